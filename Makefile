@@ -1,0 +1,34 @@
+# Every target sets itself up: from a fresh clone only Python 3.11+ is needed.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test check bench clean
+.DEFAULT_GOAL := help
+
+help:            ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)   ## train on data that ships with scikit-learn, print a table, write report.html
+	$(BIN)/poise demo
+
+test: $(READY)   ## run the tests
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+check: $(READY)  ## lint, types, import rules
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)  ## measure against a plain PyTorch loop, write docs/benchmarks.md
+	$(BIN)/python benchmarks/foundation.py --write docs/benchmarks.md
+
+clean:           ## remove what was installed and made
+	rm -rf $(VENV) runs report.html .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,71 @@
+"""poise: federated learning that weighs what each client brings.
+
+    theta[n+1] = Server( theta[n],  sum_i  omega_i(n) * Delta_i(rho_i(n)) )
+
+Names load when they are first used, so that ``import poise`` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from poise._version import __version__
+
+if TYPE_CHECKING:
+    from poise import attacks, backends, clocks, recipes, samplers, servers, solvers, testing, weightings
+    from poise.core.errors import PoiseError
+    from poise.data import federation
+    from poise.experiments.runner import resume
+    from poise.ledger.run import Run, open_run
+    from poise.tasks import Task, quadratics, task
+    from poise.training import train
+
+_HOMES = {
+    "PoiseError": "poise.core.errors",
+    "Run": "poise.ledger.run",
+    "Task": "poise.tasks",
+    "federation": "poise.data",
+    "open_run": "poise.ledger.run",
+    "quadratics": "poise.tasks",
+    "resume": "poise.experiments.runner",
+    "task": "poise.tasks",
+    "train": "poise.training",
+}
+_MODULES = {
+    "attacks", "backends", "clocks", "recipes", "samplers", "servers", "solvers", "testing", "weightings",
+}  # fmt: skip
+
+__all__ = [
+    "PoiseError",
+    "Run",
+    "Task",
+    "__version__",
+    "attacks",
+    "backends",
+    "clocks",
+    "federation",
+    "open_run",
+    "quadratics",
+    "recipes",
+    "resume",
+    "samplers",
+    "servers",
+    "solvers",
+    "task",
+    "testing",
+    "train",
+    "weightings",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"poise.{name}")
+    raise AttributeError(f"module 'poise' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,5 @@
+"""Where work is executed."""
+
+from poise.backends.local import Local
+
+__all__ = ["Local"]

@@ -1,0 +1,144 @@
+"""The verbs of ``poise``, and what becomes of errors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from poise.core.errors import PoiseError
+
+app = typer.Typer(
+    name="poise", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    help="""Federated learning that weighs what each client brings.
+
+    First steps:  poise demo  ·  poise list  ·  poise run exp.toml  ·  poise report runs/exp""",
+)  # fmt: skip
+data = typer.Typer(no_args_is_help=True, help="Data sets: list them, fetch them, verify them.")
+app.add_typer(data, name="data")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders with one run per seed.")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs/demo"),
+    page: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("report.html"),
+    json: AsJson = False,
+) -> None:
+    """Train on data that ships with scikit-learn, compare two choices of parts, write report.html."""
+    from poise.cli.demo import run_demo
+
+    run_demo(out, page, json)
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(help="Experiment file (TOML).")],
+    set: Annotated[
+        list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds instead of the file's: 0..4 or 0,2,5.")] = "",
+    out: Annotated[Optional[Path], typer.Option(help="Folder for the runs; runs/<file> by default.")] = None,  # noqa: UP045
+    json: AsJson = False,
+) -> None:
+    """Run an experiment: one run folder per seed, a progress bar, a summary.
+
+    Ctrl-C stops cleanly at the end of the round; `poise resume` goes on.
+    """
+    from poise.cli.running import run_file
+
+    run_file(file, set or [], seeds, out, json)
+
+
+@app.command()
+def resume(
+    path: Annotated[Path, typer.Argument(help="Run folder, or a folder with one run per seed.")],
+    rounds: Annotated[Optional[int], typer.Option(help="A new number of rounds.")] = None,  # noqa: UP045
+    json: AsJson = False,
+) -> None:
+    """Take a run up at its last good round; it ends as if it had never stopped."""
+    from poise.cli.running import resume_runs
+
+    resume_runs(path, rounds, json)
+
+
+@app.command("list")
+def list_parts(
+    slot: Annotated[
+        str, typer.Argument(help="solvers, samplers, clocks, weightings, servers, models, recipes, …")
+    ] = "",
+    json: AsJson = False,
+) -> None:
+    """What can be put into each slot, with its options."""
+    from poise.cli.listing import show_parts
+
+    show_parts(slot, json)
+
+
+@app.command()
+def report(
+    runs: Runs,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    json: AsJson = False,
+) -> None:
+    """Write one self-contained HTML page about runs: curves, weights, clients, scores."""
+    from poise.cli.reporting import write_report
+
+    write_report(runs, out, json)
+
+
+@app.command()
+def compare(
+    runs: Runs,
+    target: Annotated[Optional[list[float]], typer.Option(help="Accuracy whose first round to report.")] = None,  # noqa: UP045
+    json: AsJson = False,
+) -> None:
+    """Put runs side by side: scores with 95 % intervals over seeds, and which differences are significant."""
+    from poise.cli.reporting import show_comparison
+
+    show_comparison(runs, target or [], json)
+
+
+@data.command("list")
+def data_list(json: AsJson = False) -> None:
+    """The data sets poise knows, and which of them are on this machine."""
+    from poise.cli.datasets import show_datasets
+
+    show_datasets(json)
+
+
+@data.command("fetch")
+def data_fetch(name: str, json: AsJson = False) -> None:
+    """Download a data set from its official source, with checksum; an interrupted download goes on."""
+    from poise.cli.datasets import fetch_dataset
+
+    fetch_dataset(name, json)
+
+
+@data.command("verify")
+def data_verify(name: str, json: AsJson = False) -> None:
+    """Check a data set's files against their checksums."""
+    from poise.cli.datasets import verify_dataset
+
+    verify_dataset(name, json)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake never shows a traceback."""
+    try:
+        app()
+    except PoiseError as error:
+        if "--json" in sys.argv:
+            print(json.dumps({"error": error.message, "hint": error.hint}))
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint:  {error.hint}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        print("stopped; every finished round is kept", file=sys.stderr)
+        raise SystemExit(130) from None

@@ -1,0 +1,45 @@
+"""``poise report`` and ``poise compare``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from poise.cli.terminal import console, print_json
+from poise.experiments.runner import runs_in
+from poise.ledger.run import Run
+
+
+def summarise(runs: Sequence[Run]) -> None:
+    """The table of scores, on the terminal."""
+    from poise.reports import group_runs, score_table, terminal_table
+
+    if runs:
+        console.print(terminal_table(score_table(group_runs(runs))))
+
+
+def write_page_of(runs: Sequence[Run], out: Path, title: str) -> Path:
+    """The page of some runs."""
+    from poise.reports import group_runs, write_page
+
+    return write_page(group_runs(runs), out, title)
+
+
+def write_report(paths: Sequence[Path], out: Path, json: bool) -> None:
+    """Write the page and say where."""
+    runs = [run for path in paths for run in runs_in(path)]
+    written = write_page_of(runs, out, "poise report")
+    print_json({"page": str(written), "runs": [str(r.path) for r in runs]}) if json else console.print(str(written))
+
+
+def show_comparison(paths: Sequence[Path], targets: Sequence[float], json: bool) -> None:
+    """Scores side by side, and which differences are significant."""
+    from poise.reports import compare, group_runs, terminal_table
+
+    comparison = compare(group_runs([run for path in paths for run in runs_in(path)]), targets=tuple(targets))
+    if json:
+        print_json(comparison.as_dict())
+        return
+    console.print(terminal_table(comparison.rows))
+    for sentence in comparison.sentences:
+        console.print(sentence)

@@ -1,0 +1,106 @@
+"""``poise run`` and ``poise resume``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from poise.cli.reporting import summarise
+from poise.cli.terminal import Bar, notes, print_json, stoppable
+from poise.core.errors import InvalidOption, LedgerError
+from poise.experiments.runner import resume, run_experiment, runs_in
+from poise.experiments.spec import load
+from poise.ledger.run import Run
+from poise.ledger.store import DATABASE, EXPERIMENT
+from poise.training import Composition
+
+
+def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, json: bool) -> None:
+    """Run an experiment file over its seeds and show the result."""
+    experiment = load(file, overrides)
+    chosen = parse_seeds(seeds) if seeds else experiment.seeds
+    folder = out or _fresh(Path("runs") / experiment.name)
+    _refuse_taken(folder, chosen)
+    with stoppable() as stop, Bar(quiet=json) as bar:
+
+        def observe(seed: int, composition: Composition) -> list[Any]:
+            return [bar.observer(f"{experiment.name}, seed {seed}", composition.rounds)]
+
+        runs = run_experiment(experiment, folder, chosen, observe, stop)
+    if stop.raised:
+        notes.print(f"stopped after round {runs[-1].rounds}; go on with: poise resume {runs[-1].path}")
+        missing = [s for s in chosen if s not in {int(r.meta["seed"]) for r in runs}]
+        if missing:
+            notes.print(f"seeds not begun: {', '.join(map(str, missing))}")
+    _show(runs, json)
+
+
+def resume_runs(path: Path, rounds: int | None, json: bool) -> None:
+    """Take up one run, or every unfinished run of a folder."""
+    folders = [path] if (path / DATABASE).exists() else [r.path for r in runs_in(path) if r.path is not None]
+    runs = []
+    with stoppable() as stop, Bar(quiet=json) as bar:
+        for folder in folders:
+            runs.append(resume(folder, callbacks=[_moving(bar, folder, rounds)], stop=stop, rounds=rounds))
+            if stop():
+                notes.print(f"stopped after round {runs[-1].rounds}; go on with: poise resume {folder}")
+                break
+    _show(runs, json)
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds as the user writes them.
+
+    >>> parse_seeds("0..2"), parse_seeds("1,5")
+    ([0, 1, 2], [1, 5])
+    """
+    if match := re.fullmatch(r"(\d+)\.\.(\d+)", text):
+        first, last = map(int, match.groups())
+        if first <= last:
+            return list(range(first, last + 1))
+    elif re.fullmatch(r"\d+(,\d+)*", text):
+        return [int(s) for s in text.split(",")]
+    raise InvalidOption(f"--seeds {text!r} is not a list of seeds", "write 0..4 or 0,2,5")
+
+
+def _moving(bar: Bar, folder: Path, rounds: int | None) -> Any:
+    """A bar for a resumed run; its length is read from the run's own experiment file."""
+    planned = rounds or load(folder / EXPERIMENT).tables["run"].get("rounds")
+    return bar.observer(str(folder), planned)
+
+
+def _fresh(folder: Path) -> Path:
+    """The folder, or the first numbered one beside it that is free."""
+    number, candidate = 1, folder
+    while candidate.exists():
+        number += 1
+        candidate = folder.with_name(f"{folder.name}-{number}")
+    return candidate
+
+
+def _refuse_taken(folder: Path, seeds: list[int]) -> None:
+    for seed in seeds:
+        if (folder / f"seed-{seed}" / DATABASE).exists():
+            raise LedgerError(
+                f"{folder / f'seed-{seed}'} holds a run already",
+                f"choose another --out, or go on with: poise resume {folder / f'seed-{seed}'}",
+            )
+
+
+def _show(runs: list[Run], json: bool) -> None:
+    if json:
+        print_json({"runs": [run_facts(r) for r in runs]})
+        return
+    summarise(runs)
+    for run in runs:
+        notes.print(f"{run.path}")
+
+
+def run_facts(run: Run) -> dict[str, Any]:
+    """A run in a few numbers."""
+    final = {name: run.metric(name)[-1] for name in run.metrics if run.metric(name).ndim == 1}
+    return {
+        "path": str(run.path), "seed": int(run.meta["seed"]), "status": run.meta["status"], "rounds": run.rounds,
+        "final": final, "digest": run.digest,
+    }  # fmt: skip

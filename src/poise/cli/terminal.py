@@ -1,0 +1,94 @@
+"""What the command line shows while it works."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import math
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from poise.core.types import Record
+
+console = Console()
+notes = Console(stderr=True)  # progress and remarks never mix with results
+
+
+class StopFlag:
+    """True once the user pressed Ctrl-C; a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.raised = False
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self.raised
+
+    def catch(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler."""
+        if self.raised:
+            raise KeyboardInterrupt
+        self.raised = True
+        notes.print("stopping at the end of this round (Ctrl-C again stops at once)")
+
+
+@contextmanager
+def stoppable() -> Iterator[StopFlag]:
+    """Turn Ctrl-C into a flag for the time of the block."""
+    flag = StopFlag()
+    before = signal.signal(signal.SIGINT, flag.catch)
+    try:
+        yield flag
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Bar:
+    """A progress bar with the newest metrics and the time that is left."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[score]}"),
+            TimeElapsedColumn(), TimeRemainingColumn(), console=notes, disable=quiet,
+        )  # fmt: skip
+
+    def __enter__(self) -> Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self._progress.stop()
+
+    def observer(self, label: str, rounds: int | None) -> Any:
+        """A callback that moves the bar of one run."""
+        task = self._progress.add_task(label, total=rounds, score="")
+
+        def observe(record: Record) -> None:
+            scores = [f"{k} {v:.3f}" for k, v in record.metrics.items() if isinstance(v, float)]
+            self._progress.update(task, completed=record.index + 1)
+            if scores:
+                self._progress.update(task, score="  ".join(scores))
+
+        return observe
+
+
+def print_json(document: Any) -> None:
+    """One JSON document; numbers that JSON does not have become null."""
+    print(jsonlib.dumps(_plain(document)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,58 @@
+"""The server waits for everyone it asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from poise.core.durations import Durations, FixedDurations, as_durations
+from poise.core.parts import part
+from poise.core.timeline import timeline
+from poise.core.types import Flight, Floats, Setting, Sky, Step
+
+
+@part("clock", "synchronous")
+class Synchronous:
+    """Aggregate when every sampled client has answered; staleness is always 0 (E section 4.3.1).
+
+    A round lasts as long as its slowest client needs.
+
+    Args:
+        durations: simulated time that each client needs for a piece of work: numbers (one per
+            client), a scenario such as ``"F80"``, or None for one unit each.
+
+    >>> [step.time for step in Synchronous().timeline([1.0, 2.0], aggregations=2)]
+    [2.0, 4.0]
+    """
+
+    durations: Durations = None
+
+    def __post_init__(self) -> None:
+        as_durations(self.durations, None)
+
+    def fit(self, setting: Setting) -> None:
+        """One duration per client."""
+        as_durations(self.durations, setting.clients)
+
+    def times(self, clients: int) -> FixedDurations:
+        """How long each of this many clients needs."""
+        return as_durations(self.durations, clients)
+
+    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
+        """All that is under way arrives; the slowest sets the time."""
+        arrived = (*sky.flights, *started)
+        now = max((f.finish for f in arrived), default=sky.now)
+        return Step(index, now, arrived), Sky(now)
+
+    def timeline(
+        self, durations: Durations = None, *, time: float | None = None,
+        aggregations: int | None = None, seed: int = 0, clients: int | None = None,
+    ) -> Iterator[Step]:  # fmt: skip
+        """The schedule of a federation in which everyone works in every round."""
+        given = self.durations if durations is None else durations
+        return timeline(Synchronous(given), given, clients, time, aggregations, seed)
+
+    def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
+        """``d_i = p_i``: everyone arrives in every aggregation it was asked for (E, table 4.1)."""
+        return np.asarray(importance, dtype=np.float64)

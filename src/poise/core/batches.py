@@ -1,0 +1,88 @@
+"""Which samples each client takes at each local step.
+
+Batches are drawn without replacement within an epoch; the last batch of an epoch is as small as the
+samples that are left. A client's batches depend on (seed, version, client) and its own size, never
+on who else is in the cohort.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from poise.core.rng import U64, permutations, words
+from poise.core.types import Ints
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Positions of one step's samples inside the clients' shards.
+
+    Row k has ``counts[k]`` samples; where rows differ, the rest of a short row repeats its first
+    position and must get weight zero.
+    """
+
+    positions: torch.Tensor  # (a, b) int64
+    counts: torch.Tensor  # (a,) int64
+    full: bool  # every row has b samples
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All batches of m clients, ready to be read step by step.
+
+    The clients must be ordered by their number of steps, most first: those still working at step k
+    are then a prefix.
+    """
+
+    positions: torch.Tensor  # (K, m, b)
+    counts: torch.Tensor  # (K, m); 0 after a client's last step
+
+    @classmethod
+    def draw(cls, streams: U64, sizes: Ints, offsets: Ints, steps: Ints, batch_size: int | None) -> Plan:
+        """Draw the batches of clients with these stream keys, sizes and numbers of steps."""
+        width = np.minimum(sizes, batch_size or sizes.max())
+        positions = np.zeros((int(steps.max()), len(sizes), int(width.max())), dtype=np.int64)
+        counts = np.zeros(positions.shape[:2], dtype=np.int64)
+        shapes = np.stack([sizes, steps], axis=1)
+        for size, count in np.unique(shapes, axis=0).tolist():
+            rows = np.flatnonzero((sizes == size) & (steps == count))
+            b = min(size, batch_size or size)
+            order, lengths = _epochs(streams[rows], size, count, b)
+            positions[:count, rows, :b] = order
+            counts[:count, rows] = lengths[:, None]
+            if b < positions.shape[2]:
+                positions[:count, rows, b:] = order[:, :, :1]
+        positions += offsets[None, :, None]
+        return cls(torch.from_numpy(positions), torch.from_numpy(counts))
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def batch(self, k: int) -> Batch:
+        """The batch of step k, for the clients that still work."""
+        active = int((self.counts[k] > 0).sum())
+        counts = self.counts[k, :active]
+        width = int(counts.max())
+        return Batch(self.positions[k, :active, :width], counts, bool((counts == width).all()))
+
+
+def _epochs(streams: U64, size: int, steps: int, b: int) -> tuple[Ints, Ints]:
+    """Batches of clients of one size: positions (steps, rows, b) and lengths (steps,)."""
+    per_epoch = -(-size // b)
+    slots = np.arange(steps) % per_epoch
+    lengths = np.minimum(b, size - slots * b)
+    order = np.zeros((len(streams), -(-steps // per_epoch), per_epoch * b), dtype=np.int64)
+    for epoch in range(order.shape[1]):
+        need = min(size, (steps - epoch * per_epoch) * b)
+        drawn = permutations(words(streams, 1, start=epoch)[:, 0], size, need)
+        order[:, epoch, : drawn.shape[1]] = drawn
+        order[:, epoch, drawn.shape[1] :] = drawn[:, :1]
+    batches = order.reshape(len(streams), -1, b)[:, :steps]
+    short = lengths < b
+    if short.any():  # the tail of a short batch repeats its own first sample, never another epoch's
+        tail = np.arange(b)[None, :] >= lengths[:, None]
+        batches = np.where(tail[None], batches[:, :, :1], batches)
+    return batches.transpose(1, 0, 2), lengths

@@ -1,0 +1,35 @@
+"""Nothing is averaged unseen: every update and report is checked on arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from poise.core.types import Flight, Ints, Refusal, Updates
+from poise.core.vectors import Vector
+
+
+def refusals(updates: Updates, flights: Sequence[Flight], theta: Vector) -> tuple[Refusal, ...]:
+    """The updates that must not be averaged in, with the reason for each."""
+    if updates.deltas.shape != (len(flights), len(theta)) or updates.deltas.dtype != theta.dtype:
+        shape = f"{tuple(updates.deltas.shape)} {updates.deltas.dtype}"
+        wanted = f"({len(flights)}, {len(theta)}) {theta.dtype}"
+        return tuple(Refusal(f.client, f.version, f"updates of shape {shape} instead of {wanted}") for f in flights)
+    reasons: dict[int, str] = {}
+    values = {
+        "an update": updates.norms,
+        "a loss before work": updates.loss_before,
+        "a loss after work": updates.loss_after,
+    }
+    for what, column in values.items():
+        if column is not None:
+            for row in np.flatnonzero(~np.isfinite(column)).tolist():
+                reasons.setdefault(row, f"{what} that is not finite ({column[row]})")
+    return tuple(Refusal(flights[r].client, flights[r].version, why) for r, why in sorted(reasons.items()))
+
+
+def without(flights: Sequence[Flight], refused: Sequence[Refusal]) -> Ints:
+    """The rows that were not refused."""
+    bad = {(r.client, r.version) for r in refused}
+    return np.array([k for k, f in enumerate(flights) if (f.client, f.version) not in bad], dtype=np.int64)

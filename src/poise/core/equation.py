@@ -1,0 +1,41 @@
+"""The equation, written once.
+
+theta[n+1] = Server( theta[n],  sum_i  omega_i(n) * Delta_i(rho_i(n)) )
+"""
+
+from __future__ import annotations
+
+import torch
+
+from poise.core.protocols import Server, ServerState
+from poise.core.types import Floats
+from poise.core.vectors import Stack, Vector
+
+
+def combine(omega: Floats, deltas: Stack) -> Vector:
+    """``sum_i omega_i * Delta_i``: one product of a row with the stack, (d,).
+
+    >>> import numpy as np
+    >>> combine(np.array([0.5, 2.0]), torch.tensor([[2.0, 0.0], [1.0, 3.0]]))
+    tensor([3., 6.])
+    """
+    weights = torch.from_numpy(omega).to(deltas)
+    return weights @ deltas
+
+
+def step(
+    theta: Vector, deltas: Stack, omega: Floats, server: Server, state: ServerState, trainable: int
+) -> tuple[Vector, ServerState]:
+    """The next global model and server state.
+
+    Only what gradients move goes through the server optimiser. Batch-norm statistics and other
+    buffers are averages, not optimisation variables: they move by the same weighted sum, scaled so
+    that the weights never exceed one in total (a variance must stay inside the range of those it
+    was averaged from).
+    """
+    direction = combine(omega, deltas)
+    moved, state = server.apply(theta[:trainable], direction[:trainable], state)
+    if trainable == len(theta):
+        return moved, state
+    resting = theta[trainable:] + direction[trainable:] / max(1.0, float(omega.sum()))
+    return torch.cat([moved, resting]), state

@@ -1,0 +1,183 @@
+"""One protocol per slot of the equation.
+
+A part is a frozen dataclass that has the methods below; nothing is inherited. ``fit`` is called once
+when a run is composed and raises `IncompatibleParts` or `InvalidOption` where the part cannot work
+in this setting. `poise.testing` holds the contract suite of each slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from poise.core.batches import Batch
+from poise.core.rng import U64
+from poise.core.types import Cohort, Flight, Floats, Ints, Setting, Sky, Step, Updates
+from poise.core.vectors import Layout, Stack, Vector
+
+Transform: TypeAlias = Callable[[Stack, Stack], Stack]
+"""(gradients, parameters) -> gradients, row by row; may work in place on the gradients."""
+
+ServerState: TypeAlias = Mapping[str, Vector]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one piece of local work steps: ``W <- W - rate * T(G(point(W)), W)``."""
+
+    rate: float
+    transforms: tuple[Transform, ...] = ()
+    point: Callable[[Stack], Stack] | None = None
+
+
+class Fits(Protocol):
+    """What every part can be asked when a run is composed."""
+
+    def fit(self, setting: Setting) -> None:
+        """Refuse a setting in which this part cannot work."""
+
+
+class Solver(Protocol):
+    """What each client does."""
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples per step; None for all of the client's."""
+
+    def fit(self, setting: Setting) -> None:
+        """Refuse a setting in which this solver cannot work."""
+
+    def steps_for(self, sizes: Ints) -> Ints:
+        """Local steps of clients with this many samples."""
+
+    def rule(self, start: Stack, version: int) -> Rule:
+        """The local step for clients that start from the trainable rows ``start`` of a version."""
+
+
+class Sampler(Protocol):
+    """Who works."""
+
+    def fit(self, setting: Setting) -> None:
+        """Refuse a setting in which this sampler cannot work."""
+
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+        """The clients of this round and their base weights."""
+
+
+class Times(Protocol):
+    """How long pieces of work take, in simulated time."""
+
+    def of(self, clients: Ints, version: int, seed: int) -> Floats:
+        """The time that each of these clients needs for work on this model version."""
+
+
+class Clock(Protocol):
+    """When it counts. A clock sees times and a seed, never a model."""
+
+    def fit(self, setting: Setting) -> None:
+        """Refuse a setting in which this clock cannot work."""
+
+    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
+        """Put the new work into the sky and go on to aggregation ``index``."""
+
+    def times(self, clients: int) -> Times:
+        """How long each of this many clients needs."""
+
+
+class Weighting(Protocol):
+    """How much each counts."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The reports this weighting reads, a subset of `LOSS_REPORTS`."""
+
+    def fit(self, setting: Setting) -> None:
+        """Refuse a setting in which this weighting cannot work."""
+
+    def coefficients(self, base: Floats, **reports: Any) -> Floats:
+        """The coefficient of each row from its base weight; reports it does not need are ignored.
+
+        Given: ``loss_before``, ``loss_after`` (None unless needed), ``sizes``, ``clients``,
+        ``versions``, ``round``.
+        """
+
+
+class Server(Protocol):
+    """How the aggregated direction is applied."""
+
+    def fit(self, setting: Setting) -> None:
+        """Refuse a setting in which this server cannot work."""
+
+    def init(self, theta: Vector) -> ServerState:
+        """The optimiser's state before the first aggregation."""
+
+    def apply(self, theta: Vector, direction: Vector, state: ServerState) -> tuple[Vector, ServerState]:
+        """The next model and state. Neither argument is changed."""
+
+
+class Attack(Protocol):
+    """What dishonest clients send instead."""
+
+    @property
+    def clients(self) -> Sequence[int]:
+        """Who is dishonest."""
+
+    def fit(self, setting: Setting) -> None:
+        """Refuse a setting in which this attack cannot work."""
+
+    def rows(self, flights: Sequence[Flight], starts: Stack, seed: int) -> Stack:
+        """The updates (m, d) these clients send, from the models they received and nothing else."""
+
+
+class Oracle(Protocol):
+    """The gradient oracle of a task on a federation."""
+
+    @property
+    def layout(self) -> Layout:
+        """Where each tensor lies in the vector."""
+
+    @property
+    def batches(self) -> bool:
+        """False where gradients are exact and there are no batches."""
+
+    @property
+    def metrics(self) -> frozenset[str]:
+        """The names that `measure` knows."""
+
+    def initial(self, seed: int) -> Vector:
+        """The model that a run with this seed starts from."""
+
+    def rows(self, batch_size: int | None) -> int:
+        """How many clients to put into one call; 1 is the row path."""
+
+    def open(self, clients: Ints, streams: U64) -> Any:
+        """The data of these clients, to be handed to the methods below; has ``sizes``."""
+
+    def gradients(self, rows: Stack, data: Any, batch: Batch, out: Stack) -> None:
+        """Write the gradients of the first ``len(out)`` clients into ``out``.
+
+        ``rows`` are whole models (len(out), d); what is not trainable in them (batch-norm
+        statistics) is updated in place.
+        """
+
+    def losses(self, rows: Stack, data: Any) -> Floats:
+        """Mean loss of each row over all data of its client."""
+
+    def measure(self, theta: Vector, names: frozenset[str], spread: Callable[..., list[Any]]) -> dict[str, Any]:
+        """The named metrics of a model; ``spread(f, items)`` maps over the workers, in order."""
+
+
+class Backend(Protocol):
+    """Where work is executed. It decides nothing."""
+
+    def work(self, models: Mapping[int, Vector], flights: Sequence[Flight], reports: frozenset[str]) -> Updates:
+        """Do these pieces of work, each from the model version it names; rows in this order."""
+
+    def measure(self, theta: Vector, names: frozenset[str]) -> dict[str, Any]:
+        """Metrics of a model."""
+
+    def close(self) -> None:
+        """Let go of workers."""

@@ -1,0 +1,180 @@
+"""The values that pass between the parts of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from poise.core.vectors import Stack
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+LOSS_REPORTS = frozenset({"loss_before", "loss_after"})
+"""What a part may ask the clients to report beside their update."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a part may know of the federation when a run is composed."""
+
+    clients: int
+    sizes: Ints  # (N,)
+    importance: Floats  # (N,)
+    batches: bool = True  # false where a client's gradient is exact (quadratics)
+    on_demand: bool = False  # clients are made when asked for
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Who starts working, and the weight that the way of drawing them gives each."""
+
+    clients: Ints  # (m,)
+    weights: Floats  # (m,)
+
+    def occurrences(self) -> Ints:
+        """How often each row's client stands above it: 0 for a client's first row."""
+        if len(np.unique(self.clients)) == len(self.clients):
+            return np.zeros(len(self.clients), dtype=np.int64)
+        seen: dict[int, int] = {}
+        out = np.zeros(len(self.clients), dtype=np.int64)
+        for row, client in enumerate(self.clients.tolist()):
+            out[row] = seen.get(client, 0)
+            seen[client] = int(out[row]) + 1
+        return out
+
+
+@dataclass(frozen=True, order=True)
+class Flight:
+    """One client's piece of work: begun on model ``version``, answered at time ``finish``."""
+
+    finish: float
+    client: int
+    version: int
+    occurrence: int = 0
+    weight: float = field(default=0.0, compare=False)
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """What addresses the work: (version, client, occurrence)."""
+        return self.version, self.client, self.occurrence
+
+
+@dataclass(frozen=True)
+class Sky:
+    """All work that is under way at simulated time ``now``."""
+
+    now: float = 0.0
+    flights: tuple[Flight, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """Aggregation ``index``, at simulated ``time``, with the clients that arrived for it."""
+
+    index: int
+    time: float
+    flights: tuple[Flight, ...]
+
+    @property
+    def clients(self) -> Ints:
+        """Who arrived, (m,)."""
+        return np.array([f.client for f in self.flights], dtype=np.int64)
+
+    @property
+    def versions(self) -> Ints:
+        """The model version that each worked on, (m,); never above ``index``."""
+        return np.array([f.version for f in self.flights], dtype=np.int64)
+
+    @property
+    def weights(self) -> Floats:
+        """The base weight of each, (m,)."""
+        return np.array([f.weight for f in self.flights], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What m pieces of local work brought: the changes and what was reported beside them."""
+
+    deltas: Stack  # (m, d): after - before
+    norms: Floats  # (m,)
+    samples: Ints  # (m,)
+    steps: Ints  # (m,)
+    loss_before: Floats | None = None
+    loss_after: Floats | None = None
+
+    def rows(self, rows: Ints) -> Updates:
+        """Some of the rows, in this order."""
+        whole = len(rows) == len(self.norms) and bool((rows == np.arange(len(rows))).all())
+        if whole:
+            return self
+        columns: dict[str, Any] = {name: None if (c := getattr(self, name)) is None else c[rows] for name in REPORTED}
+        return Updates(self.deltas[torch.from_numpy(rows)], **columns)
+
+    @classmethod
+    def join(cls, parts: Sequence[Updates], deltas: Stack | None = None) -> Updates:
+        """The rows of several pieces of work, one after the other; ``deltas`` where they are stacked already."""
+        columns: dict[str, Any] = {
+            name: None if any(c is None for c in found) else np.concatenate(found)
+            for name in REPORTED
+            for found in [[getattr(p, name) for p in parts]]
+        }
+        return cls(torch.cat([p.deltas for p in parts]) if deltas is None else deltas, **columns)
+
+
+REPORTED = ("norms", "samples", "steps", "loss_before", "loss_after")
+"""What `Updates` holds beside the changes, one value per row."""
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One client's part in one aggregation, as the ledger keeps it."""
+
+    client: int
+    version: int
+    occurrence: int
+    base: float
+    coefficient: float
+    norm: float
+    samples: int
+    steps: int
+    loss_before: float | None = None
+    loss_after: float | None = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An update that was not averaged in, and why."""
+
+    client: int
+    version: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """Everything that aggregation ``index`` did: what the server really used."""
+
+    index: int
+    time: float
+    contributions: tuple[Contribution, ...]
+    metrics: dict[str, float | Floats]
+    bytes_up: int
+    bytes_down: int
+    sky: Sky = Sky()
+    refusals: tuple[Refusal, ...] = ()
+    seconds: float = 0.0  # wall-clock; kept, but no part of the digest
+
+
+def contributions(flights: Sequence[Flight], base: Floats, omega: Floats, updates: Updates) -> tuple[Contribution, ...]:
+    """What each flight contributed with its base weight and its coefficient."""
+    missing = [None] * len(flights)
+    losses = [missing if v is None else v.tolist() for v in (updates.loss_before, updates.loss_after)]
+    columns = [c.tolist() for c in (base, omega, updates.norms, updates.samples, updates.steps)]
+    rows = zip(flights, *columns, *losses, strict=True)
+    return tuple(Contribution(f.client, f.version, f.occurrence, *row) for f, *row in rows)

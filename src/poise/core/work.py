@@ -1,0 +1,67 @@
+"""Local work, written once.
+
+``W <- W - rate * T(G(W), W)`` for a stack of clients, each on its own batches, each for its own number
+of steps. One client is a stack of one row, so a simulation and a real node run this same function.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from poise.core.batches import Plan
+from poise.core.protocols import Oracle, Solver
+from poise.core.rng import U64
+from poise.core.types import Ints, Updates
+from poise.core.vectors import Stack
+
+
+def local_work(
+    oracle: Oracle,
+    solver: Solver,
+    start: Stack,
+    clients: Ints,
+    version: int,
+    streams: U64,
+    reports: frozenset[str] = frozenset(),
+    out: Stack | None = None,
+) -> Updates:
+    """Let clients work from ``start`` (m, d) and return what they changed.
+
+    Args:
+        oracle: gives gradients and losses.
+        solver: gives the step.
+        start: the model each client received, one row per client; not changed.
+        clients: client numbers, (m,), ordered by number of local steps, most first.
+        version: the model version they received (it sets the learning rate).
+        streams: one random stream per client.
+        reports: which of ``loss_before``, ``loss_after`` to compute.
+        out: where to write the changes, (m, d).
+    """
+    data = oracle.open(clients, streams)
+    trainable = oracle.layout.trainable
+    steps = solver.steps_for(data.sizes)
+    rows = torch.empty_like(start) if out is None else out
+    rows.copy_(start)
+    before = oracle.losses(rows, data) if "loss_before" in reports else None
+
+    rule = solver.rule(start[:, :trainable], version)
+    units = data.sizes if oracle.batches else np.ones_like(data.sizes)
+    plan = Plan.draw(streams, units, data.offsets[:-1], steps, solver.batch_size)
+    scratch = torch.empty_like(rows[:, :trainable])
+    for k in range(len(plan)):
+        batch = plan.batch(k)
+        active = rows[: len(batch.counts)]
+        weights, gradients = active[:, :trainable], scratch[: len(active)]
+        at = active if rule.point is None else torch.cat([rule.point(weights), active[:, trainable:]], dim=1)
+        oracle.gradients(at, data, batch, out=gradients)
+        if at is not active:
+            active[:, trainable:] = at[:, trainable:]
+        for transform in rule.transforms:
+            gradients = transform(gradients, weights)
+        weights.sub_(gradients, alpha=rule.rate)
+
+    after = oracle.losses(rows, data) if "loss_after" in reports else None
+    rows.sub_(start)
+    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).numpy()
+    return Updates(rows, norms, np.asarray(data.sizes), steps, before, after)

@@ -1,0 +1,63 @@
+"""Local work that is done lazily, and what dishonest clients send instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from poise.core.protocols import Attack, Backend
+from poise.core.types import Flight, Updates
+from poise.core.vectors import Vector
+
+
+@dataclass
+class Workbench:
+    """Work is done when it is first needed, and then all that has begun is done at once."""
+
+    backend: Backend
+    reports: frozenset[str]
+    _done: dict[tuple[int, int, int], tuple[Updates, int]] = field(default_factory=dict)
+
+    def collect(
+        self, arrived: Sequence[Flight], under_way: Sequence[Flight], models: Mapping[int, Vector], like: Vector
+    ) -> Updates:
+        """The updates of the flights that arrived, in their order; ``models`` holds the versions they began from."""
+        if any(f.key not in self._done for f in arrived):
+            todo = [f for f in (*arrived, *under_way) if f.key not in self._done]
+            versions = {f.version for f in todo}
+            wanted = {v: m for v, m in models.items() if v in versions}
+            updates = self.backend.work(wanted, todo, self.reports)
+            self._done |= {f.key: (updates, row) for row, f in enumerate(todo)}
+        found = [self._done.pop(f.key) for f in arrived]
+        return _stacked(found, like, self.reports)
+
+
+def attacked(
+    updates: Updates, flights: Sequence[Flight], models: Mapping[int, Vector], attacks: Sequence[Attack], seed: int
+) -> Updates:
+    """Replace the rows of dishonest clients by what they send; the others stay as they are."""
+    for attack in attacks:
+        mine = [k for k, f in enumerate(flights) if f.client in set(attack.clients)]
+        if mine:
+            whose = [flights[k] for k in mine]
+            rows = attack.rows(whose, torch.stack([models[f.version] for f in whose]), seed)
+            deltas, norms = updates.deltas.clone(), updates.norms.copy()
+            deltas[mine] = rows
+            norms[mine] = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).numpy()
+            updates = replace(updates, deltas=deltas, norms=norms)
+    return updates
+
+
+def _stacked(found: list[tuple[Updates, int]], theta: Vector, reports: frozenset[str]) -> Updates:
+    """Rows taken from one or several pieces of work."""
+    if not found:
+        none = np.zeros(0)
+        empty = none if reports else None
+        return Updates(theta.new_zeros((0, len(theta))), none, none.astype(int), none.astype(int), empty, empty)
+    sources = {id(u) for u, _ in found}
+    if len(sources) == 1:
+        return found[0][0].rows(np.array([row for _, row in found], dtype=np.int64))
+    return Updates.join([u.rows(np.array([row])) for u, row in found])

@@ -1,0 +1,123 @@
+"""`domain`: clients see the world through different instruments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+import torch
+
+from poise.core.errors import InvalidOption, require, suggest
+from poise.core.rng import keys, torch_generator, words
+from poise.core.samples import Samples, Shards
+from poise.core.types import Ints
+from poise.data.corruptions.corruption import Span, copied
+
+Replacement: TypeAlias = Callable[[int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+"""(client, stored values, labels) -> (stored values, labels), same shapes and types."""
+
+TRANSFORMS = ("identity", "invert", "rotate", "contrast", "noise")
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Each client's features go through a transform drawn for it, its own test samples too.
+
+    With stored values in [lo, hi]: ``identity``; ``invert`` x → lo + hi - x; ``rotate`` by 90°, 180° or
+    270°, drawn per client; ``contrast`` x → mid + contrast · (x - mid); ``noise`` x → x + noise · (hi - lo)
+    · N(0, 1), clipped to [lo, hi]. Integers are rounded. The federation's test set is not changed.
+
+    Args:
+        transforms: names to draw from; or a callable that replaces the samples of a client, by a transform
+            of one's own or by samples of another data set. A federation with a callable has no ``spec``.
+        contrast: factor of ``contrast``.
+        noise: strength of ``noise``.
+        seed: names the random stream; a client's transform depends on (seed, client) only.
+
+    >>> Domain(("invert", "rotate")).of(3) in ("invert", "rotate")
+    True
+
+    Source: B §4.3.
+    """
+
+    transforms: str | Sequence[str] | Replacement = TRANSFORMS
+    contrast: float = 0.4
+    noise: float = 0.2
+    seed: int = 0
+    name: ClassVar[str] = "domain"
+    features: ClassVar[bool] = True
+    own_tests: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.contrast > 0, f"domain: contrast = {self.contrast!r} must be positive")
+        require(self.noise >= 0, f"domain: noise = {self.noise!r} must not be negative")
+        if callable(self.transforms):
+            return
+        names = (self.transforms,) if isinstance(self.transforms, str) else tuple(self.transforms)
+        require(len(names) > 0, "domain: transforms is empty")
+        for name in names:
+            if name not in TRANSFORMS:
+                raise InvalidOption(f"domain: no transform {name!r}", suggest(str(name), TRANSFORMS))
+        object.__setattr__(self, "transforms", names)
+
+    def fit(self, pool: Samples, clients: int) -> None:
+        """Needs quantities; rotations need square images."""
+        require(not pool.tokens, "domain needs quantities, not tokens")
+        square = len(pool.shape) == 3 and pool.shape[1] == pool.shape[2]
+        if not callable(self.transforms) and "rotate" in self.transforms:
+            require(square, f"domain: rotate needs square images, not samples of shape {pool.shape}")
+
+    def of(self, client: int) -> str:
+        """The name of a client's transform."""
+        assert not callable(self.transforms)
+        return self.transforms[self._draw("domain", client) % len(self.transforms)]
+
+    def _draw(self, purpose: str, client: int) -> int:
+        return int(words(keys(self.seed, purpose, client), 1)[0, 0])
+
+    def apply(self, shards: Shards, clients: Ints, span: Span) -> Shards:
+        """Transform a copy of the samples, client by client."""
+        own = copied(shards)
+        for k, client in enumerate(clients.tolist()):
+            part = slice(int(own.offsets[k]), int(own.offsets[k + 1]))
+            raw, labels = own.samples.raw[part], own.labels[part]
+            if callable(self.transforms):
+                new, own.labels[part] = _checked(
+                    client, raw, labels, self.transforms(client, raw.clone(), labels)
+                )
+            else:
+                new = self._transformed(client, raw, span)
+            own.samples.raw[part] = new
+        return own
+
+    def _transformed(self, client: int, raw: torch.Tensor, span: Span) -> torch.Tensor:
+        low, high = span
+        name = self.of(client)
+        if name == "rotate":
+            return torch.rot90(raw, 1 + self._draw("domain/turns", client) % 3, (-2, -1))
+        if name == "invert":
+            return _stored(low + high - raw.float(), raw, span)
+        if name == "contrast":
+            middle = (low + high) / 2
+            return _stored(middle + self.contrast * (raw.float() - middle), raw, span)
+        if name == "noise":
+            stream = torch_generator(self.seed, "domain/noise", client)
+            shaken = raw + self.noise * (high - low) * torch.randn(raw.shape, generator=stream)
+            return _stored(shaken, raw, span)
+        return raw
+
+
+def _stored(values: torch.Tensor, like: torch.Tensor, span: Span) -> torch.Tensor:
+    """Clipped to the span, in the storage type of ``like``."""
+    values = values.clamp(*span)
+    return values.to(like.dtype) if like.is_floating_point() else values.round().to(like.dtype)
+
+
+def _checked(
+    client: int, raw: torch.Tensor, labels: torch.Tensor, made: tuple[torch.Tensor, torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    for what, old, new in (("values", raw, made[0]), ("labels", labels, made[1])):
+        fits = old.shape == new.shape and old.dtype == new.dtype
+        require(fits, f"domain: {what} of client {client} must stay {old.dtype} {tuple(old.shape)}")
+    return made

@@ -1,0 +1,77 @@
+"""`flip-labels`: some clients call things by wrong names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from poise.core.errors import require
+from poise.core.rng import keys, permutations, words
+from poise.core.samples import Samples, Shards
+from poise.core.types import Ints
+from poise.data.corruptions.corruption import Span
+
+
+@dataclass(frozen=True)
+class FlipLabels:
+    """With probability ``rate`` a client is corrupted: ``ratio`` of the classes get wrong labels.
+
+    k = round(ratio · C) random classes (at least one) are renamed in a cycle, c_1 → c_2 → … → c_k → c_1: a
+    derangement, so no sample of a chosen class keeps its label; ratio 1 makes every label wrong. A
+    single chosen class has no derangement: it takes the label of another, random class. The classes are
+    chosen among all C, whether the client owns samples of them or not. The clients' own test samples and
+    the federation's stay right.
+
+    Args:
+        rate: probability of a client to be corrupted.
+        ratio: share of the classes that are mislabelled in a corrupted client.
+        seed: names the random stream; a client's fate depends on (seed, client) only.
+
+    >>> FlipLabels(rate=1.0, ratio=1.0).tables(np.arange(1), 3)
+    array([[1, 2, 0]])
+
+    Source: B §4.2 (rate 1/3, ratio 1).
+    """
+
+    rate: float
+    ratio: float = 1.0
+    seed: int = 0
+    name: ClassVar[str] = "flip-labels"
+    features: ClassVar[bool] = False
+    own_tests: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require(0 <= self.rate <= 1, f"flip-labels: rate = {self.rate!r} must lie in [0, 1]")
+        require(0 <= self.ratio <= 1, f"flip-labels: ratio = {self.ratio!r} must lie in [0, 1]")
+
+    def fit(self, pool: Samples, clients: int) -> None:
+        """Needs at least two classes."""
+        require(pool.classes >= 2, "flip-labels needs a classification with at least two classes")
+
+    def corrupted(self, clients: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which of these clients are corrupted, (m,)."""
+        word = words(keys(self.seed, "flip-labels/who", clients), 1)[:, 0]
+        hit: np.ndarray[tuple[int], np.dtype[np.bool_]] = (word >> np.uint64(11)) * 2.0**-53 < self.rate
+        return hit
+
+    def tables(self, clients: Ints, classes: int) -> Ints:
+        """The label that each class gets, (m, classes); the identity for clients that are not corrupted."""
+        table = np.tile(np.arange(classes), (len(clients), 1))
+        chosen = max(1, int(np.floor(self.ratio * classes + 0.5))) if self.ratio > 0 else 0
+        hit = np.flatnonzero(self.corrupted(clients))
+        if not chosen or not len(hit):
+            return table
+        cycle = permutations(keys(self.seed, "flip-labels/how", clients[hit]), classes)
+        sources = cycle[:, :chosen]
+        targets = np.roll(sources, -1, axis=1) if chosen > 1 else cycle[:, 1:2]
+        table[hit[:, None], sources] = targets
+        return table
+
+    def apply(self, shards: Shards, clients: Ints, span: Span) -> Shards:
+        """Look every label up in its client's table."""
+        table = self.tables(clients, shards.samples.classes)
+        owner = np.repeat(np.arange(len(clients)), shards.sizes)
+        return replace(shards, labels=torch.from_numpy(table[owner, shards.labels.numpy()]))

@@ -1,0 +1,207 @@
+"""`federation`: from a data set and a rule to clients that own samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from poise.core.errors import InvalidOption, require, suggest
+from poise.core.types import Floats
+from poise.data.dealing import deal, own_tests, subset
+from poise.data.federated import Federation, plain
+from poise.data.holdings import Held
+from poise.data.options import check_options, named, option_names, sort_options
+from poise.data.partitions import PARTITIONS, by_key
+from poise.data.populations import POPULATIONS
+from poise.data.sources import SOURCES, Source, arrays
+
+_OWN = [
+    "samples",
+    "test_samples",
+    "on_demand",
+    "client_test_share",
+    "corruption",
+    "importance",
+    "clients",
+    "seed",
+]
+_SUPPLIED = ("data", "labels", "clients", "seed")
+_DEFAULT_CLIENTS = 100
+
+
+def federation(
+    source: str | tuple[ArrayLike, ArrayLike],
+    partition: str | Sequence[ArrayLike] = "iid",
+    clients: int | None = None,
+    seed: int = 0,
+    importance: str | ArrayLike = "size",
+    *,
+    samples: int | None = None,
+    test_samples: int | None = None,
+    on_demand: bool = False,
+    client_test_share: float | None = None,
+    corruption: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+    **options: Any,
+) -> Federation:
+    """Deal a data set to clients; the same arguments give the same federation.
+
+    Args:
+        source: ``digits``, ``mnist``, ``fashion-mnist``, ``cifar10``, ``usps``, ``shakespeare``,
+            ``heart-disease``, ``synthetic``, or arrays ``(x, y)``.
+        partition: ``iid``, ``shards``, ``one-class``, ``dirichlet``, ``dirichlet-by-class``, ``imbalanced``,
+            ``by-key``, or one index array per client.
+        clients: number of clients; None is 100, or every natural client for ``by-key``.
+        seed: names all random streams of the federation.
+        importance: p_i ∝ n_i (``size``), p_i = 1/N (``equal``), or an array, which is divided by its sum.
+        samples: first take a class-balanced random subset of that many training samples.
+        test_samples: likewise of the held-out samples.
+        on_demand: make clients when asked for, from (seed, client): any number of clients, which may share
+            samples (``iid``, ``dirichlet``, ``imbalanced``, ``one-class``; ``samples_per_client=``).
+        client_test_share: share of every client's samples that it keeps back as its own test set.
+        corruption: tables ``{"name": …, option: value}``, as `Federation.with_corruption` takes them.
+        options: of the partition (``alpha``, ``shard_size``, ``sizes``, ``kappa``, ``phi2``, ``ratios``, …)
+            and of the source (``normalize``, ``by``, ``stride``, ``test``, …); one known to both is the partition's.
+
+    >>> fed = federation("digits", "shards", clients=20, shard_size=30, seed=1)
+    >>> fed
+    Federation('digits', shards(shard_size=30), 20 clients, 10 classes, seed 1)
+    >>> x, y = fed.client(0)
+    >>> x.shape[1:], x.dtype, y.dtype
+    ((1, 8, 8), dtype('float32'), dtype('int64'))
+
+    Source: A §4.1, B §4, C §3.4, E §3.6.
+    """
+    seed = _whole("seed", seed)
+    asked = None if clients is None else _whole("clients", clients)
+    loader, rule = _loader(source), _rule(partition, on_demand)
+    mine, theirs = _sorted(source, loader, partition, rule, options)
+    pool = _load(source, loader, theirs, _DEFAULT_CLIENTS if asked is None else asked, seed)
+    pool = subset(pool, samples, test_samples, seed)
+    if asked is None and rule not in (None, by_key):
+        asked = _DEFAULT_CLIENTS
+    holdings, keys = deal(pool, partition, rule, asked, seed, mine)
+    tests = None
+    if isinstance(holdings, Held):
+        holdings, tests = own_tests(pool, holdings, keys, client_test_share, seed)
+    else:
+        require(not client_test_share, "client_test_share cannot be used on demand")
+    always = {"clients": holdings.clients, "seed": seed, "importance": importance}
+    sometimes = {
+        "samples": samples, "test_samples": test_samples,
+        "on_demand": on_demand, "client_test_share": client_test_share,
+    }  # fmt: skip
+    made = Federation(
+        pool,
+        holdings,
+        seed,
+        _words(partition, mine),
+        _weighing(importance, holdings.clients),
+        _spec(source, partition, always, sometimes, options),
+        client_tests=tests,
+        names=None if keys is None else tuple(pool.key_names[key] for key in keys),
+    )
+    tables = [corruption] if isinstance(corruption, Mapping) else corruption
+    for table in tables:
+        made = _corrupted(made, table)
+    return made
+
+
+def _whole(name: str, value: Any) -> int:
+    fits = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    require(fits, f"{name} = {value!r} must be a whole number")
+    return int(value)
+
+
+def _loader(source: Any) -> Callable[..., Source]:
+    if isinstance(source, str):
+        found: Callable[..., Source] = named(source, SOURCES, "data source")
+        return found
+    return arrays
+
+
+def _rule(partition: Any, on_demand: bool) -> Callable[..., Any] | None:
+    if not isinstance(partition, str):
+        require(not on_demand, "on_demand needs a partition by name, not index arrays")
+        return None
+    named(partition, {**PARTITIONS, "by-key": by_key}, "partition")
+    if not on_demand:
+        return PARTITIONS.get(partition, by_key)
+    if partition not in POPULATIONS:
+        raise InvalidOption(
+            f"partition {partition!r} cannot be made on demand", f"known: {', '.join(POPULATIONS)}"
+        )
+    return POPULATIONS[partition]
+
+
+def _sorted(
+    source: Any, loader: Any, partition: Any, rule: Any, options: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of the partition and those of the source, checked against both signatures."""
+    first = f"partition {partition!r}" if isinstance(partition, str) else "a list of index arrays"
+    second = f"source {source!r}" if isinstance(source, str) else "arrays"
+    known = [] if rule is None else option_names(rule, *_SUPPLIED, "keys")
+    takers = {first: known, second: option_names(loader, *_SUPPLIED)}
+    sorted_ = sort_options(options, takers, _OWN)
+    if rule is not None:
+        check_options(rule, sorted_[first], first)
+    check_options(loader, sorted_[second], second)
+    return sorted_[first], sorted_[second]
+
+
+def _load(source: Any, loader: Any, options: dict[str, Any], clients: int, seed: int) -> Source:
+    if not isinstance(source, str):
+        return arrays(source, **options)
+    offered = {"clients": clients, "seed": seed}
+    wanted = option_names(loader)
+    made: Source = loader(**options, **{name: value for name, value in offered.items() if name in wanted})
+    return made
+
+
+def _weighing(importance: Any, clients: int) -> str | Floats:
+    if isinstance(importance, str):
+        if importance not in ("size", "equal"):
+            raise InvalidOption(
+                f"importance = {importance!r} is not known", suggest(importance, ["size", "equal"])
+            )
+        return importance
+    given = np.asarray(importance, dtype=np.float64)
+    require(given.shape == (clients,), f"importance has shape {given.shape}, but there are {clients} clients")
+    fine = np.isfinite(given) & (given >= 0)
+    require(bool(fine.all()), f"importance of client {int(np.argmin(fine))} is {given[np.argmin(fine)]}")
+    require(bool(given.sum() > 0), "importance is 0 for every client")
+    return given.copy()
+
+
+def _words(partition: Any, options: Mapping[str, Any]) -> str:
+    if not isinstance(partition, str):
+        return "index arrays"
+    given = ", ".join(f"{key}={_short(value)}" for key, value in options.items())
+    return f"{partition}({given})" if given else partition
+
+
+def _short(value: Any) -> str:
+    text = repr(plain(value))
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _spec(
+    source: Any,
+    partition: Any,
+    always: Mapping[str, Any],
+    sometimes: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> dict[str, Any] | None:
+    """What makes this federation again, without what is at its default; corruptions add themselves."""
+    if not isinstance(source, str) or not isinstance(partition, str):
+        return None
+    chosen = {name: value for name, value in sometimes.items() if value is not None and value is not False}
+    table = {"source": source, "partition": partition, **always, **chosen, **options}
+    return {name: plain(value) for name, value in table.items()}
+
+
+def _corrupted(fed: Federation, table: Mapping[str, Any]) -> Federation:
+    require(isinstance(table, Mapping) and "name" in table, f"corruption {table!r} has no name")
+    return fed.with_corruption(**dict(table))

@@ -1,0 +1,110 @@
+"""Who owns which rows of a pool."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from poise.core.types import Ints
+
+
+class Holdings(Protocol):
+    """Rows of a pool by owner, stored or made when asked for."""
+
+    @property
+    def clients(self) -> int:
+        """Number of owners N."""
+
+    @property
+    def equal_size(self) -> int | None:
+        """The size of every client where all are equal by construction, else None."""
+
+    def sizes(self) -> Ints:
+        """Samples per client, (N,); a read-only view of one number where all are equal."""
+
+    def rows(self, clients: Ints) -> tuple[Ints, Ints]:
+        """Rows of these clients one after the other, and where each client starts (m + 1,)."""
+
+    def fingerprint(self) -> bytes:
+        """A hash of who owns what."""
+
+
+def gather(offsets: Ints, clients: Ints) -> tuple[Ints, Ints]:
+    """Positions of these clients in a flat array cut at ``offsets``, and where each starts in the result.
+
+    >>> positions, starts = gather(np.array([0, 2, 5, 6]), np.array([2, 0]))
+    >>> positions.tolist(), starts.tolist()
+    ([5, 0, 1], [0, 1, 3])
+    """
+    begin = offsets[clients]
+    sizes = offsets[clients + 1] - begin
+    starts = np.zeros(len(clients) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    return np.arange(starts[-1]) + np.repeat(begin - starts[:-1], sizes), starts
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Every client's rows, stored one after the other.
+
+    Args:
+        flat: the rows of all clients, (total,).
+        offsets: client i owns ``flat[offsets[i]:offsets[i + 1]]``, (N + 1,).
+
+    >>> Held.of([np.array([4, 7]), np.array([1])]).rows(np.array([1, 0]))[0].tolist()
+    [1, 4, 7]
+    """
+
+    flat: Ints
+    offsets: Ints
+
+    @staticmethod
+    def of(parts: Sequence[Ints]) -> Held:
+        """From one array of rows per client."""
+        offsets = np.zeros(len(parts) + 1, dtype=np.int64)
+        np.cumsum([len(part) for part in parts], out=offsets[1:])
+        return Held(np.concatenate(parts).astype(np.int64), offsets)
+
+    @property
+    def clients(self) -> int:
+        """Number of owners."""
+        return len(self.offsets) - 1
+
+    @property
+    def equal_size(self) -> int | None:
+        """None: sizes are stored."""
+        return None
+
+    @property
+    def owners(self) -> Ints:
+        """The client of each position of ``flat``."""
+        return np.repeat(np.arange(self.clients), np.diff(self.offsets))
+
+    def sizes(self) -> Ints:
+        """Samples per client."""
+        return np.diff(self.offsets)
+
+    def rows(self, clients: Ints) -> tuple[Ints, Ints]:
+        """Rows of these clients, by one gather."""
+        positions, starts = gather(self.offsets, clients)
+        return self.flat[positions], starts
+
+    def fingerprint(self) -> bytes:
+        """Hash of rows and offsets."""
+        digest = hashlib.blake2b(np.ascontiguousarray(self.flat).data, digest_size=16)
+        digest.update(np.ascontiguousarray(self.offsets).data)
+        return digest.digest()
+
+    def split(self, out: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[Held, Held]:
+        """Two holdings of the same clients: the positions not marked, and those marked."""
+        owners = self.owners
+
+        def of(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Held:
+            counts = np.bincount(owners[mask], minlength=self.clients)
+            return Held(self.flat[mask], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+        return of(~out), of(out)

@@ -1,0 +1,79 @@
+"""Options are told apart by the signatures of those who take them."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from poise.core.errors import InvalidOption, suggest
+
+_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+def option_names(taker: Callable[..., Any], *supplied: str) -> list[str]:
+    """The options of a function or class, without those that the caller supplies itself.
+
+    >>> def rule(labels, clients, *, alpha=1.0): ...
+    >>> option_names(rule, "labels", "clients")
+    ['alpha']
+    """
+    return [name for name in inspect.signature(taker).parameters if name not in supplied]
+
+
+def check_options(taker: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:
+    """Compare plain values with the annotations of those who take them.
+
+    >>> def rule(*, alpha: float = 1.0): ...
+    >>> check_options(rule, {"alpha": "x"}, "rule")
+    Traceback (most recent call last):
+    poise.core.errors.InvalidOption: rule: alpha must be a number, not 'x'
+    """
+    hints = get_type_hints(taker if inspect.isfunction(taker) else getattr(taker, "__wrapped__", taker))
+    for name, value in options.items():
+        kinds = _kinds(hints.get(name, Any))
+        if not any(_fits(value, kind) for kind in kinds):
+            words = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
+            raise InvalidOption(f"{what}: {name} must be {words}, not {value!r}")
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if kind in (int, float):
+        numbers = int | np.integer if kind is int else int | float | np.integer | np.floating
+        return isinstance(value, numbers) and not isinstance(value, bool)
+    if kind in (str, bool):
+        return isinstance(value, kind)
+    return value is None if kind is type(None) else not isinstance(value, str | bool | Mapping)
+
+
+def named(name: Any, register: Mapping[str, Any], what: str) -> Any:
+    """The entry of a register, or an error that names the nearest."""
+    if not isinstance(name, str) or name not in register:
+        raise InvalidOption(f"unknown {what} {name!r}", suggest(str(name), register))
+    return register[name]
+
+
+def sort_options(
+    options: Mapping[str, Any], takers: Mapping[str, list[str]], others: list[str]
+) -> dict[str, dict[str, Any]]:
+    """Give every option to the first taker that knows it; refuse one that nobody knows.
+
+    >>> sort_options({"alpha": 1, "by": "writer"}, {"rule": ["alpha"], "source": ["by", "alpha"]}, [])
+    {'rule': {'alpha': 1}, 'source': {'by': 'writer'}}
+    """
+    sorted_: dict[str, dict[str, Any]] = {taker: {} for taker in takers}
+    for name, value in options.items():
+        taker = next((taker for taker, names in takers.items() if name in names), None)
+        if taker is None:
+            known = [*others, *(name for names in takers.values() for name in names)]
+            asked = " and ".join(takers)
+            raise InvalidOption(f"{asked}: no option {name!r}", suggest(name, known))
+        sorted_[taker][name] = value
+    return sorted_

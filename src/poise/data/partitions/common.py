@@ -1,0 +1,110 @@
+"""What the partition rules share: sizes, classes and cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poise.core.errors import InvalidOption, require
+from poise.core.types import Ints
+
+Labels: TypeAlias = NDArray[Any]
+Sizes: TypeAlias = int | Sequence[int] | Sequence[tuple[int, int]] | Ints | None
+
+
+def check_clients(clients: int, samples: int) -> int:
+    """The number of clients, after making sure that each can own a sample."""
+    whole = isinstance(clients, int | np.integer) and not isinstance(clients, bool)
+    require(whole and clients >= 1, f"clients = {clients!r} must be a whole number of at least 1")
+    require(
+        clients <= samples,
+        f"{clients} clients, but only {samples} samples",
+        f"at most {samples} clients can own one sample each; on_demand=True lets clients share samples",
+    )
+    return int(clients)
+
+
+def check_classes(labels: Labels, rule: str) -> int:
+    """The number of classes; refuses floating labels."""
+    require(
+        labels.dtype.kind in "iu",
+        f"partition {rule!r} needs class labels, but this is a regression",
+        "use 'iid', 'by-key' or a list of index arrays",
+    )
+    return int(labels.max()) + 1
+
+
+def repeated(pairs: Any, clients: int, name: str) -> NDArray[Any]:
+    """One value per client from ``(count, value)`` pairs, first pair first.
+
+    >>> repeated([(2, 10), (1, 5)], 3, "sizes").tolist()
+    [10, 10, 5]
+    """
+    table = np.asarray(pairs)
+    counts = table[:, 0].astype(np.int64)
+    require(bool((counts >= 0).all()), f"{name}: a negative number of clients")
+    require(int(counts.sum()) == clients, f"{name} describe {int(counts.sum())} clients, not {clients}")
+    return np.repeat(table[:, 1], counts)
+
+
+def client_sizes(sizes: Sizes, clients: int, samples: int) -> Ints:
+    """Samples per client, (clients,).
+
+    None: all samples, sizes equal or one apart, the larger ones first. A number: that many each. A
+    sequence: one size per client, or ``(count, size)`` pairs.
+
+    >>> client_sizes(None, 3, 8).tolist(), client_sizes([(1, 4), (2, 1)], 3, 8).tolist()
+    ([3, 3, 2], [4, 1, 1])
+    """
+    if sizes is None:
+        each, more = divmod(samples, clients)
+        return each + (np.arange(clients) < more).astype(np.int64)
+    try:
+        given = np.asarray(sizes)
+    except ValueError as error:
+        raise InvalidOption(f"sizes: {error}", "give one size per client, or (count, size) pairs") from error
+    require(given.dtype.kind in "iu", f"sizes must be whole numbers, not {sizes!r}")
+    if given.ndim == 2 and given.shape[1] == 2:
+        given = repeated(given, clients, "sizes")
+    given = np.broadcast_to(given, (clients,)) if given.ndim == 0 else given
+    require(given.shape == (clients,), f"sizes has shape {given.shape}, but there are {clients} clients")
+    small = np.flatnonzero(given < 1)
+    require(not len(small), f"sizes: client {small[0] if len(small) else 0} would own less than one sample")
+    total = int(given.sum())
+    require(total <= samples, f"sizes sum to {total}, but there are {samples} samples", "shrink the sizes")
+    return given.astype(np.int64)
+
+
+def cut(order: Ints, sizes: Ints) -> list[Ints]:
+    """Consecutive pieces of ``order`` with these sizes; what is left over is nobody's."""
+    return np.split(order[: int(sizes.sum())], np.cumsum(sizes)[:-1])
+
+
+def shuffled_by_class(labels: Labels, classes: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """All positions by class, in random order inside a class, and where each class starts.
+
+    >>> order, starts = shuffled_by_class(np.array([1, 0, 1]), 2, np.random.default_rng(0))
+    >>> starts.tolist(), order[0]
+    ([0, 1, 3], np.int64(1))
+    """
+    order = np.lexsort((rng.random(len(labels)), labels)).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=classes))]).astype(np.int64)
+    return order, starts
+
+
+def deal_classes(counts: Ints, order: Ints, starts: Ints) -> list[Ints]:
+    """Give client i ``counts[i, c]`` samples of class c, class by class, without overlap.
+
+    Args:
+        counts: (clients, classes), column sums at most the class sizes.
+        order: positions sorted by class.
+        starts: where each class starts in ``order``.
+    """
+    begin = starts[:-1] + np.cumsum(counts, axis=0) - counts
+    flat, first = counts.ravel(), begin.ravel()
+    step = np.arange(int(flat.sum())) - np.repeat(np.cumsum(flat) - flat, flat)
+    rows = order[np.repeat(first, flat) + step]
+    return np.split(rows, np.cumsum(counts.sum(axis=1))[:-1])

@@ -1,0 +1,78 @@
+"""`shards`: a few pieces of the label-sorted set each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from poise.core.errors import InvalidOption, require, suggest
+from poise.core.rng import generator
+from poise.core.types import Ints
+from poise.data.partitions.common import (
+    Labels,
+    Sizes,
+    check_classes,
+    check_clients,
+    client_sizes,
+    cut,
+    shuffled_by_class,
+)
+
+_DEALS = ("even", "random")
+
+
+def shards(
+    labels: Labels,
+    clients: int,
+    seed: int = 0,
+    *,
+    shard_size: int | None = None,
+    sizes: Sizes = None,
+    deal: str = "even",
+) -> list[Ints]:
+    """Sort by label, cut into contiguous shards of ``shard_size``, deal the shards at random.
+
+    Every client gets at least one shard; the last shard may be shorter. ``deal="even"``: shard counts
+    differ by at most one. ``deal="random"``: one each, the others to random clients, so that sizes differ
+    widely. With ``sizes`` the shuffled shards are laid end to end and cut at these sizes instead, so that a
+    shard may be split between two neighbours.
+
+    Args:
+        labels: (n,) classes.
+        clients: number of clients.
+        seed: names the random stream.
+        shard_size: samples per shard; None makes two shards per client.
+        sizes: exact client sizes, see `client_sizes`.
+        deal: ``even`` or ``random``.
+
+    >>> parts = shards(np.repeat([0, 1, 2, 3], 6), 4, shard_size=3)
+    >>> [len(p) for p in parts], max(len(set(np.repeat([0, 1, 2, 3], 6)[p])) for p in parts)
+    ([6, 6, 6, 6], 2)
+
+    Source: A §4.1, D §3.1 (size 200, shard 60 or 100), E §6.3.1 (4 shards of 150 each).
+    """
+    number, classes = (check_clients(clients, len(labels)), check_classes(labels, "shards"))
+    size = max(1, len(labels) // (2 * number)) if shard_size is None else shard_size
+    require(isinstance(size, int | np.integer) and size >= 1, f"shard_size = {size!r} must be at least 1")
+    if deal not in _DEALS:
+        raise InvalidOption(f"shards: deal = {deal!r} is not known", suggest(str(deal), _DEALS))
+    count = -(-len(labels) // int(size))
+    require(
+        count >= number,
+        f"shard_size = {size} makes {count} shards of {len(labels)} samples, too few for {number} clients",
+        f"at most {len(labels) // number}",
+    )
+    rng = generator(seed, "partition/shards")
+    order, _ = shuffled_by_class(labels, classes, rng)
+    pieces = np.split(order, np.arange(1, count) * int(size))
+    shuffled = rng.permutation(count)
+    if sizes is not None:
+        return cut(np.concatenate([pieces[s] for s in shuffled]), client_sizes(sizes, number, len(labels)))
+    owners = np.arange(count) % number if deal == "even" else _random_owners(count, number, rng)
+    owned: list[list[Ints]] = [[] for _ in range(number)]
+    for shard, owner in zip(shuffled, owners, strict=True):
+        owned[owner].append(pieces[shard])
+    return [np.concatenate(held) for held in owned]
+
+
+def _random_owners(count: int, clients: int, rng: np.random.Generator) -> Ints:
+    return np.concatenate([np.arange(clients), rng.integers(clients, size=count - clients)])

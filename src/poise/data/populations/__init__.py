@@ -1,0 +1,102 @@
+"""On-demand twins of the partition rules, by the same names.
+
+Each is a function ``(labels, clients, seed, **options)`` that returns a `Population` over positions of
+``labels``. Clients may share samples, so their number is not bounded by the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from poise.core.errors import require
+from poise.core.types import Ints
+from poise.data.partitions.common import Labels, check_classes
+from poise.data.partitions.dirichlet import proportions
+from poise.data.partitions.imbalanced import RATIOS, client_ratios
+from poise.data.populations.population import Population
+from poise.data.populations.rules import Anything, OneClass, Proportions, Thinning
+
+__all__ = ["POPULATIONS", "Population"]
+
+
+def _groups(labels: Labels, classes: int) -> tuple[Ints, Ints]:
+    order = np.argsort(labels, kind="stable").astype(np.int64)
+    return order, np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=classes))]).astype(np.int64)
+
+
+def _check(clients: int, size: int, room: int, what: str, name: str = "samples_per_client") -> None:
+    require(clients >= 1, f"clients = {clients!r} must be at least 1")
+    require(size >= 1, f"{name} = {size!r} must be at least 1")
+    require(size <= room, f"{name} = {size}, but {what} has {room} samples", f"at most {room}")
+
+
+def iid(labels: Labels, clients: int, seed: int = 0, *, samples_per_client: int = 100) -> Population:
+    """Each client owns ``samples_per_client`` distinct samples of the whole pool (A §4.1).
+
+    >>> iid(np.zeros(50, np.int64), 10**6, samples_per_client=5).rows(np.array([999_999]))[1].tolist()
+    [0, 5]
+    """
+    _check(clients, samples_per_client, len(labels), "the pool")
+    edges = np.array([0, len(labels)])
+    return Population(clients, seed, Anything(samples_per_client), np.arange(len(labels)), edges)
+
+
+def dirichlet(
+    labels: Labels, clients: int, seed: int = 0, *, alpha: float = 1.0, samples_per_client: int = 100
+) -> Population:
+    """Each client owns ``samples_per_client`` samples in its own proportions Dir(α·1) (E §3.6)."""
+    _check(clients, samples_per_client, len(labels), "the pool")
+    classes = check_classes(labels, "dirichlet")
+    proportions(seed, np.arange(1), alpha, classes)
+    order, starts = _groups(labels, classes)
+    rule = Proportions(samples_per_client, alpha, seed, np.diff(starts))
+    return Population(clients, seed, rule, order, starts)
+
+
+def one_class(labels: Labels, clients: int, seed: int = 0, *, samples_per_client: int = 100) -> Population:
+    """Client i owns ``samples_per_client`` samples of class ``i mod C`` (E §5.5.1)."""
+    classes = check_classes(labels, "one-class")
+    order, starts = _groups(labels, classes)
+    present = np.flatnonzero(np.diff(starts))
+    room = np.diff(starts)[present]
+    _check(clients, samples_per_client, int(room.min()), f"class {present[np.argmin(room)]}")
+    return Population(clients, seed, OneClass(samples_per_client, present, classes), order, starts)
+
+
+def imbalanced(
+    labels: Labels,
+    clients: int,
+    seed: int = 0,
+    *,
+    ratio: float | None = None,
+    ratios: Sequence[float] | None = None,
+    n_max: int | None = None,
+    samples_per_client: int | None = None,
+) -> Population:
+    """Classes thin out exponentially, n_max · r^{c/(K-1)}, r given or drawn per client (B §4.1).
+
+    The size of a client depends on its r: ``n_max`` is what it owns of class 0, or ``samples_per_client``
+    what a balanced client (r = 1) owns in all; by default n_max = 100.
+    """
+    require(n_max is None or samples_per_client is None, "n_max and samples_per_client were both given")
+    classes = check_classes(labels, "imbalanced")
+    require(ratios is None or np.ndim(ratios) == 1, "imbalanced on demand: ratios must be a plain list")
+    client_ratios(seed, np.arange(1), ratio, ratios, clients)
+    order, starts = _groups(labels, classes)
+    top = n_max if samples_per_client is None else samples_per_client // classes
+    top = 100 if top is None else top
+    room = np.diff(starts)
+    _check(clients, top, int(room.min()), f"class {np.argmin(room)}", "n_max")
+    several = RATIOS if ratios is None else ratios
+    given = np.array(several if ratio is None else [ratio], dtype=np.float64)
+    return Population(clients, seed, Thinning(given, top, classes, seed), order, starts)
+
+
+POPULATIONS: dict[str, Callable[..., Population]] = {
+    "dirichlet": dirichlet,
+    "iid": iid,
+    "imbalanced": imbalanced,
+    "one-class": one_class,
+}

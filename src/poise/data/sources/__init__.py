@@ -1,0 +1,29 @@
+"""Data sources by name. A new source is a function that returns a `Source`, and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from poise.data.sources.arrays import arrays
+from poise.data.sources.cifar10 import cifar10
+from poise.data.sources.digits import digits
+from poise.data.sources.fashion_mnist import fashion_mnist
+from poise.data.sources.heart_disease import heart_disease
+from poise.data.sources.mnist import mnist
+from poise.data.sources.shakespeare import shakespeare
+from poise.data.sources.source import Source
+from poise.data.sources.synthetic import synthetic
+from poise.data.sources.usps import usps
+
+SOURCES: dict[str, Callable[..., Source]] = {
+    "cifar10": cifar10,
+    "digits": digits,
+    "fashion-mnist": fashion_mnist,
+    "heart-disease": heart_disease,
+    "mnist": mnist,
+    "shakespeare": shakespeare,
+    "synthetic": synthetic,
+    "usps": usps,
+}
+
+__all__ = ["SOURCES", "Source", "arrays"]

@@ -1,0 +1,101 @@
+"""A federation from the user's own arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from poise.core.errors import InvalidOption, require, suggest
+from poise.core.rng import generator
+from poise.core.samples import Samples
+from poise.data.sources.source import Source
+from poise.data.splits import held_out, share_of
+
+Pair = tuple[ArrayLike, ArrayLike]
+
+
+def arrays(
+    data: Pair,
+    test: Pair | None = None,
+    test_share: float = 0.0,
+    keys: ArrayLike | None = None,
+    classes: int | None = None,
+    normalize: str | None = None,
+) -> Source:
+    """A source from ``(x, y)``: classification if y holds integers, else regression.
+
+    uint8 features stay bytes and come out as x/255; all others are float32. NaN and infinity are refused.
+
+    Args:
+        data: features (n, …) and labels (n,).
+        test: held-out ``(x, y)``.
+        test_share: without ``test``, the share of the samples (of each class) to hold out.
+        keys: the natural owner of each sample, for the partition ``by-key``; any values that sort.
+        classes: number of classes, where y may lack the last ones.
+        normalize: for uint8 features ``unit`` (x/255, the default) or ``none``.
+
+    >>> source = arrays((np.zeros((4, 2)), [0, 1, 0, 1]))
+    >>> source.train.classes, source.train.shape
+    (2, (2,))
+    """
+    require(test is None or test_share == 0, "test and test_share were both given", "choose one")
+    x, y = _pair(data, "source")
+    given = None if test is None else _pair(test, "test")
+    count = _classes([y] if given is None else [y, given[1]], classes)
+    owners = None if keys is None else np.asarray(keys)
+    require(owners is None or owners.shape == (len(x),), f"keys must be one per sample, ({len(x)},)")
+    if given is None and test_share:
+        groups = y if count else np.zeros(len(y), np.int64)
+        out = held_out(groups, share_of(test_share, "test_share"), generator(0, "arrays/test"))
+        given = x[out], y[out]
+        x, y, owners = x[~out], y[~out], None if owners is None else owners[~out]
+    train_pool = _pool(x, y, count, normalize)
+    test_pool = None if given is None else _pool(*given, count, normalize)
+    if test_pool is not None and test_pool.shape != train_pool.shape:
+        raise InvalidOption(f"test samples have shape {test_pool.shape}, training samples {train_pool.shape}")
+    names, numbers = ((), None) if owners is None else _numbered(owners)
+    return Source("arrays", train_pool, test_pool, keys=numbers, key_names=names)
+
+
+def _numbered(owners: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    values, numbers = np.unique(owners, return_inverse=True)
+    return tuple(str(value) for value in values), numbers.astype(np.int64)
+
+
+def _pair(data: Any, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    require(isinstance(data, tuple | list) and len(data) == 2, f"{name} must be a pair (x, y) of arrays")
+    x, y = np.asarray(data[0]), np.asarray(data[1])
+    require(x.ndim >= 1 and y.ndim == 1, f"{name}: x must be (n, …) and y (n,), not {x.shape} and {y.shape}")
+    require(len(x) == len(y), f"{name}: {len(x)} samples but {len(y)} labels")
+    require(len(x) > 0, f"{name}: no samples")
+    for what, values in (("x", x), ("y", y)):
+        require(values.dtype.kind in "biuf", f"{name}: {what} must be numbers, not {values.dtype}")
+        bad = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        require(not bad.any(), f"{name}: {what} is not finite in row {int(np.argmax(bad))}")
+    return x, y
+
+
+def _classes(labels: list[NDArray[Any]], classes: int | None) -> int:
+    """Number of classes; 0 for regression."""
+    if any(y.dtype.kind == "f" for y in labels):
+        require(classes is None, "classes was given, but the labels are not whole numbers")
+        return 0
+    low, high = min(int(y.min()) for y in labels), max(int(y.max()) for y in labels)
+    require(low >= 0, f"labels start at {low}", "classes are 0, 1, 2, …; use floats for regression")
+    require(classes is None or classes > high, f"classes = {classes}, but there is a label {high}")
+    return high + 1 if classes is None else int(classes)
+
+
+def _pool(x: NDArray[Any], y: NDArray[Any], classes: int, normalize: str | None) -> Samples:
+    bytes_ = x.dtype == np.uint8
+    if normalize not in (None, "none", "unit") or (normalize == "unit" and not bytes_):
+        raise InvalidOption(
+            f"normalize = {normalize!r} does not fit {x.dtype} arrays",
+            suggest(str(normalize), ["none", "unit"]),
+        )
+    raw = torch.from_numpy(np.array(x, dtype=np.uint8 if bytes_ else np.float32, order="C"))
+    labels = torch.from_numpy(np.array(y, dtype=np.int64 if classes else np.float32))
+    return Samples(raw, labels, 1 / 255 if bytes_ and normalize != "none" else 1.0, classes=classes)

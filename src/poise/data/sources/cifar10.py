@@ -1,0 +1,88 @@
+"""`cifar10`: the official binary archive, or a class-balanced subset of it."""
+
+from __future__ import annotations
+
+import tarfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poise.core.errors import DataError, InvalidOption, suggest
+from poise.core.samples import Samples
+from poise.data.catalogue import CIFAR10_ARCHIVE, CIFAR10_SUBSET
+from poise.data.files import check, check_labels, home, locate, read_npz
+from poise.data.sources.images import image_pools
+from poise.data.sources.source import Source
+
+_RECORD = 1 + 3 * 32 * 32
+_TRAIN = tuple(f"cifar-10-batches-bin/data_batch_{k}.bin" for k in range(1, 6))
+_TEST = ("cifar-10-batches-bin/test_batch.bin",)
+_NOTES = {
+    "full": "CIFAR-10, official binary archive, 50,000 + 10,000",
+    "subset": "CIFAR-10, subset of 20,000 + 4,000: scores are not comparable with those on the full set",
+}
+
+
+def cifar10(normalize: str = "unit", version: str = "auto") -> Source:
+    """CIFAR-10, 32x32 colour images of ten classes.
+
+    Args:
+        normalize: ``unit`` (x/255), ``symmetric`` (x/127.5 - 1) or ``standard`` (per channel).
+        version: ``full`` (50,000 + 10,000), ``subset`` (20,000 + 4,000: the first 2,000 and 400 of each
+            class), or ``auto``: the full set if its archive is there. The federation's notes say which.
+
+    >>> cifar10(version="subset").notes                                       # doctest: +SKIP
+    'CIFAR-10, subset of 20,000 + 4,000: scores are not comparable with those on the full set'
+
+    Source: Krizhevsky 2009; used in B §4, C §3.4, E §3.6.
+    """
+    if version not in ("auto", *_NOTES):
+        raise InvalidOption(
+            f"cifar10: version = {version!r} is not known", suggest(version, ("auto", *_NOTES))
+        )
+    if version == "auto":
+        version = "subset" if locate([CIFAR10_ARCHIVE]) is None and locate([CIFAR10_SUBSET]) else "full"
+    file = CIFAR10_ARCHIVE if version == "full" else CIFAR10_SUBSET
+    train, test = _pools(home("cifar10", [file]), version, normalize)
+    return Source("cifar10", train, test, notes=_NOTES[version])
+
+
+@lru_cache(maxsize=2)
+def _pools(folder: Path, version: str, normalize: str) -> tuple[Samples, Samples]:
+    if version == "full":
+        path = check(folder, CIFAR10_ARCHIVE)
+        return image_pools(read_batches(path, _TRAIN), read_batches(path, _TEST), 255, normalize)
+    path = check(folder, CIFAR10_SUBSET)
+    arrays = {
+        "x_train": ((20_000, 32, 32, 3), "u1"), "y_train": ((20_000,), "u1"),
+        "x_test": ((4_000, 32, 32, 3), "u1"), "y_test": ((4_000,), "u1"),
+    }  # fmt: skip
+    held = read_npz(path, arrays)
+    train, test = (
+        (held[f"x_{part}"].transpose(0, 3, 1, 2), check_labels(path, held[f"y_{part}"], 10))
+        for part in ("train", "test")
+    )
+    return image_pools(train, test, 255, normalize)
+
+
+def read_batches(path: Path, members: tuple[str, ...]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Images (n, 3, 32, 32) and labels of some batches of the binary archive.
+
+    A record is one byte of label and 3 x 1024 bytes of red, green and blue.
+    """
+    blocks = []
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            for member in members:
+                stream = archive.extractfile(member)
+                blocks.append(np.frombuffer(stream.read() if stream else b"", np.uint8))
+    except (tarfile.TarError, KeyError, OSError, EOFError) as error:
+        raise DataError(f"{path}: not the CIFAR-10 binary archive: {error}", "fetch it again") from error
+    for member, block in zip(members, blocks, strict=True):
+        if not len(block) or len(block) % _RECORD:
+            raise DataError(f"{path}: {member} holds {len(block)} bytes, expected records of {_RECORD}")
+    records = np.concatenate(blocks).reshape(-1, _RECORD)
+    return records[:, 1:].reshape(-1, 3, 32, 32), check_labels(path, records[:, 0], 10)

@@ -1,0 +1,37 @@
+"""`digits`: 1,797 images that ship with scikit-learn."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from poise.core.rng import generator
+from poise.data.sources.images import image_pools
+from poise.data.sources.source import Source
+from poise.data.splits import held_out, share_of
+
+
+@lru_cache(maxsize=4)
+def digits(normalize: str = "unit", test_share: float = 0.2) -> Source:
+    """The 8x8 digits of scikit-learn: the set that needs no file and no network.
+
+    Grey values are 0 … 16. The test part is always the same for a given ``test_share``: that share of
+    every class, drawn once and for all.
+
+    Args:
+        normalize: ``unit`` (x/16), ``symmetric`` (x/8 - 1) or ``standard`` (per training set).
+        test_share: the held-out share of each class.
+
+    >>> source = digits()
+    >>> len(source.train), len(source.test), source.train.shape
+    (1438, 359, (1, 8, 8))
+    """
+    from sklearn.datasets import load_digits
+
+    held = load_digits()
+    images = np.asarray(held.images).astype(np.uint8)[:, None]
+    labels = np.asarray(held.target).astype(np.int64)
+    test = held_out(labels, share_of(test_share, "test_share"), generator(0, "digits/test"))
+    pools = image_pools((images[~test], labels[~test]), (images[test], labels[test]), 16, normalize)
+    return Source("digits", pools[0], pools[1] if test.any() else None, notes="scikit-learn digits")

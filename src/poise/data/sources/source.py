@@ -1,0 +1,57 @@
+"""What a data source hands over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from poise.core.errors import require
+from poise.core.samples import Samples
+from poise.core.types import Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A data set before anyone owns it.
+
+    Of the pools ``train`` and ``test`` only the positions ``rows`` and ``test_rows`` are samples; None
+    means all. (Windows of a text share one strided view, in which the windows across two speakers
+    exist but are nobody's.) Keys say whose each sample naturally is.
+
+    Args:
+        name: of the source.
+        train: the pool that is dealt to clients.
+        test: the held-out pool, or None.
+        rows: the positions of ``train`` that may be dealt, (n,).
+        test_rows: likewise for ``test``.
+        keys: number of the natural owner of each dealt sample, aligned with ``rows``, (n,).
+        test_keys: likewise for the test samples, where owners have their own.
+        key_names: name of each owner.
+        client_test_share: share of each natural client's samples to hold back for its own test.
+        notes: what a reader of results must know about this copy.
+
+    >>> import torch
+    >>> pool = Samples(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64), classes=1)
+    >>> len(Source("zeros", pool))
+    4
+    """
+
+    name: str
+    train: Samples
+    test: Samples | None = None
+    rows: Ints | None = None
+    test_rows: Ints | None = None
+    keys: Ints | None = None
+    test_keys: Ints | None = None
+    key_names: tuple[str, ...] = ()
+    client_test_share: float = 0.0
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        require(len(self) > 0, f"{self.name}: no training samples are left")
+        if self.keys is not None:
+            require(
+                len(self.keys) == len(self), f"{self.name}: {len(self.keys)} keys for {len(self)} samples"
+            )
+
+    def __len__(self) -> int:
+        return len(self.train) if self.rows is None else len(self.rows)

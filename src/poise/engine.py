@@ -1,0 +1,155 @@
+"""The loop, written once: draw, work, weigh, apply, measure, record.
+
+The engine knows the protocols of the slots and no implementation. Its state is one value that is passed in and
+returned; whatever is not in it can be computed again, so a run can be taken up from any recorded round.
+"""
+
+from __future__ import annotations
+
+import time as wall
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from poise.core import equation
+from poise.core.checks import refusals, without
+from poise.core.errors import UpdateRefused
+from poise.core.protocols import (
+    Attack,
+    Backend,
+    Clock,
+    Fits,
+    Oracle,
+    Sampler,
+    Server,
+    ServerState,
+    Solver,
+    Times,
+    Weighting,
+)
+from poise.core.rng import generator
+from poise.core.timeline import launch
+from poise.core.types import Cohort, Record, Setting, Sky, Step, contributions
+from poise.core.vectors import Vector
+from poise.core.workbench import Workbench, attacked
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A choice for each slot."""
+
+    solver: Solver
+    sampler: Sampler
+    clock: Clock
+    weighting: Weighting
+    server: Server
+    attacks: tuple[Attack, ...] = ()
+
+    def fit(self, setting: Setting) -> None:
+        """Refuse a composition whose parts do not fit the federation or each other."""
+        chosen: list[Fits] = [self.solver, self.sampler, self.clock, self.weighting, self.server, *self.attacks]
+        for one in chosen:
+            one.fit(setting)
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run stands after ``index`` aggregations."""
+
+    index: int
+    theta: Vector
+    server: ServerState
+    sky: Sky = Sky()
+    models: Mapping[int, Vector] = field(default_factory=dict)  # versions that work in flight began from
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do and for how long."""
+
+    parts: Parts
+    setting: Setting
+    seed: int
+    rounds: int | None = None
+    time: float | None = None
+    evaluate_every: int = 1
+    metrics: frozenset[str] = frozenset()
+    drop_refused: bool = False
+
+
+class Journal(Protocol):
+    """Where the engine writes what happened."""
+
+    def append(self, record: Record, theta: Vector, server: ServerState) -> None:
+        """Keep a record and what it led to, durably, before the next round begins."""
+
+
+def initial(oracle: Oracle, plan: Plan) -> State:
+    """The state before the first aggregation."""
+    theta = oracle.initial(plan.seed)
+    return State(0, theta, plan.parts.server.init(theta[: oracle.layout.trainable]))
+
+
+def run(
+    state: State, plan: Plan, oracle: Oracle, backend: Backend, journal: Journal,
+    after_round: Callable[[Record], None] = lambda record: None, stop: Callable[[], bool] = lambda: False,
+) -> State:  # fmt: skip
+    """Go on until the budget of rounds or of simulated time is used, or ``stop`` says so."""
+    bench = Workbench(backend, plan.parts.weighting.needs)
+    times = plan.parts.clock.times(plan.setting.clients)
+    while (plan.rounds is None or state.index < plan.rounds) and not stop():
+        began = wall.perf_counter()
+        step, state = schedule(state, plan, times)
+        if plan.time is not None and step.time > plan.time * (1 + 1e-9):
+            break
+        record, state = aggregate(state, step, plan, bench, backend, oracle.layout.trainable)
+        record = replace(record, seconds=wall.perf_counter() - began)
+        journal.append(record, state.theta, state.server)
+        after_round(record)
+    return state
+
+
+def schedule(state: State, plan: Plan, times: Times) -> tuple[Step, State]:
+    """Who starts now from the present model, and who arrives for the next aggregation."""
+    n, sky, parts = state.index, state.sky, plan.parts
+    cohort = parts.sampler.draw(plan.setting, generator(plan.seed, "sampler", n), n)
+    if sky.flights:  # whoever is still at work does not start again
+        free = ~np.isin(cohort.clients, [f.client for f in sky.flights])
+        cohort = Cohort(cohort.clients[free], cohort.weights[free])
+    started = launch(cohort, times, sky.now, n, plan.seed)
+    step, sky = parts.clock.advance(sky, started, n)
+    return step, replace(state, sky=sky, models={**state.models, n: state.theta})
+
+
+def aggregate(
+    state: State, step: Step, plan: Plan, bench: Workbench, backend: Backend, trainable: int
+) -> tuple[Record, State]:
+    """One application of the equation, and the record of it."""
+    n, parts = state.index, plan.parts
+    updates = bench.collect(step.flights, state.sky.flights, state.models, state.theta)
+    updates = attacked(updates, step.flights, state.models, parts.attacks, plan.seed)
+    refused = refusals(updates, step.flights, state.theta)
+    if refused and not plan.drop_refused:
+        raise UpdateRefused(
+            f"round {n}: client {refused[0].client} sent {refused[0].reason}",
+            "lower the learning rate or clip gradients (clip=); bad_updates='drop' goes on without such clients",
+        )
+    kept = without(step.flights, refused)
+    flights, updates = tuple(step.flights[k] for k in kept), updates.rows(kept)
+    base = step.weights[kept]
+    omega = parts.weighting.coefficients(
+        base, loss_before=updates.loss_before, loss_after=updates.loss_after, sizes=updates.samples,
+        clients=step.clients[kept], versions=step.versions[kept], round=n,
+    )  # fmt: skip
+    theta, server = equation.step(state.theta, updates.deltas, omega, parts.server, state.server, trainable)
+    last = plan.rounds == n + 1
+    measured = backend.measure(theta, plan.metrics) if last or (n + 1) % plan.evaluate_every == 0 else {}
+    size = len(theta) * theta.element_size()
+    record = Record(
+        n, step.time, contributions(flights, base, omega, updates), measured,
+        bytes_up=size * len(step.flights), bytes_down=size * len(step.flights), sky=state.sky, refusals=refused,
+    )  # fmt: skip
+    flying = {f.version for f in state.sky.flights}
+    return record, State(n + 1, theta, server, state.sky, {v: m for v, m in state.models.items() if v in flying})

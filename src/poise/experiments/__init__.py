@@ -1,0 +1,1 @@
+"""Experiments as files: checked, run over seeds, taken up again."""

@@ -1,0 +1,140 @@
+"""From an experiment to runs: compose the parts, run every seed, take a run up again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from poise import engine
+from poise.core.errors import InvalidOption, LedgerError, PoiseError
+from poise.core.parts import build
+from poise.core.types import Record
+from poise.data import federation as make_federation
+from poise.experiments.spec import SLOTS, Experiment, parse
+from poise.ledger.run import Run, open_run
+from poise.ledger.store import DATABASE, EXPERIMENT
+from poise.tasks import task as make_task
+from poise.training import Composition, begin, take_up
+
+Observer = Callable[[Record], None]
+
+
+def compose(experiment: Experiment, seed: int, federation: Any = None, task: Any = None) -> Composition:
+    """The composition of one seed; objects given here stand for tables that the file does not have."""
+    with _located(experiment, "data"):
+        if federation is None:
+            federation = _federation(experiment, seed)
+    with _located(experiment, "task"):
+        if task is None:
+            task = _task(experiment)
+    made = {}
+    for slot in SLOTS:
+        with _located(experiment, slot):
+            made[slot] = build(slot, experiment.table(slot))
+    with _located(experiment, "attacks"):
+        attacks = tuple(build("attack", a, "[[attacks]]") for a in experiment.tables.get("attacks", ()))
+    run = {k: v for k, v in experiment.table("run").items() if k != "seeds"}
+    with _located(experiment, "run"):
+        backend = run.pop("backend", "local")
+        run["backend"] = build("backend", {"name": backend} if isinstance(backend, str) else backend, "[run.backend]")
+        run["metrics"] = tuple(run.get("metrics", ()))
+        return Composition(federation, task, engine.Parts(**made, attacks=attacks), seed=seed, **run)
+
+
+def run_experiment(
+    experiment: Experiment, out: Path | None, seeds: Iterable[int] | None = None,
+    observe: Callable[[int, Composition], Iterable[Observer]] = lambda seed, composition: (),
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Run]:  # fmt: skip
+    """Run every seed into ``out/seed-<k>``; ``observe(seed, composition)`` gives the callbacks of each."""
+    runs = []
+    chosen = list(experiment.seeds if seeds is None else seeds)
+    compositions = [compose(experiment, chosen[0])] if chosen else []
+    for seed in chosen:
+        composition = compositions.pop() if compositions else compose(experiment, seed)
+        folder = out / f"seed-{seed}" if out is not None else None
+        with _located(experiment, "run"):
+            runs.append(begin(composition, folder, observe(seed, composition), stop))
+        if stop():
+            break
+    return runs
+
+
+def resume(
+    path: str | Path, federation: Any = None, task: Any = None, callbacks: Iterable[Observer] = (),
+    stop: Callable[[], bool] = lambda: False, rounds: int | None = None, backend: Any = None,
+) -> Run:  # fmt: skip
+    """Take a run up at its last good round and bring it to its end.
+
+    Args:
+        path: the run folder.
+        federation: needed where the run was made with data given as Python objects.
+        task: likewise for its task.
+        callbacks: called with the record of each aggregation.
+        stop: asked before each round; true ends the run cleanly.
+        rounds: a new number of rounds, to go on after the planned end.
+        backend: another backend to go on with; the result does not depend on it.
+    """
+    folder = Path(path)
+    experiment = _recorded(folder)
+    composition = compose(experiment, experiment.seeds[0], federation, task)
+    if rounds is not None:
+        composition = replace(composition, rounds=rounds)
+    if backend is not None:
+        composition = replace(
+            composition, backend=build("backend", {"name": backend}) if isinstance(backend, str) else backend
+        )
+    return take_up(composition, folder, callbacks, stop)
+
+
+def runs_in(path: str | Path) -> list[Run]:
+    """The run in a folder, or the runs of all seeds in it."""
+    folder = Path(path)
+    if (folder / DATABASE).exists():
+        return [open_run(folder)]
+    found = sorted(folder.glob("seed-*"), key=lambda p: (len(p.name), p.name)) if folder.is_dir() else []
+    if not found:
+        raise LedgerError(f"{folder} holds no run", "give a run folder, or a folder with seed-0, seed-1, …")
+    return [open_run(p) for p in found]
+
+
+def _recorded(folder: Path) -> Experiment:
+    file = folder / EXPERIMENT
+    if not file.exists():
+        raise LedgerError(f"{folder} is not a run folder: it has no {EXPERIMENT}")
+    return parse(file.read_text(encoding="utf-8"), file)
+
+
+def _federation(experiment: Experiment, seed: int) -> Any:
+    options = experiment.table("data")
+    if not options:
+        raise InvalidOption("the data of this run were Python objects", "give them again: resume(path, federation=…)")
+    if "source" not in options:
+        raise InvalidOption("[data] has no source", 'for example source = "digits"')
+    return make_federation(**{"seed": seed, **options})
+
+
+def _task(experiment: Experiment) -> Any:
+    options = experiment.table("task")
+    if not options:
+        raise InvalidOption("the experiment has no [task]", "name a model, or give the object: resume(path, task=…)")
+    if "model" not in options:
+        raise InvalidOption("[task] has no model", 'for example model = "mlp"')
+    return make_task(options.pop("model"), **options)
+
+
+@contextmanager
+def _located(experiment: Experiment, table: str) -> Any:
+    """Errors get the file and the line of what they speak of."""
+    try:
+        yield
+    except InvalidOption as error:
+        raise experiment.locate(error, table) from error
+    except TypeError as error:
+        raise experiment.locate(InvalidOption(str(error)), table) from error
+
+
+__all__ = ["PoiseError", "compose", "resume", "run_experiment", "runs_in"]

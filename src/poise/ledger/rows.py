@@ -1,0 +1,105 @@
+"""Records as rows of the database, and their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from poise.core.types import Contribution, Flight, Floats, Record, Refusal, Sky
+
+GENESIS = "0" * 64
+
+
+class Hashes(NamedTuple):
+    """Content hashes of the model after an aggregation and of the server's state (empty: none)."""
+
+    model: str
+    state: str = ""
+
+
+def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, digest: str) -> None:
+    """Write one record; the caller holds the transaction."""
+    n = record.index
+    flights = json.dumps(
+        {
+            "now": record.sky.now,
+            "flights": [[f.finish, f.client, f.version, f.occurrence, f.weight] for f in record.sky.flights],
+        }
+    )
+    connection.execute(
+        "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (n, record.time, record.bytes_up, record.bytes_down, flights, hashes.model, hashes.state, digest),
+    )
+    connection.executemany(
+        "INSERT INTO contributions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (n, k, c.client, c.version, c.occurrence, c.base, c.coefficient, c.norm, c.samples, c.steps,
+             c.loss_before, c.loss_after)
+            for k, c in enumerate(record.contributions)
+        ],
+    )  # fmt: skip
+    connection.executemany(
+        "INSERT INTO metrics VALUES (?, ?, ?, ?)",
+        [
+            (n, name, None, value.astype("<f8").tobytes()) if isinstance(value, np.ndarray) else (n, name, value, None)
+            for name, value in record.metrics.items()
+        ],
+    )
+    connection.executemany(
+        "INSERT INTO refusals VALUES (?, ?, ?, ?, ?)",
+        [(n, k, r.client, r.version, r.reason) for k, r in enumerate(record.refusals)],
+    )
+    connection.execute("INSERT INTO timings VALUES (?, ?)", (n, record.seconds))
+
+
+def select(connection: sqlite3.Connection, n: int) -> tuple[Record, Hashes, str]:
+    """Read record n back, with the hashes of what it led to and its digest."""
+    row = connection.execute("SELECT * FROM rounds WHERE n = ?", (n,)).fetchone()
+    if row is None:
+        raise KeyError(n)
+    _, time, up, down, flights, model, state, digest = row
+    columns = "client, version, occurrence, base, coefficient, norm, samples, steps, loss_before, loss_after"
+    contributions = tuple(
+        Contribution(*r)
+        for r in connection.execute(f"SELECT {columns} FROM contributions WHERE n = ? ORDER BY row", (n,))
+    )
+    metrics: dict[str, float | Floats] = {
+        name: np.frombuffer(blob, dtype="<f8") if blob is not None else (float("nan") if value is None else value)
+        for name, value, blob in connection.execute("SELECT name, value, per_client FROM metrics WHERE n = ?", (n,))
+    }
+    refusals = tuple(
+        Refusal(*r)
+        for r in connection.execute("SELECT client, version, reason FROM refusals WHERE n = ? ORDER BY row", (n,))
+    )
+    seconds = connection.execute("SELECT seconds FROM timings WHERE n = ?", (n,)).fetchone()
+    record = Record(n, time, contributions, metrics, up, down, sky(flights), refusals, seconds[0] if seconds else 0.0)
+    return record, Hashes(model, state), digest
+
+
+def sky(text: str) -> Sky:
+    """The work under way, as a record keeps it."""
+    stored = json.loads(text)
+    return Sky(stored["now"], tuple(Flight(*f) for f in stored["flights"]))
+
+
+def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
+    """The digest of a record, chained to the one before it: it vouches for all that was recorded so far."""
+    state = hashlib.sha256(bytes.fromhex(previous))
+    state.update(struct.pack("<qdqq", record.index, record.time, record.bytes_up, record.bytes_down))
+    for c in record.contributions:
+        weights = (c.base, c.coefficient, c.norm, *(np.nan if v is None else v for v in (c.loss_before, c.loss_after)))
+        state.update(struct.pack("<qqqqq5d", c.client, c.version, c.occurrence, c.samples, c.steps, *weights))
+    for name, value in sorted(record.metrics.items()):
+        numbers = np.asarray(value, dtype="<f8")
+        state.update(name.encode() + b"\0" + np.where(np.isnan(numbers), np.nan, numbers).tobytes())
+    for f in record.sky.flights:
+        state.update(struct.pack("<dqqqd", f.finish, f.client, f.version, f.occurrence, f.weight))
+    for r in record.refusals:
+        state.update(struct.pack("<qq", r.client, r.version) + r.reason.encode())
+    state.update(struct.pack("<d", record.sky.now) + f"{hashes.model}/{hashes.state}".encode())
+    return state.hexdigest()

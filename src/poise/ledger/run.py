@@ -1,0 +1,211 @@
+"""A run as the user sees it: everything is read from the ledger."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poise.core.errors import InvalidOption, LedgerError, suggest
+from poise.core.types import Floats
+from poise.core.vectors import Vector
+from poise.ledger import models, rows
+from poise.ledger.recovery import good_entries
+from poise.ledger.store import DATABASE, EXPERIMENT, Ledger
+
+COLUMNS = np.dtype(
+    [
+        ("round", "i8"), ("client", "i8"), ("version", "i8"), ("occurrence", "i8"), ("base", "f8"),
+        ("coefficient", "f8"), ("norm", "f8"), ("samples", "i8"), ("steps", "i8"),
+        ("loss_before", "f8"), ("loss_after", "f8"),
+    ]
+)  # fmt: skip
+
+
+class Run:
+    """A finished, stopped or still running run; arrays have one row per aggregation.
+
+    What was recorded before a damaged page of the ledger stays readable; ``damage`` says what is wrong.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.damage = ""
+
+    @property
+    def path(self) -> Path | None:
+        """The run folder; None for a run in memory."""
+        return self._ledger.path
+
+    @cached_property
+    def meta(self) -> dict[str, str]:
+        """Facts about the run: seed, state, versions."""
+        return self._ledger.meta()
+
+    @property
+    def experiment(self) -> str:
+        """The experiment file of the run."""
+        return (
+            (self.path / EXPERIMENT).read_text(encoding="utf-8") if self.path is not None else self.meta["experiment"]
+        )
+
+    @cached_property
+    def rounds(self) -> int:
+        """Number of aggregations that can be read, R."""
+        try:
+            whole = self._ledger.database.execute("SELECT count(*), max(n) FROM rounds").fetchone()
+            self._ledger.database.execute("SELECT sum(client), sum(coefficient) FROM contributions").fetchone()
+            self._ledger.database.execute("SELECT sum(value), sum(length(per_client)) FROM metrics").fetchone()
+            if whole[0] == (0 if whole[1] is None else whole[1] + 1):
+                return int(whole[0])
+            self.damage = "a round is missing"
+        except sqlite3.Error as error:
+            self.damage = str(error)
+        entries, broken = good_entries(self._ledger.database)
+        self.damage = broken or self.damage
+        return len(entries)
+
+    @property
+    def clients(self) -> int:
+        """Number of clients, N."""
+        return int(self.meta["clients"])
+
+    @property
+    def digest(self) -> str:
+        """The hash of everything recorded: equal for equal runs."""
+        return self._ledger.digest()
+
+    @property
+    def model(self) -> Floats:
+        """The newest model, (d,)."""
+        return self.models(self.rounds)
+
+    def models(self, n: int) -> Floats:
+        """The model after n aggregations, (d,), if it was kept; n = 0 is the initial one."""
+        if not 0 <= n <= self.rounds:
+            raise InvalidOption(f"the run has no model after {n} aggregations", f"it has {self.rounds}")
+        theta: Vector = self._ledger.store.get(models.name(n), self._model_hash(n))["theta"]
+        return np.asarray(theta.cpu().numpy())
+
+    @property
+    def kept(self) -> list[int]:
+        """The n for which `models` can be read."""
+        return [v for v in models.versions(self._ledger.store) if v <= self.rounds]
+
+    def _model_hash(self, n: int) -> str | None:
+        if n == 0:
+            return self.meta.get("initial")
+        row = self._ledger.database.execute("SELECT model FROM rounds WHERE n = ?", (n - 1,)).fetchone()
+        return str(row[0]) if row else None
+
+    @cached_property
+    def times(self) -> Floats:
+        """Simulated time of each aggregation, (R,)."""
+        return self._column("time")
+
+    @cached_property
+    def bytes_up(self) -> Floats:
+        """Bytes sent to the server in each aggregation, (R,)."""
+        return self._column("bytes_up")
+
+    @cached_property
+    def bytes_down(self) -> Floats:
+        """Bytes sent to the clients in each aggregation, (R,)."""
+        return self._column("bytes_down")
+
+    def _column(self, name: str) -> Floats:
+        query = f"SELECT {name} FROM rounds WHERE n < ? ORDER BY n"
+        return np.array([v for (v,) in self._query(query)], dtype=np.float64)
+
+    @property
+    def metrics(self) -> list[str]:
+        """The names that `metric` knows."""
+        return sorted(name for (name,) in self._query("SELECT DISTINCT name FROM metrics WHERE n < ?"))
+
+    def metric(self, name: str) -> Floats:
+        """A metric after each aggregation: (R,) or (R, N); nan where it was not measured."""
+        if name not in self.metrics:
+            raise InvalidOption(f"the run has no metric {name!r}", suggest(name, self.metrics))
+        query = "SELECT n, value, per_client FROM metrics WHERE n < ? AND name = ? ORDER BY n"
+        found = self._query(query, name)
+        per_client = any(blob is not None for _, _, blob in found)
+        result = np.full((self.rounds, self.clients) if per_client else self.rounds, np.nan)
+        for n, value, blob in found:
+            result[n] = np.frombuffer(blob, dtype="<f8") if blob is not None else np.nan if value is None else value
+        return result
+
+    @cached_property
+    def contributions(self) -> np.ndarray:
+        """Every client's part in every aggregation, a structured array (see `COLUMNS`)."""
+        names = ", ".join("n" if c == "round" else c for c in COLUMNS.names or ())
+        found = self._query(f"SELECT {names} FROM contributions WHERE n < ? ORDER BY n, row")
+        return np.array([tuple(np.nan if v is None else v for v in row) for row in found], dtype=COLUMNS)
+
+    @cached_property
+    def weights(self) -> Floats:
+        """The coefficient that each client really had in each aggregation, (R, N); 0 = none."""
+        result = np.zeros((self.rounds, self.clients))
+        c = self.contributions
+        np.add.at(result, (c["round"], c["client"]), c["coefficient"])
+        return result
+
+    def array(self, name: str) -> np.ndarray | None:
+        """Facts about the clients kept with the run: sizes, importance, label_counts."""
+        query = "SELECT dtype, shape, data FROM arrays WHERE name = ?"
+        row = self._ledger.database.execute(query, (name,)).fetchone()
+        if row is None:
+            return None
+        return np.frombuffer(row[2], dtype=row[0]).reshape([int(k) for k in row[1].split(",") if k])
+
+    @property
+    def refusals(self) -> list[tuple[int, int, str]]:
+        """(round, client, reason) of every update that was not averaged in."""
+        return [tuple(r) for r in self._query("SELECT n, client, reason FROM refusals WHERE n < ? ORDER BY n, row")]
+
+    def rounds_to(self, target: float, metric: str = "accuracy") -> int | None:
+        """The first aggregation (counted from 1) after which the metric reached the target; None if it never did."""
+        reached = np.flatnonzero(self.metric(metric) >= target)
+        return int(reached[0]) + 1 if len(reached) else None
+
+    def smoothness(self, metric: str = "accuracy") -> float:
+        """std(delta)/|mean(delta)| of the changes from one measurement to the next; small is smooth (D, table 4)."""
+        values = self.metric(metric)
+        changes = np.diff(values[~np.isnan(values)])
+        return float(np.std(changes) / abs(np.mean(changes))) if len(changes) else float("nan")
+
+    def verify(self) -> None:
+        """Recompute every digest; raise `LedgerError` naming the first round that is not as it was recorded."""
+        _, broken = good_entries(self._ledger.database)
+        if broken:
+            raise LedgerError(f"{self.path / DATABASE if self.path else 'ledger'}: {broken}")
+        for n in self.kept:
+            self.models(n)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._ledger.close()
+
+    def _query(self, query: str, *values: Any) -> list[Any]:
+        return self._ledger.database.execute(query, (self.rounds, *values)).fetchall()
+
+    def __repr__(self) -> str:
+        where = f" at {self.path}" if self.path is not None else ""
+        return f"<Run of {self.rounds} rounds, {self.clients} clients{where}>"
+
+
+def open_run(path: str | Path) -> Run:
+    """The run in a folder, to read; also while it is still going on.
+
+    A folder with one run per seed (``DIR/seed-0``, …) is not a run: open one of them.
+    """
+    folder = Path(path)
+    seeds = sorted(p.name for p in folder.glob("seed-*")) if folder.is_dir() else []
+    if seeds and not (folder / DATABASE).exists():
+        raise LedgerError(f"{folder} holds several runs", f"open one of {', '.join(seeds)}")
+    return Run(Ledger.open(folder))
+
+
+__all__ = ["Run", "open_run", "rows"]

@@ -1,0 +1,59 @@
+"""The tables of a ledger."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from poise.core.errors import LedgerError
+
+VERSION = 1
+
+TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE arrays (name TEXT PRIMARY KEY, dtype TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE rounds (
+    n INTEGER PRIMARY KEY, time REAL NOT NULL, bytes_up INTEGER NOT NULL, bytes_down INTEGER NOT NULL,
+    in_flight TEXT NOT NULL, model TEXT NOT NULL, state TEXT NOT NULL, digest TEXT NOT NULL
+);
+CREATE TABLE contributions (
+    n INTEGER NOT NULL, row INTEGER NOT NULL, client INTEGER NOT NULL, version INTEGER NOT NULL,
+    occurrence INTEGER NOT NULL, base REAL NOT NULL, coefficient REAL NOT NULL, norm REAL NOT NULL,
+    samples INTEGER NOT NULL, steps INTEGER NOT NULL, loss_before REAL, loss_after REAL,
+    PRIMARY KEY (n, row)
+) WITHOUT ROWID;
+CREATE TABLE metrics (
+    n INTEGER NOT NULL, name TEXT NOT NULL, value REAL, per_client BLOB, PRIMARY KEY (n, name)
+) WITHOUT ROWID;
+CREATE TABLE refusals (
+    n INTEGER NOT NULL, row INTEGER NOT NULL, client INTEGER NOT NULL, version INTEGER NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY (n, row)
+) WITHOUT ROWID;
+CREATE TABLE timings (n INTEGER PRIMARY KEY, seconds REAL NOT NULL);
+CREATE TABLE events (id INTEGER PRIMARY KEY, at TEXT NOT NULL, n INTEGER NOT NULL, what TEXT NOT NULL);
+"""
+"""`timings` and `events` tell of the process, not of the experiment: they are no part of the digest."""
+
+
+def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
+    """Open the database of a run; None is a database in memory."""
+    connection = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
+    connection.execute("PRAGMA foreign_keys = ON")
+    if path is not None:
+        if writing:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+        else:
+            connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA busy_timeout = 10000")
+    return connection
+
+
+def check_version(connection: sqlite3.Connection, path: Path | None) -> None:
+    """Refuse a ledger that a later poise wrote."""
+    row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+    found = int(row[0]) if row else 0
+    if found != VERSION:
+        raise LedgerError(
+            f"{path} has schema version {found}, this poise reads {VERSION}", "use the poise that wrote it"
+        )

@@ -1,0 +1,215 @@
+"""The writing side of a run: append a record, keep its model, never lose what is there."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poise.core.errors import LedgerError
+from poise.core.types import Record
+from poise.core.vectors import Vector
+from poise.ledger import models, rows, schema
+from poise.ledger.lock import Lock
+from poise.ledger.models import FileStore, MemoryStore, ModelStore
+from poise.ledger.retention import Retention
+
+DATABASE, MODELS, LOCK, EXPERIMENT = "ledger.sqlite", "models", "lock", "experiment.toml"
+
+
+class Ledger:
+    """The records and models of one run.
+
+    ``append`` first writes the model, then commits the record in one transaction: whatever moment a
+    process dies at, the ledger ends with a whole round whose model is there.
+    """
+
+    def __init__(self, path: Path | None, writing: bool) -> None:
+        self.path = path
+        self.store: ModelStore = MemoryStore() if path is None else FileStore(path / MODELS)
+        self._rule: Retention | None = None
+        self._lock = Lock(path / LOCK) if path is not None and writing else None
+        if self._lock is not None:
+            self._lock.acquire()
+        try:
+            self.database = schema.connect(path and path / DATABASE, writing)
+        except sqlite3.Error as error:
+            self.close()
+            raise self._failure(error) from error
+
+    @classmethod
+    def create(
+        cls, path: Path | None, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], experiment: str = ""
+    ) -> Ledger:
+        """Begin a new run; a folder that holds one already is refused."""
+        if path is not None:
+            if (path / DATABASE).exists():
+                raise LedgerError(f"{path} holds a run already", "choose another folder, or `poise resume` that run")
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise LedgerError(f"cannot make {path}: {error.strerror}") from error
+        ledger = cls(path, writing=True)
+        with ledger._guard():
+            if path is not None:
+                (path / EXPERIMENT).write_text(experiment, encoding="utf-8")
+            ledger._begin(meta, arrays)
+        return ledger
+
+    def _begin(self, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.database.executescript("BEGIN;" + schema.TABLES + "COMMIT;")
+        with self._transaction():
+            pairs = {"schema": schema.VERSION, **meta}
+            self.database.executemany("INSERT INTO meta VALUES (?, ?)", [(k, str(v)) for k, v in pairs.items()])
+            self.database.executemany(
+                "INSERT INTO arrays VALUES (?, ?, ?, ?)",
+                [
+                    (name, a.dtype.str, ",".join(map(str, a.shape)), np.ascontiguousarray(a).tobytes())
+                    for name, a in arrays.items()
+                ],
+            )
+
+    @classmethod
+    def open(cls, path: Path, writing: bool = False) -> Ledger:
+        """Open an existing run, for reading or (with its lock) for going on."""
+        if not (path / DATABASE).exists():
+            raise LedgerError(f"{path} is not a run folder: it has no {DATABASE}")
+        ledger = cls(path, writing)
+        try:
+            with ledger._guard():
+                schema.check_version(ledger.database, path / DATABASE)
+        except LedgerError:
+            ledger.close()
+            raise
+        return ledger
+
+    def start(self, theta: Vector) -> None:
+        """Keep the initial model."""
+        digest = self.store.put(models.name(0), {"theta": theta})
+        with self._guard(), self._transaction():
+            self.database.execute("INSERT OR REPLACE INTO meta VALUES ('initial', ?)", (digest,))
+
+    def append(self, record: Record, theta: Vector, server: Mapping[str, Vector]) -> None:
+        """Keep a record, the model it led to and the server's state, durably."""
+        after = models.name(record.index + 1)
+        model = self.store.put(after, {"theta": theta})
+        state = self.store.put(f"{after}.state", server) if server else ""
+        hashes = rows.Hashes(model, state)
+        with self._guard(), self._transaction():
+            rows.insert(self.database, record, hashes, rows.digest_of(self.digest(), record, hashes))
+        self._drop_surplus(record)
+
+    def digest(self) -> str:
+        """The digest of the newest record, which vouches for all before it."""
+        row = self.database.execute("SELECT digest FROM rounds ORDER BY n DESC LIMIT 1").fetchone()
+        return str(row[0]) if row else rows.GENESIS
+
+    def rounds(self) -> int:
+        """Number of aggregations recorded."""
+        row = self.database.execute("SELECT max(n) FROM rounds").fetchone()
+        return 0 if row[0] is None else int(row[0]) + 1
+
+    def meta(self) -> dict[str, str]:
+        """Facts about the run."""
+        return dict(self.database.execute("SELECT key, value FROM meta"))
+
+    def event(self, what: str) -> None:
+        """Note something about the process (resumed, stopped, went back)."""
+        with self._guard(), self._transaction():
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            self.database.execute("INSERT INTO events (at, n, what) VALUES (?, ?, ?)", (now, self.rounds(), what))
+
+    def set(self, key: str, value: object) -> None:
+        """Note a fact about the run."""
+        with self._guard(), self._transaction():
+            self.database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(value)))
+
+    def take_back(self, index: int) -> None:
+        """Drop the records from ``index`` on, to be made again."""
+        with self._guard(), self._transaction():
+            for table in ("rounds", "contributions", "metrics", "refusals", "timings"):
+                self.database.execute(f"DELETE FROM {table} WHERE n >= ?", (index,))
+        self._rule = None
+
+    def replace_database(
+        self, aside: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]],
+        entries: Sequence[tuple[Record, rows.Hashes, str]],
+    ) -> None:  # fmt: skip
+        """Move a damaged database aside and make a new one of the records that are good."""
+        assert self.path is not None
+        self.database.close()
+        with self._guard():
+            for suffix in ("-wal", "-shm", ""):
+                old = self.path / f"{DATABASE}{suffix}"
+                if old.exists():
+                    old.rename(aside.with_name(aside.name + suffix))
+            self.database = schema.connect(self.path / DATABASE, writing=True)
+            self._begin(meta, arrays)
+            with self._transaction():
+                for record, hashes, digest in entries:
+                    rows.insert(self.database, record, hashes, digest)
+        self._rule = None
+
+    def close(self) -> None:
+        """Close the database and let go of the lock."""
+        if hasattr(self, "database"):
+            self.database.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def _drop_surplus(self, record: Record) -> None:
+        """Delete what the retention rule no longer needs."""
+        for version in self._retention().surplus(record):
+            self.store.drop(models.name(version))
+        self.store.drop(f"{models.name(record.index - 1)}.state")
+
+    def _retention(self) -> Retention:
+        """The rule, with its memory of earlier rounds read from the ledger when it is first needed."""
+        if self._rule is None:
+            keep = self.meta().get("keep", "last")
+            first = "SELECT min(n) FROM contributions WHERE n < ? GROUP BY client"
+            before = (self.rounds() - 1,)
+            self._rule = Retention(
+                keep,  # type: ignore[arg-type]
+                held=models.versions(self.store),
+                seen=[
+                    c for (c,) in self.database.execute("SELECT DISTINCT client FROM contributions WHERE n < ?", before)
+                ],
+                kept=[n for (n,) in self.database.execute(first, before)] if keep == "unlearnable" else (),
+            )
+        return self._rule
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self.database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.database.execute("COMMIT")
+        except BaseException:
+            if self.database.in_transaction:
+                self.database.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Failures of the disk or the database, by the name of the file."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> LedgerError:
+        where = self.path / DATABASE if self.path is not None else "the ledger in memory"
+        full = "full" in str(error) or getattr(error, "errno", None) == 28
+        hint = (
+            "free some space, then `poise resume` the run"
+            if full
+            else "`poise resume` goes back to the last good round"
+        )
+        return LedgerError(f"{where}: {error}", hint)

@@ -1,0 +1,36 @@
+"""Everyone works in every round."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from poise.core.errors import IncompatibleParts
+from poise.core.parts import part
+from poise.core.statistics import WeightStatistics
+from poise.core.types import Cohort, Floats, Setting
+
+
+@part("sampler", "full")
+class Full:
+    """All clients, each with its importance: ``omega_i = p_i``.
+
+    >>> Full().statistics(np.array([0.25, 0.75])).variance
+    array([0., 0.])
+    """
+
+    def fit(self, setting: Setting) -> None:
+        """A population that is made on demand cannot all work at once."""
+        if setting.on_demand:
+            raise IncompatibleParts(
+                f"Full: {setting.clients:,} clients are made on demand and cannot all work in one round",
+                "use Uniform(m)",
+            )
+
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+        """Everyone."""
+        return Cohort(np.arange(setting.clients), setting.importance.astype(np.float64))
+
+    def statistics(self, importance: Floats) -> WeightStatistics:
+        """No randomness: variance 0."""
+        p = np.asarray(importance, dtype=np.float64)
+        return WeightStatistics(p, np.zeros_like(p), alpha=0.0, sum_variance=0.0, expected_clients=float(len(p)))

@@ -1,0 +1,6 @@
+"""What is learned: models, losses, metrics, and their gradient oracle."""
+
+from poise.tasks.quadratics import Quadratics, quadratics
+from poise.tasks.task import Task, task
+
+__all__ = ["Quadratics", "Task", "quadratics", "task"]

@@ -1,0 +1,153 @@
+"""The batched path: dense models of many clients in one batched matrix product.
+
+Row k of the stack is client k's model; a linear layer is one ``baddbmm`` over all clients. The backward pass
+is written out so that gradients land in the caller's stack without a copy; activations other than
+ReLU go through autograd, one layer at a time.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from poise.core.vectors import Layout, Stack, Vector
+
+ELEMENTWISE = (
+    nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.ELU, nn.SELU, nn.LeakyReLU, nn.Softplus, nn.Hardtanh, nn.ReLU6,
+)  # fmt: skip
+CACHE = 4 * 2**20  # bytes of parameters, gradients and samples that one call should touch
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Where a linear layer lies in the vector."""
+
+    weight: slice
+    bias: slice | None
+    inside: int
+    outside: int
+
+    def forward(self, rows: Stack, h: torch.Tensor) -> torch.Tensor:
+        """(c, b, inside) -> (c, b, outside)."""
+        matrix = self.matrix(rows).transpose(1, 2)
+        if self.bias is None:
+            return torch.bmm(h, matrix)
+        return torch.baddbmm(rows[:, self.bias].unsqueeze(1), h, matrix)
+
+    def matrix(self, rows: Stack) -> torch.Tensor:
+        """The weights of each client, (c, outside, inside), as a view."""
+        return rows[:, self.weight].view(len(rows), self.outside, self.inside)
+
+    def backward(self, h: torch.Tensor, dz: torch.Tensor, out: Stack) -> None:
+        """Write the gradients of weight and bias, given the layer's input and output gradient."""
+        torch.bmm(dz.transpose(1, 2), h, out=self.matrix(out))
+        if self.bias is not None:
+            torch.sum(dz, 1, out=out[:, self.bias])
+
+
+class DenseKernel:
+    """Forward and backward passes of stacked chains of dense layers."""
+
+    block = 4096
+    random = False
+
+    def __init__(self, module: nn.Module, loss: str, dtype: torch.dtype) -> None:
+        self.layout = Layout.of_module(module)
+        self.loss = loss
+        self.dtype = dtype
+        self.layers: list[Linear | nn.Module] = []
+        where = {entry.name: slice(entry.start, entry.stop) for entry in self.layout.entries}
+        for name, layer in leaves(module):
+            if isinstance(layer, nn.Linear):
+                bias = where[f"{name}.bias"] if layer.bias is not None else None
+                self.layers.append(Linear(where[f"{name}.weight"], bias, layer.in_features, layer.out_features))
+            elif isinstance(layer, ELEMENTWISE):
+                self.layers.append(_out_of_place(layer))
+        self.first = next(k for k, layer in enumerate(self.layers) if isinstance(layer, Linear))
+        linear = [layer for layer in self.layers if isinstance(layer, Linear)]
+        self.widths = linear[0].inside + sum(layer.outside for layer in linear)
+
+    @staticmethod
+    def takes(module: nn.Module) -> bool:
+        """Whether a module is a chain of dense layers and nothing else."""
+        chain = leaves(module)
+        known = all(isinstance(layer, (nn.Linear, nn.Flatten, nn.Identity, *ELEMENTWISE)) for _, layer in chain)
+        linear = [layer for _, layer in chain if isinstance(layer, nn.Linear)]
+        flatten_first = all(not isinstance(layer, nn.Flatten) or k == 0 for k, (_, layer) in enumerate(chain))
+        moving = all(p.requires_grad for p in module.parameters())
+        apart = len({id(p) for layer in linear for p in layer.parameters()}) == sum(1 for _ in module.parameters())
+        return known and bool(linear) and flatten_first and moving and apart and len(set(linear)) == len(linear)
+
+    def rows(self, batch_size: int) -> int:
+        """As many clients as fit into the cache."""
+        size = torch.finfo(self.dtype).bits // 8
+        return int(min(64, max(4, CACHE // (size * (2 * self.layout.size + batch_size * self.widths)))))
+
+    def gradients(
+        self, rows: Stack, x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool,
+        generators: list[torch.Generator] | None, out: Stack,
+    ) -> None:  # fmt: skip
+        """See `Kernel.gradients`."""
+        h = x.reshape(*y.shape[:2], -1).to(self.dtype)
+        inputs = []
+        for layer in self.layers:
+            inputs.append(h)
+            h = layer.forward(rows, h) if isinstance(layer, Linear) else layer(h)
+        dz = self._loss_gradient(h, y, counts, full)
+        for k in range(len(self.layers) - 1, self.first - 1, -1):
+            layer = self.layers[k]
+            if isinstance(layer, Linear):
+                layer.backward(inputs[k], dz, out)
+                if k > self.first:
+                    dz = torch.bmm(dz, layer.matrix(rows))
+            else:
+                dz = _through(layer, inputs[k], dz)
+
+    def outputs(self, theta: Vector, x: torch.Tensor) -> torch.Tensor:
+        """See `Kernel.outputs`."""
+        h = x.reshape(1, len(x), -1).to(self.dtype)
+        for layer in self.layers:
+            h = layer.forward(theta[None], h) if isinstance(layer, Linear) else layer(h)
+        return h[0]
+
+    def _loss_gradient(self, z: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool) -> torch.Tensor:
+        """Gradient of each row's mean loss with respect to the outputs, zero at padding."""
+        share = 1.0 / counts.to(z.device, z.dtype)[:, None, None]
+        if self.loss == "cross-entropy":
+            dz = torch.softmax(z, 2)
+            dz.scatter_add_(2, y.unsqueeze(2), torch.full_like(dz[:, :, :1], -1.0))
+            dz.mul_(share)
+        else:
+            dz = (z - y.reshape(z.shape).to(z.dtype)).mul_(2.0 * share / z.shape[2])
+        if not full:
+            padding = torch.arange(z.shape[1])[None, :] >= counts[:, None]
+            dz.masked_fill_(padding.to(z.device)[:, :, None], 0.0)
+        return dz
+
+
+def leaves(module: nn.Module, name: str = "") -> list[tuple[str, nn.Module]]:
+    """The layers of nested ``nn.Sequential`` in the order they act; any other module is one leaf."""
+    if type(module) is not nn.Sequential:
+        return [(name, module)]
+    inner = [(f"{name}.{key}" if name else key, child) for key, child in module.named_children()]
+    return [leaf for key, child in inner for leaf in leaves(child, key)]
+
+
+def _out_of_place(layer: nn.Module) -> nn.Module:
+    made = copy.deepcopy(layer)
+    if hasattr(made, "inplace"):
+        made.inplace = False  # type: ignore[assignment]
+    return made
+
+
+def _through(layer: nn.Module, h: torch.Tensor, dz: torch.Tensor) -> torch.Tensor:
+    """The gradient before an elementwise layer from the one behind it."""
+    if type(layer) is nn.ReLU:
+        return dz.mul_(h > 0)
+    with torch.enable_grad():
+        at = h.detach().requires_grad_()
+        (back,) = torch.autograd.grad(layer(at), at, dz)
+    return back

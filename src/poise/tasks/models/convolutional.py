@@ -1,0 +1,49 @@
+"""Convolutional models for small images."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from poise.core.errors import require
+from poise.core.samples import Samples
+from poise.tasks.layers import Dropout
+
+
+def cnn(samples: Samples, outputs: int) -> nn.Module:
+    """3x3 conv 32, pool, 3x3 conv 64, pool, dense: 1600 features for 28x28 (A section 4.3, D section 3.1)."""
+    body = [
+        nn.Conv2d(_channels(samples, "cnn", 10), 32, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+    ]  # fmt: skip
+    return nn.Sequential(*body, nn.Linear(_width(body, samples), outputs))
+
+
+def cnn_small(samples: Samples, outputs: int, dropout: float = 0.2) -> nn.Module:
+    """Three conv (32, 64, 64), two dense layers, dropout after each conv (E sections 3.6, 5.5.1).
+
+    As in the authors' networks there is no activation after the third convolution.
+    """
+    require(0 <= dropout < 1, f"cnn-small: dropout must be in [0, 1), not {dropout}")
+    drop = [Dropout(dropout)] if dropout else []
+    body = [
+        nn.Conv2d(_channels(samples, "cnn-small", 18), 32, 3), nn.ReLU(), nn.MaxPool2d(2), *drop,
+        nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), *drop,
+        nn.Conv2d(64, 64, 3), *drop, nn.Flatten(),
+    ]  # fmt: skip
+    return nn.Sequential(*body, nn.Linear(_width(body, samples), 64), nn.ReLU(), nn.Linear(64, outputs))
+
+
+def _channels(samples: Samples, name: str, smallest: int) -> int:
+    shape = samples.shape
+    require(
+        len(shape) == 3 and not samples.tokens and min(shape[1:]) >= smallest,
+        f"{name} takes images (channels, height, width) from {smallest}x{smallest} on, not samples of shape {shape}",
+        "use 'mlp' or 'logistic'",
+    )
+    return shape[0]
+
+
+def _width(body: list[nn.Module], samples: Samples) -> int:
+    with torch.no_grad():
+        return int(nn.Sequential(*body).eval()(torch.zeros(1, *samples.shape)).shape[1])

@@ -1,0 +1,27 @@
+"""Dense models: logistic regression and multi-layer perceptrons."""
+
+from __future__ import annotations
+
+from math import prod
+
+from torch import nn
+
+from poise.core.errors import require
+from poise.core.samples import Samples
+
+
+def logistic(samples: Samples, outputs: int) -> nn.Module:
+    """Multinomial logistic regression with bias; with weight decay it is strongly convex (E section 5.5.1)."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(samples.shape), outputs))
+
+
+def mlp(samples: Samples, outputs: int, hidden: int | list[int] = 50) -> nn.Module:
+    """Fully connected ReLU network; ``hidden=50`` is E section 3.6, 128 is C section 4.5.3."""
+    widths = [hidden] if isinstance(hidden, int) else list(hidden)
+    require(
+        bool(widths) and all(isinstance(w, int) and w > 0 for w in widths), f"mlp: hidden must be above 0, not {hidden}"
+    )
+    layers: list[nn.Module] = [nn.Flatten()]
+    for before, after in zip([prod(samples.shape), *widths], widths, strict=False):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))

@@ -1,0 +1,140 @@
+"""Quadratic clients: problems whose answers are known in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from poise.core.batches import Batch
+from poise.core.errors import require
+from poise.core.rng import U64
+from poise.core.types import Floats, Ints
+from poise.core.vectors import Layout, Stack, Vector
+
+
+@dataclass(frozen=True)
+class Quadratics:
+    """A federation in which client i has ``L_i(w) = curvature_i/2 * |w - optimum_i|^2``."""
+
+    optima: Floats  # (N, d)
+    curvature: Floats  # (N,)
+    sizes: Ints  # (N,)
+
+    on_demand = False
+    spec = None
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(self.optima)
+
+    @property
+    def importance(self) -> Floats:
+        """p_i = n_i / sum n_j."""
+        return np.asarray(self.sizes / self.sizes.sum(), dtype=np.float64)
+
+    @property
+    def task(self) -> QuadraticTask:
+        """The task to train on this federation; it starts at w = 0."""
+        return QuadraticTask()
+
+
+@dataclass(frozen=True)
+class QuadraticTask:
+    """Minimise the clients' quadratics; gradients are exact."""
+
+    spec = None
+
+    def bind(self, federation: Quadratics, device: str = "cpu") -> QuadraticOracle:
+        """The oracle of these quadratics."""
+        return QuadraticOracle(
+            federation, torch.from_numpy(federation.optima), torch.from_numpy(federation.curvature)[:, None]
+        )
+
+
+@dataclass(frozen=True)
+class OpenedQuadratics:
+    """Some of the clients."""
+
+    clients: torch.Tensor
+    sizes: Ints
+
+    @property
+    def offsets(self) -> Ints:
+        """There are no samples to point to."""
+        return np.zeros(len(self.sizes) + 1, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class QuadraticOracle:
+    """``grad L_i(w) = curvature_i (w - optimum_i)``, in double precision."""
+
+    federation: Quadratics
+    optima: torch.Tensor  # (N, d)
+    curvature: torch.Tensor  # (N, 1)
+
+    batches = False
+    metrics = frozenset({"loss", "client_loss"})
+
+    @property
+    def layout(self) -> Layout:
+        """One tensor, w."""
+        return Layout.of_shapes({"w": (self.optima.shape[1],)})
+
+    def initial(self, seed: int) -> Vector:
+        """W = 0."""
+        return torch.zeros(self.optima.shape[1], dtype=torch.float64)
+
+    def rows(self, batch_size: int | None) -> int:
+        """All clients in one call."""
+        return max(1, len(self.optima))
+
+    def open(self, clients: Ints, streams: U64) -> OpenedQuadratics:
+        """Some of the clients."""
+        return OpenedQuadratics(torch.from_numpy(clients), self.federation.sizes[clients])
+
+    def gradients(self, rows: Stack, data: OpenedQuadratics, batch: Batch, out: Stack) -> None:
+        """Exact gradients."""
+        who = data.clients[: len(rows)]
+        torch.mul(rows - self.optima[who], self.curvature[who], out=out)
+
+    def losses(self, rows: Stack, data: OpenedQuadratics) -> Floats:
+        """L_i at each row."""
+        return self._losses(rows, data.clients)
+
+    def measure(self, theta: Vector, names: frozenset[str], spread: Callable[..., list[Any]]) -> dict[str, Any]:
+        """``loss`` = sum_i p_i L_i(w), ``client_loss`` = L_i(w)."""
+        each = self._losses(theta[None], torch.arange(len(self.optima)))
+        values = {"loss": float(self.federation.importance @ each), "client_loss": each}
+        return {name: values[name] for name in sorted(names)}
+
+    def _losses(self, rows: Stack, who: torch.Tensor) -> Floats:
+        gaps = (rows - self.optima[who]).square().sum(dim=1)
+        return (0.5 * self.curvature[who, 0] * gaps).numpy()
+
+
+def quadratics(optima: ArrayLike, curvature: ArrayLike = 1.0, sizes: ArrayLike | None = None) -> Quadratics:
+    """Clients with quadratic losses, whose federated optimum is known.
+
+    The optimum of ``sum_i p_i L_i`` is ``sum_i p_i c_i o_i / sum_i p_i c_i``.
+
+    Args:
+        optima: (N, d), where each client's loss is least.
+        curvature: c_i, one number or one per client.
+        sizes: n_i, which give the importance p_i; equal by default.
+
+    >>> quadratics([[0.0], [4.0]], sizes=[1, 3]).importance
+    array([0.25, 0.75])
+    """
+    o = np.array(optima, dtype=np.float64)
+    require(o.ndim == 2 and len(o) > 0, f"quadratics: optima must be (clients, dimensions), not {o.shape}")
+    c = np.broadcast_to(np.asarray(curvature, dtype=np.float64), (len(o),)).copy()
+    require(bool((c > 0).all()), "quadratics: curvature must be above 0")
+    n = np.ones(len(o), dtype=np.int64) if sizes is None else np.array(sizes, dtype=np.int64)
+    require(n.shape == (len(o),) and bool((n > 0).all()), "quadratics: sizes must be above 0, one per client")
+    return Quadratics(o, c, n)

@@ -1,0 +1,119 @@
+"""The row path: one client at a time through the module itself.
+
+Convolutions and recurrences of different clients gain nothing from being stacked on a CPU; they gain from one
+client per core. Each worker thread keeps its own copy of the module, in channels-last memory where
+there are convolutions (pooling and small convolutions are up to twice as fast that way).
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from poise.core.vectors import Layout, Stack, Vector
+from poise.tasks.layers import Dropout, use_generator
+from poise.tasks.losses import LOSSES, PerSample
+
+_global_generator = threading.Lock()
+
+
+class RowKernel:
+    """Forward and backward passes of any module, row by row."""
+
+    block = 512
+
+    def __init__(self, module: nn.Module, loss: str | PerSample, example: torch.Tensor, dtype: torch.dtype) -> None:
+        self.layout = Layout.of_module(module)
+        self.loss = loss
+        self.dtype = dtype
+        self._template = copy.deepcopy(module).to(dtype)
+        images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
+        self._format = torch.channels_last if images else torch.contiguous_format
+        if images:
+            self._template.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._local = threading.local()
+        self._global_draws = self._draws_from_the_process(example)
+        self.random = self._global_draws or any(isinstance(layer, Dropout) for layer in module.modules())
+
+    def rows(self, batch_size: int) -> int:
+        """One client per call."""
+        return 1
+
+    def gradients(
+        self, rows: Stack, x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool,
+        generators: list[torch.Generator] | None, out: Stack,
+    ) -> None:  # fmt: skip
+        """See `Kernel.gradients`."""
+        module, tensors = self._mine(training=True)
+        moving = [tensors[entry.name] for entry in self.layout.parameters]
+        for k, count in enumerate(counts.tolist()):
+            self._load(tensors, rows[k])
+            with torch.enable_grad():
+                stream = generators[k] if generators is not None else None
+                value = self._loss(self._forward(module, self._input(x[k, :count]), stream), y[k, :count])
+                found = torch.autograd.grad(value, moving, allow_unused=True)
+            for entry, gradient in zip(self.layout.parameters, found, strict=True):
+                place = out[k, entry.start : entry.stop].view(entry.shape)
+                place.zero_() if gradient is None else place.copy_(gradient)
+            for entry in self.layout.resting:
+                rows[k, entry.start : entry.stop] = tensors[entry.name].reshape(-1).to(rows.dtype)
+
+    def outputs(self, theta: Vector, x: torch.Tensor) -> torch.Tensor:
+        """See `Kernel.outputs`."""
+        module, tensors = self._mine(training=False)
+        self._load(tensors, theta)
+        with torch.no_grad():
+            result: torch.Tensor = module(self._input(x))
+        return result
+
+    def _mine(self, training: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+        """This thread's copy of the module and its named tensors."""
+        if not hasattr(self._local, "module"):
+            self._local.module = copy.deepcopy(self._template)
+            self._local.tensors = self._local.module.state_dict(keep_vars=True)
+        module: nn.Module = self._local.module
+        if module.training != training:
+            module.train(training)
+        tensors: dict[str, torch.Tensor] = self._local.tensors
+        return module, tensors
+
+    def _load(self, tensors: dict[str, torch.Tensor], row: Vector) -> None:
+        with torch.no_grad():
+            for entry in self.layout.entries:
+                place = tensors[entry.name]
+                value = row[entry.start : entry.stop].view(entry.shape)
+                place.copy_(value if place.is_floating_point() else value.round())
+
+    def _input(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.to(self.dtype) if x.is_floating_point() else x
+        return x.contiguous(memory_format=self._format) if x.dim() == 4 else x
+
+    def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        if self.loss == "cross-entropy":
+            return F.cross_entropy(outputs, labels)
+        value = (LOSSES[self.loss] if isinstance(self.loss, str) else self.loss)(outputs, labels)
+        return value.mean()
+
+    def _forward(self, module: nn.Module, x: torch.Tensor, stream: torch.Generator | None) -> torch.Tensor:
+        """A training pass whose random numbers come from the client's stream."""
+        use_generator(stream)
+        if stream is None or not self._global_draws:
+            outputs: torch.Tensor = module(x)
+            return outputs
+        with _global_generator, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**62, (), generator=stream)))
+            outputs = module(x)
+        return outputs
+
+    def _draws_from_the_process(self, example: torch.Tensor) -> bool:
+        """Whether a training pass draws from the process-wide generator (``nn.Dropout``, for example)."""
+        module = copy.deepcopy(self._template).train()
+        use_generator(torch.Generator().manual_seed(0))
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            before = torch.get_rng_state()
+            module(self._input(example))
+            return not torch.equal(before, torch.get_rng_state())

@@ -1,0 +1,164 @@
+"""A task: an architecture, a loss, and metrics."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from poise.core.errors import IncompatibleParts, InvalidOption, require, suggest
+from poise.core.rng import address
+from poise.core.samples import Samples
+from poise.core.vectors import Layout, Vector
+from poise.tasks.kernels import choose
+from poise.tasks.losses import LOSSES, METRICS, PerSample
+from poise.tasks.models import MODELS
+from poise.tasks.oracle import SampleOracle, example_of
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learned: give a ``model`` by name, or any ``module``.
+
+    Args:
+        model: name of an architecture (`poise.task` is the short form).
+        options: options of that architecture.
+        module: an ``nn.Module``, whose present weights are the initial model, or a function that
+            makes one (called once per seed).
+        loss: ``"cross-entropy"``, ``"mse"``, or a function of (outputs, labels) that returns one value per
+            sample or their mean; None chooses by the labels.
+        metrics: names (``"accuracy"``, ``"mae"``) or functions of (outputs, labels) that return one
+            value per sample; None chooses by the loss.
+        dtype: ``"float32"`` or ``"float64"``.
+        path: ``"rows"`` forces one client at a time through the module; None lets the layers decide.
+    """
+
+    model: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    module: nn.Module | Callable[[], nn.Module] | None = None
+    loss: Literal["cross-entropy", "mse"] | PerSample | None = None
+    metrics: tuple[str, ...] | Mapping[str, PerSample] | None = None
+    dtype: Literal["float32", "float64"] = "float32"
+    path: Literal["rows"] | None = None
+
+    def __post_init__(self) -> None:
+        require((self.model is None) != (self.module is None), "Task: give either a model's name or a module")
+        require(self.dtype in DTYPES, f"Task: dtype {self.dtype!r}", suggest(str(self.dtype), DTYPES))
+        require(
+            self.loss is None or callable(self.loss) or self.loss in LOSSES,
+            f"Task: unknown loss {self.loss!r}", suggest(str(self.loss), LOSSES),
+        )  # fmt: skip
+        require(self.path in (None, "rows"), f"Task: path {self.path!r}", "known: rows")
+        for name in self.metrics or ():
+            known = isinstance(self.metrics, Mapping) or name in METRICS
+            require(known, f"Task: unknown metric {name!r}", suggest(str(name), METRICS))
+        if self.model is not None:
+            _check_model(self.model, self.options)
+
+    @property
+    def spec(self) -> dict[str, Any] | None:
+        """The table that an experiment file holds, or None where the task is made of Python objects."""
+        if self.model is None or callable(self.loss) or isinstance(self.metrics, Mapping):
+            return None
+        rest = {"loss": self.loss, "metrics": self.metrics and list(self.metrics), "path": self.path}
+        dtype = {"dtype": self.dtype} if self.dtype != "float32" else {}
+        return {"model": self.model, **self.options, **{k: v for k, v in rest.items() if v is not None}, **dtype}
+
+    def bind(self, federation: Any, device: str = "cpu") -> SampleOracle:
+        """The gradient oracle of this task on a federation."""
+        samples: Samples = federation.shards(np.zeros(1, dtype=np.int64)).samples
+        classification = samples.classes > 0
+        loss = self.loss or ("cross-entropy" if classification else "mse")
+        if loss == "cross-entropy" and not classification:
+            raise IncompatibleParts("Task: cross-entropy needs class labels, but the labels are numbers", "use 'mse'")
+        target = _device(device)
+        dtype = DTYPES[self.dtype]
+        module = self._module(samples, 0)
+        kernel = choose(module, loss, example_of(samples), dtype, force_rows=self.path == "rows")
+        self._probe(module, samples, loss)
+        per_sample = LOSSES[loss] if isinstance(loss, str) else loss
+
+        def start(seed: int) -> Vector:
+            made = self._module(samples, seed)
+            return Layout.of_module(made).flatten(made.state_dict(keep_vars=True), dtype)
+
+        return SampleOracle(federation, kernel, start, per_sample, self._scores(loss), target)
+
+    def _module(self, samples: Samples, seed: int) -> nn.Module:
+        """The module with the initial weights of a seed."""
+        if isinstance(self.module, nn.Module):
+            return copy.deepcopy(self.module).cpu()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(address(seed, "init") & (2**63 - 1))
+            if self.module is not None:
+                return self.module()
+            assert self.model is not None
+            return MODELS[self.model](samples, max(samples.classes, 1), **self.options)
+
+    def _scores(self, loss: str | PerSample) -> dict[str, PerSample]:
+        if isinstance(self.metrics, Mapping):
+            return dict(self.metrics)
+        names = self.metrics
+        if names is None:
+            names = ("accuracy",) if loss == "cross-entropy" else ("mae",) if loss == "mse" else ()
+        return {name: METRICS[name] for name in names}
+
+    def _probe(self, module: nn.Module, samples: Samples, loss: str | PerSample) -> None:
+        """One forward pass, so that a module that does not fit the data is refused before training."""
+        example = example_of(samples)
+        try:
+            with torch.no_grad():
+                outputs = module.eval()(example)
+        except RuntimeError as error:
+            raise IncompatibleParts(
+                f"Task: {type(module).__name__} does not take samples of shape {samples.shape}: {error}",
+                "choose a model that fits the data, or reshape the data",
+            ) from error
+        if loss == "cross-entropy" and (outputs.dim() != 2 or outputs.shape[1] < samples.classes):
+            raise IncompatibleParts(
+                f"Task: the model gives outputs of shape {tuple(outputs.shape[1:])} for {samples.classes} classes"
+            )
+
+
+def task(
+    model: str, *, loss: Any = None, metrics: Any = None, dtype: str = "float32", path: Any = None, **options: Any
+) -> Task:
+    """A task by the name of its architecture.
+
+    >>> task("mlp", hidden=50).options["hidden"]
+    50
+    >>> task("mpl")
+    Traceback (most recent call last):
+    ...
+    poise.core.errors.InvalidOption: unknown model 'mpl' (did you mean 'mlp'?)
+    """
+    return Task(
+        model, options, loss=loss, metrics=tuple(metrics) if isinstance(metrics, list) else metrics,
+        dtype=dtype, path=path,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _check_model(model: str, options: Mapping[str, Any]) -> None:
+    if model not in MODELS:
+        raise InvalidOption(f"unknown model {model!r}", suggest(model, MODELS))
+    known = list(inspect.signature(MODELS[model]).parameters)[2:]
+    for key in options:
+        hint = suggest(key, known) if known else "it has no options"
+        require(key in known, f"model {model!r} has no option {key!r}", hint)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidOption(f"device {name!r} does not exist here", "use 'cpu'") from error
+    return device

@@ -1,0 +1,258 @@
+"""Compose a run, begin it, take it up again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tomli_w
+
+from poise import engine
+from poise._version import __version__
+from poise.backends import Local
+from poise.clocks import Synchronous
+from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, require, suggest
+from poise.core.parts import build, describe, is_part
+from poise.core.protocols import Oracle
+from poise.core.types import Record, Setting
+from poise.ledger.models import Keep
+from poise.ledger.recovery import reopen
+from poise.ledger.retention import RULES
+from poise.ledger.run import Run, open_run
+from poise.ledger.store import EXPERIMENT, Ledger
+from poise.samplers import Full
+from poise.servers import Add
+from poise.weightings import Proportional
+
+TABLE_LIMIT = 10_000  # clients beyond which a run keeps no table of them
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Everything that defines a run: data, task, a choice for each slot, and a budget."""
+
+    federation: Any
+    task: Any
+    parts: engine.Parts
+    rounds: int | None = None
+    time: float | None = None
+    seed: int = 0
+    evaluate_every: int = 1
+    metrics: tuple[str, ...] = ()
+    keep: Keep = "last"
+    bad_updates: Literal["stop", "drop"] = "stop"
+    backend: Any = Local()
+
+    def __post_init__(self) -> None:
+        require(self.rounds is not None or self.time is not None, "the run has no end", "give rounds= or time=")
+        require(self.rounds is None or self.rounds >= 1, f"rounds must be at least 1, not {self.rounds}")
+        require(self.time is None or self.time > 0, f"time must be above 0, not {self.time}")
+        require(self.evaluate_every >= 1, f"evaluate_every must be at least 1, not {self.evaluate_every}")
+        require(self.seed >= 0, f"seed must not be negative, not {self.seed}")
+        require(self.keep in RULES, f"keep = {self.keep!r} is not a rule", suggest(str(self.keep), RULES))
+        require(self.bad_updates in ("stop", "drop"), f"bad_updates = {self.bad_updates!r}", "known: drop, stop")
+
+    def setting(self, oracle: Oracle) -> Setting:
+        """What the parts may know of the federation."""
+        fed = self.federation
+        return Setting(fed.clients, fed.sizes, fed.importance, oracle.batches, fed.on_demand)
+
+    def plan(self, oracle: Oracle) -> engine.Plan:
+        """The engine's orders; raises where the parts do not fit."""
+        setting = self.setting(oracle)
+        self.parts.fit(setting)
+        return engine.Plan(
+            self.parts, setting, self.seed, self.rounds, self.time, self.evaluate_every,
+            self._metrics(oracle), self.bad_updates == "drop",
+        )  # fmt: skip
+
+    def _metrics(self, oracle: Oracle) -> frozenset[str]:
+        """Held-out metrics (or the training loss where nothing is held out) and those asked for."""
+        known = oracle.metrics
+        for name in self.metrics:
+            if name not in known:
+                raise InvalidOption(f"unknown metric {name!r}", suggest(name, known))
+            if self.federation.on_demand and name.startswith(("client_", "train_")):
+                raise IncompatibleParts(f"{name} needs all clients, but they are made on demand", "leave it out")
+        held_out = {name for name in known if not name.startswith(("client_", "train_"))}
+        own = set() if self.federation.on_demand else {"train_loss"} & known
+        return frozenset((held_out or own) | set(self.metrics))
+
+    def table(self) -> dict[str, Any]:
+        """The experiment file's tables; ``data`` or ``task`` is absent where Python objects were given."""
+        named = {"data": self.federation.spec, "task": self.task.spec}
+        slots = {s: describe(getattr(self.parts, s)) for s in ("solver", "sampler", "clock", "weighting", "server")}
+        run = {
+            "rounds": self.rounds, "time": self.time, "seeds": [self.seed], "evaluate_every": self.evaluate_every,
+            "metrics": list(self.metrics), "keep": self.keep, "bad_updates": self.bad_updates,
+            "backend": describe(self.backend),
+        }  # fmt: skip
+        attacks = {"attacks": [describe(a) for a in self.parts.attacks]} if self.parts.attacks else {}
+        kept = {k: v for k, v in run.items() if v is not None}
+        return {**{k: v for k, v in named.items() if v is not None}, **slots, **attacks, "run": kept}
+
+    def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What the ledger keeps about the federation."""
+        fed = self.federation
+        meta = {
+            "poise": __version__, "seed": self.seed, "clients": fed.clients, "keep": self.keep,
+            "experiment": tomli_w.dumps(self.table()), "status": "running",
+        }  # fmt: skip
+        arrays: dict[str, np.ndarray] = {}
+        if fed.clients <= TABLE_LIMIT:
+            arrays = {"sizes": np.asarray(fed.sizes), "importance": np.asarray(fed.importance)}
+            if getattr(fed, "classes", 0):
+                arrays["label_counts"] = fed.label_counts()
+        if hasattr(fed, "digest"):
+            meta["federation"] = fed.digest()
+        return meta, arrays
+
+
+def train(
+    federation: Any, task: Any, solver: Any, sampler: Any = None, clock: Any = None, weighting: Any = None,
+    server: Any = None, rounds: int | None = None, time: float | None = None, seed: int = 0, evaluate_every: int = 1,
+    backend: Any = "local", out: str | Path | None = None, attacks: Iterable[Any] = (),
+    callbacks: Iterable[Callable[[Record], None]] = (), metrics: Iterable[str] = (), keep: Keep = "last",
+    bad_updates: Literal["stop", "drop"] = "stop", stop: Callable[[], bool] = lambda: False,
+) -> Run:  # fmt: skip
+    """Train one model on a federation; every slot takes a part.
+
+    Args:
+        federation: who owns what (`poise.federation`, `poise.quadratics`).
+        task: what is learned (`poise.task`, `poise.Task`).
+        solver: what each client does.
+        sampler: who works; everyone by default.
+        clock: when it counts; synchronous by default.
+        weighting: how much each counts; proportional by default.
+        server: how it is applied; added by default.
+        rounds: number of aggregations (100 where neither this nor ``time`` is given).
+        time: budget of simulated time.
+        seed: one seed, one run.
+        evaluate_every: measure after every so many aggregations, and after the last.
+        backend: where work is executed, by name or as a part.
+        out: run folder; None keeps the run in memory.
+        attacks: what dishonest clients send instead.
+        callbacks: called with the record of each aggregation.
+        metrics: more to measure than the held-out metrics, e.g. ``"client_loss"``.
+        keep: which models stay: ``"all"``, ``"unlearnable"``, ``"last"``.
+        bad_updates: ``"stop"`` at an update that is not finite, or ``"drop"`` it and go on.
+        stop: asked before each round; true ends the run cleanly.
+    """
+    parts = engine.Parts(
+        _slot("solver", solver), _slot("sampler", sampler or Full()), _slot("clock", clock or Synchronous()),
+        _slot("weighting", weighting or Proportional()), _slot("server", server or Add()),
+        tuple(_slot("attack", a) for a in attacks),
+    )  # fmt: skip
+    composition = Composition(
+        federation, task, parts, 100 if rounds is None and time is None else rounds, time, seed, evaluate_every,
+        tuple(metrics), keep, bad_updates, _backend(backend),
+    )  # fmt: skip
+    return begin(composition, out, callbacks, stop)
+
+
+def begin(
+    composition: Composition, out: str | Path | None = None, callbacks: Iterable[Callable[[Record], None]] = (),
+    stop: Callable[[], bool] = lambda: False,
+) -> Run:  # fmt: skip
+    """Begin a composed run in a new folder, or in memory."""
+    oracle = composition.task.bind(composition.federation, composition.backend.device)
+    plan = composition.plan(oracle)
+    meta, arrays = composition.facts()
+    ledger = Ledger.create(Path(out) if out is not None else None, meta, arrays, meta["experiment"])
+    try:
+        state = engine.initial(oracle, plan)
+        ledger.start(state.theta)
+    except BaseException:
+        ledger.close()
+        raise
+    return _go(composition, plan, oracle, ledger, state, callbacks, stop)
+
+
+def take_up(
+    composition: Composition, path: Path, callbacks: Iterable[Callable[[Record], None]] = (),
+    stop: Callable[[], bool] = lambda: False,
+) -> Run:  # fmt: skip
+    """Go on with a run at its last good round; it ends bit for bit as if it had never stopped."""
+    oracle = composition.task.bind(composition.federation, composition.backend.device)
+    plan = composition.plan(oracle)
+    meta, arrays = composition.facts()
+    ledger, restart = reopen(path, meta, arrays)
+    try:
+        recorded = ledger.meta().get("federation")
+        if recorded is not None and recorded != meta.get("federation"):
+            raise IncompatibleParts(f"{path}: the clients' data are not those the run began with")
+        if restart.theta is None:
+            state = engine.initial(oracle, plan)
+            ledger.start(state.theta)
+        else:
+            place = oracle.initial(composition.seed)
+            state = engine.State(
+                restart.index, restart.theta.to(place), {k: v.to(place) for k, v in restart.server.items()},
+                restart.sky, {v: m.to(place) for v, m in restart.versions.items()},
+            )  # fmt: skip
+        ledger.event("resumed")
+        ledger.set("status", "running")
+    except BaseException:
+        ledger.close()
+        raise
+    return _go(composition, plan, oracle, ledger, state, callbacks, stop)
+
+
+def _go(
+    composition: Composition, plan: engine.Plan, oracle: Oracle, ledger: Ledger, state: engine.State,
+    callbacks: Iterable[Callable[[Record], None]], stop: Callable[[], bool],
+) -> Run:  # fmt: skip
+    """Run the engine and leave the ledger in a known state, whatever happens."""
+    observers = tuple(callbacks)
+    backend = composition.backend.open(oracle, composition.parts.solver, composition.federation.sizes, composition.seed)
+
+    def after_round(record: Record) -> None:
+        for observer in observers:
+            observer(record)
+
+    try:
+        end = engine.run(state, plan, oracle, backend, ledger, after_round, stop)
+        ledger.set("status", "done" if composition.rounds is None or end.index >= composition.rounds else "stopped")
+    except PoiseError as error:
+        _note_failure(ledger, error)
+        ledger.close()
+        raise
+    except BaseException:
+        ledger.close()
+        raise
+    finally:
+        backend.close()
+    if ledger.path is None:
+        return Run(ledger)
+    ledger.close()
+    return open_run(ledger.path)
+
+
+def _note_failure(ledger: Ledger, error: PoiseError) -> None:
+    """Write down why a run failed, where the disk still takes it."""
+    try:
+        ledger.event(f"failed: {error.message}")
+        ledger.set("status", "failed")
+    except PoiseError:
+        return
+
+
+def _slot(slot: str, given: Any) -> Any:
+    """A part of this slot; a part of another one is refused by name."""
+    if is_part(given) and given.slot != slot:
+        raise IncompatibleParts(f"{type(given).__name__} is a {given.slot}, not a {slot}")
+    if isinstance(given, type):
+        raise InvalidOption(f"{slot} is the class {given.__name__}", f"make one: {given.__name__}(…)")
+    if isinstance(given, str):
+        return build(slot, {"name": given}, slot)
+    return given
+
+
+def _backend(given: Any) -> Any:
+    return build("backend", {"name": given}, "backend") if isinstance(given, str) else given
+
+
+__all__ = ["EXPERIMENT", "Composition", "begin", "take_up", "train"]

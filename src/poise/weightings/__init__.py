@@ -1,0 +1,5 @@
+"""How much each counts: weightings."""
+
+from poise.weightings.proportional import Proportional
+
+__all__ = ["Proportional"]
