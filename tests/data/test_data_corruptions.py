@@ -66,7 +66,9 @@ def test_domains():
     turned = clean.with_corruption("domain", transforms="rotate").client(0)[0]
     assert any((np.rot90(clean.client(0)[0], k, (2, 3)) == turned).all() for k in (1, 2, 3))
     noisy = clean.with_corruption("domain", transforms=["noise"]).client(0)[0]
-    assert noisy.min() >= 0 and noisy.max() <= 1 and 0.05 < np.abs(noisy - clean.client(0)[0]).mean() < 0.2
+    assert noisy.min() >= 0
+    assert noisy.max() <= 1
+    assert 0.05 < np.abs(noisy - clean.client(0)[0]).mean() < 0.2
 
 
 def test_domains_differ_between_clients():
@@ -104,10 +106,12 @@ def test_corruptions_stack_and_leave_the_original_alone():
     before = clean.client(0)[0].copy()
     both = clean.with_corruption("watermark", pixels=4).with_corruption("flip-labels", rate=1.0)
     x, y = both.client(0)
-    assert (x != before).any() and (y != clean.client(0)[1]).all()
+    assert (x != before).any()
+    assert (y != clean.client(0)[1]).all()
     assert (clean.client(0)[0] == before).all()
     again = federation(**both.spec)
-    assert (again.client(0)[0] == x).all() and again.digest() == both.digest() != clean.digest()
+    assert (again.client(0)[0] == x).all()
+    assert again.digest() == both.digest() != clean.digest()
 
 
 @pytest.mark.parametrize(

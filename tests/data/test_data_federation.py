@@ -22,11 +22,16 @@ def test_arrays_come_back(toy):
     x, y = toy
     parts = [np.array([5, 3]), np.array([0]), np.arange(10, 20)]
     fed = federation((x, y), parts, test=(x[:7], y[:7]))
-    assert fed.clients == 3 and fed.sizes.tolist() == [2, 1, 10] and fed.classes == 4
+    assert fed.clients == 3
+    assert fed.sizes.tolist() == [2, 1, 10]
+    assert fed.classes == 4
     for i, part in enumerate(parts):
         got_x, got_y = fed.client(i)
-        assert np.allclose(got_x, x[part]) and (got_y == y[part]).all()
-    assert np.allclose(fed.test[0], x[:7]) and fed.spec is None and not fed.has_client_test
+        assert np.allclose(got_x, x[part])
+        assert (got_y == y[part]).all()
+    assert np.allclose(fed.test[0], x[:7])
+    assert fed.spec is None
+    assert not fed.has_client_test
 
 
 def test_arrays_of_bytes_and_regression(toy):
@@ -34,7 +39,9 @@ def test_arrays_of_bytes_and_regression(toy):
     assert federation((images, np.arange(8) % 2), clients=2).client(0)[0].max() == 1.0
     assert federation((images, np.arange(8) % 2), clients=2, normalize="none").client(0)[0].max() == 255.0
     fed = federation((toy[0], toy[0][:, 0]), clients=4, test_share=0.25)
-    assert fed.classes == 0 and fed.client(0)[1].dtype == np.float32 and len(fed.test[1]) == 30
+    assert fed.classes == 0
+    assert fed.client(0)[1].dtype == np.float32
+    assert len(fed.test[1]) == 30
 
 
 def test_same_seed_same_federation():
@@ -69,8 +76,10 @@ def test_same_seed_same_federation():
 def test_spec_makes_it_again(options):
     fed = federation("digits", **options)
     again = federation(**json.loads(json.dumps(fed.spec)))
-    assert again.digest() == fed.digest() and again.spec == fed.spec
-    assert (again.client(1)[0] == fed.client(1)[0]).all() and (again.client(1)[1] == fed.client(1)[1]).all()
+    assert again.digest() == fed.digest()
+    assert again.spec == fed.spec
+    assert (again.client(1)[0] == fed.client(1)[0]).all()
+    assert (again.client(1)[1] == fed.client(1)[1]).all()
 
 
 def test_importance():
@@ -108,12 +117,15 @@ def test_client_tests_are_held_back():
 
 def test_by_key_of_arrays(toy):
     fed = federation(toy, "by-key", keys=np.array(["b", "a", "b"] * 40))
-    assert fed.names == ("a", "b") and fed.sizes.tolist() == [40, 80]
+    assert fed.names == ("a", "b")
+    assert fed.sizes.tolist() == [40, 80]
 
 
 def test_synthetic_has_natural_clients():
     fed = federation("synthetic", "by-key", clients=6, size=50)
-    assert fed.clients == 6 and fed.sizes.tolist() == [40] * 6 and len(fed.client_test(2)[1]) == 10
+    assert fed.clients == 6
+    assert fed.sizes.tolist() == [40] * 6
+    assert len(fed.client_test(2)[1]) == 10
     more = federation("synthetic", "by-key", clients=8, size=50, test_share=0.0)
     again = federation("synthetic", "by-key", clients=6, size=50, test_share=0.0)
     assert (more.client(5)[0] == again.client(5)[0]).all()
@@ -149,9 +161,11 @@ def _timed(fed: Federation, order: np.ndarray) -> float:
 def test_words_for_people():
     fed = federation("digits", "shards", clients=20, shard_size=30)
     assert repr(fed) == "Federation('digits', shards(shard_size=30), 20 clients, 10 classes, seed 0)"
-    assert "20 clients" in fed.summary() and "classes per client" in fed.summary()
+    assert "20 clients" in fed.summary()
+    assert "classes per client" in fed.summary()
     made = federation("digits", clients=10**6, on_demand=True).with_corruption("watermark")
-    assert "1,000,000 clients, on demand" in repr(made) and "Watermark" in made.summary()
+    assert "1,000,000 clients, on demand" in repr(made)
+    assert "Watermark" in made.summary()
 
 
 def test_what_is_handed_out_cannot_be_spoilt():

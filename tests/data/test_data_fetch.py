@@ -71,10 +71,13 @@ def toy(server: Server, monkeypatch: pytest.MonkeyPatch) -> File:
 def test_fetch_then_verify(toy, server, tmp_path):
     seen: list[tuple[int, int]] = []
     paths = fetch("toy", tmp_path, lambda done, total: seen.append((done, total)))
-    assert paths == [tmp_path / "toy/toy.bin"] and paths[0].read_bytes() == CONTENT
-    assert seen[0] == (0, len(CONTENT)) and seen[-1] == (len(CONTENT), len(CONTENT))
+    assert paths == [tmp_path / "toy/toy.bin"]
+    assert paths[0].read_bytes() == CONTENT
+    assert seen[0] == (0, len(CONTENT))
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-    assert verify("toy", tmp_path) == paths and not list(tmp_path.rglob("*.part"))
+    assert verify("toy", tmp_path) == paths
+    assert not list(tmp_path.rglob("*.part"))
     fetch("toy", tmp_path)
     assert len(server.ranges) == 1  # nothing was downloaded twice
 
@@ -163,8 +166,11 @@ def test_listing_knows_what_is_here(toy, tmp_path, monkeypatch):
     assert not any(line.present for line in listing())
     fetch("toy")
     found = {line.name: line for line in listing()}
-    assert found["toy"].present and found["toy"].folder == str(tmp_path) and found["toy"].size == len(CONTENT)
-    assert not found["shakespeare"].fetchable and found["mnist"].fetchable
+    assert found["toy"].present
+    assert found["toy"].folder == str(tmp_path)
+    assert found["toy"].size == len(CONTENT)
+    assert not found["shakespeare"].fetchable
+    assert found["mnist"].fetchable
 
 
 def test_real_files_verify(need):

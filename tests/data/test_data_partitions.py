@@ -44,10 +44,12 @@ def test_nothing_is_lost_or_dealt_twice(name, problem):
         assert name in ("one-class", "imbalanced")  # too few samples of some class
         return
     dealt = np.concatenate(parts)
-    assert len(parts) == clients and min(map(len, parts)) >= 1
+    assert len(parts) == clients
+    assert min(map(len, parts)) >= 1
     assert all(part.dtype == np.int64 for part in parts)
     assert len(np.unique(dealt)) == len(dealt)
-    assert dealt.min() >= 0 and dealt.max() < len(labels)
+    assert dealt.min() >= 0
+    assert dealt.max() < len(labels)
     if name in COMPLETE:
         assert len(dealt) == len(labels)
     again = PARTITIONS[name](labels, clients, seed)
@@ -138,14 +140,17 @@ def test_shards_cut_to_given_sizes():
 def test_shards_random_deal_gives_everyone_one():
     labels = np.repeat(np.arange(10), 100)
     sizes = [len(p) for p in shards(labels, 20, shard_size=10, deal="random")]
-    assert min(sizes) >= 10 and sum(sizes) == 1000 and len(set(sizes)) > 2
+    assert min(sizes) >= 10
+    assert sum(sizes) == 1000
+    assert len(set(sizes)) > 2
 
 
 def test_one_class_means_one_class():
     labels = np.arange(5000) % 10
     parts = one_class(labels, 100, sizes=50)
     table = counts(labels, parts, 10)
-    assert ((table > 0).sum(axis=1) == 1).all() and ((table > 0).sum(axis=0) == 10).all()
+    assert ((table > 0).sum(axis=1) == 1).all()
+    assert ((table > 0).sum(axis=0) == 10).all()
 
 
 def test_imbalanced_counts_by_hand():
@@ -158,7 +163,8 @@ def test_imbalanced_counts_by_hand():
 def test_imbalanced_by_pairs_and_drawn():
     labels = np.arange(20_000) % 10
     table = counts(labels, imbalanced(labels, 10, ratios=[(4, 1.0), (6, 0.1)], n_max=100), 10)
-    assert (table[:4] == 100).all() and (table[4:, -1] == 10).all()
+    assert (table[:4] == 100).all()
+    assert (table[4:, -1] == 10).all()
     drawn = counts(labels, imbalanced(labels, 40, ratios=[1.0, 0.1], n_max=40), 10)
     assert set(drawn[:, -1].tolist()) == {40, 4}
 

@@ -1,4 +1,4 @@
-"""Sources: strict reading of small files made here, and the facts of the real sets where present."""
+"""Sources: strict reading of small files made here, windows of a text, splits and normalising."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from poise.core.errors import DataError, InvalidOption
+from poise.core.errors import DataError
 from poise.data import federation
 from poise.data.catalogue import File
 from poise.data.files import check, folders, home, read_gzip, read_idx, read_npz
@@ -125,7 +125,8 @@ def test_cifar_batches(tmp_path):
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
     images, labels = read_batches(path, ("a",))
-    assert labels.tolist() == [3, 1, 9, 0] and images.shape == (4, 3, 32, 32)
+    assert labels.tolist() == [3, 1, 9, 0]
+    assert images.shape == (4, 3, 32, 32)
     assert images[2, 1, 0, 5] == records[2, 1 + 1024 + 5]
     for member in ("b", "c"):
         with pytest.raises(DataError, match=r"c\.tar\.gz"):
@@ -137,8 +138,11 @@ def test_usps_as_published(tmp_path):
     cells = " ".join(f"{k}:{-1 if k < 256 else 0.257}" for k in range(1, 257) if k != 7)
     path.write_bytes(bz2.compress(f"1 {cells}\n10 {cells}\n".encode()))
     images, labels = read_libsvm(path, 2)
-    assert labels.tolist() == [0, 9] and images.shape == (2, 1, 16, 16)
-    assert images[0, 0, 0, 0] == 0 and images[0, 0, 15, 15] == 1257 and images[0, 0, 0, 6] == 1000
+    assert labels.tolist() == [0, 9]
+    assert images.shape == (2, 1, 16, 16)
+    assert images[0, 0, 0, 0] == 0
+    assert images[0, 0, 15, 15] == 1257
+    assert images[0, 0, 0, 6] == 1000
     with pytest.raises(DataError, match="2 rows, expected 3"):
         read_libsvm(path, 3)
 
@@ -149,7 +153,8 @@ def test_hospital_records(tmp_path):
         "63,1,1,145,233,1,2,150,0,2.3,3,?,6,0\n37,1,3,?,250,0,0,187,0,3.5,3,0,3,2\n1,1,1,1,1,1,1,1,1,1,?,?,?,4\n"
     )
     x, y = read_hospital(path)
-    assert x.shape == (2, 10) and y.tolist() == [0, 1]
+    assert x.shape == (2, 10)
+    assert y.tolist() == [0, 1]
     path.write_text("1,2\n")
     with pytest.raises(DataError, match="line 1 has 2 columns"):
         read_hospital(path)
@@ -205,7 +210,8 @@ def test_held_out_takes_its_share_of_every_group():
 def test_balanced_subset_with_a_small_class():
     labels = np.repeat([0, 1, 2], [50, 3, 50])
     rows = balanced_subset(labels, 33, 3, np.random.default_rng(0))
-    assert np.bincount(labels[rows]).tolist() == [15, 3, 15] and len(set(rows.tolist())) == 33
+    assert np.bincount(labels[rows]).tolist() == [15, 3, 15]
+    assert len(set(rows.tolist())) == 33
 
 
 def test_standard_normalisation_has_mean_zero_and_deviation_one():
@@ -218,89 +224,7 @@ def test_standard_normalisation_has_mean_zero_and_deviation_one():
 
 def test_digits_are_always_there():
     fed = federation("digits", clients=10)
-    assert len(fed.test[1]) == 359 and fed.test[0].max() == 1.0
+    assert len(fed.test[1]) == 359
+    assert fed.test[0].max() == 1.0
     assert abs(np.bincount(fed.test[1]) - 36).max() <= 1
     assert federation("digits", clients=10, seed=9).test[1].tolist() == fed.test[1].tolist()
-
-
-# the real sets -----------------------------------------------------------------------------------------
-
-MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
-MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
-
-
-def test_mnist(need):
-    need("mnist")
-    fed = federation("mnist", clients=100)
-    assert fed.label_counts().sum(axis=0).tolist() == MNIST_TRAIN
-    assert np.bincount(fed.test_shard.labels).tolist() == MNIST_TEST
-    assert fed.feature_shape == (1, 28, 28) and fed.source.train.raw.dtype == torch.uint8
-    standard = federation("mnist", clients=100, normalize="standard").source.train
-    assert 1 / (255 * standard.scale) == pytest.approx(0.3081, abs=5e-5)
-    assert -standard.shift / (255 * standard.scale) == pytest.approx(0.1307, abs=5e-5)
-
-
-def test_mnist_by_writer_and_series(need):
-    need("mnist")
-    fed = federation("mnist", "by-key", by="writer")
-    assert fed.clients == 539 and len(fed.test_shard.rows) == 10_000
-    whole = federation("mnist", "by-key", by="writer", client_test_share=0.0)
-    assert (whole.sizes.min(), np.median(whole.sizes), whole.sizes.max()) == (19, 116, 131)
-    own = np.array([len(fed.client_test(i)[1]) for i in range(0, 539, 50)])
-    assert np.abs(own - 0.2 * whole.sizes[::50]).max() <= 0.5
-    series = federation("mnist", "by-key", by="series", client_test_share=0.0)
-    assert series.names == ("series/0", "series/4") and series.sizes.tolist() == [30_950, 29_050]
-    with pytest.raises(InvalidOption, match="did you mean 'writer'"):
-        federation("mnist", "by-key", by="writers")
-
-
-def test_fashion_mnist(need):
-    need("fashion-mnist")
-    fed = federation("fashion-mnist", clients=10)
-    assert fed.label_counts().sum(axis=0).tolist() == [6000] * 10
-    assert np.bincount(fed.test_shard.labels).tolist() == [1000] * 10
-
-
-def test_cifar10(need):
-    need("cifar10")
-    try:
-        fed = federation("cifar10", clients=10, version="subset")
-    except DataError:
-        pytest.skip("the subset of 'cifar10' is not in the data folder")
-    assert fed.label_counts().sum(axis=0).tolist() == [2000] * 10 and "subset" in fed.source.notes
-    mean = fed.source.train.raw[::10].float().mean(dim=(0, 2, 3)) / 255
-    assert np.allclose(mean, [0.4928, 0.4828, 0.4471], atol=0.01)  # the layout is red, green, blue
-
-
-def test_usps(need):
-    need("usps")
-    fed = federation("usps", clients=10)
-    assert fed.label_counts().sum(axis=0).tolist() == [1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644]
-    assert np.bincount(fed.test[1]).tolist() == [359, 264, 198, 166, 200, 160, 170, 147, 166, 177]
-    assert fed.test[0].min() == 0 and fed.test[0].max() == pytest.approx(1)
-
-
-def test_heart_disease(need):
-    need("heart-disease")
-    whole = federation("heart-disease", "by-key", test_share=0.0)
-    assert whole.names == ("cleveland", "hungarian", "switzerland", "va")
-    assert whole.sizes.tolist() == [303, 261, 46, 130] and whole.feature_shape == (10,)
-    fed = federation("heart-disease", "by-key")
-    own = [len(fed.client_test(i)[1]) for i in range(4)]
-    assert (fed.sizes + own).tolist() == [303, 261, 46, 130] and sum(own) == len(fed.test[1])
-    x = np.concatenate([fed.client(i)[0] for i in range(4)])
-    assert np.abs(x.mean(axis=0)).max() < 1e-5 and np.abs(x.std(axis=0) - 1).max() < 1e-5
-
-
-def test_shakespeare(need):
-    need("shakespeare")
-    fed = federation("shakespeare", "by-key", stride=10)
-    assert fed.clients == 637 and fed.classes == 100 and fed.feature_shape == (80,)
-    hamlet = fed.names.index("hamlet/HAMLET")
-    x, y = fed.client(hamlet)
-    text = "".join(VOCABULARY[t] for t in x[1]) + VOCABULARY[y[1]]
-    assert VOCABULARY[x[0][10]] == text[0] and len(text) == 81
-    held_x, _ = fed.client_test(hamlet)
-    assert len(x) + len(held_x) == pytest.approx(61_458 / 10, abs=20)
-    few = federation("shakespeare", "by-key", clients=5, stride=80, min_characters=10_000, test_samples=64)
-    assert few.clients == 5 and len(few.test[1]) == 64

@@ -109,8 +109,7 @@ class Federation:
 
     def _plain(self, clients: Ints) -> Shards:
         rows, offsets = self.holdings.rows(clients)
-        where, pool = torch.from_numpy(rows), self.source.train
-        return Shards(pool, where, pool.labels[where], offsets)
+        return _shards(self.source.train, rows, offsets)
 
     @cached_property
     def _everyone(self) -> Shards:
@@ -130,8 +129,8 @@ class Federation:
             return self._corrupt(self._plain(wanted), wanted, self.corruptions)
         held = self._everyone
         positions, offsets = gather(held.offsets, wanted)
-        where = torch.from_numpy(positions)
-        return Shards(held.samples, held.rows[where], held.labels[where], offsets)
+        rows, labels = held.rows.numpy()[positions], held.labels.numpy()[positions]
+        return Shards(held.samples, torch.from_numpy(rows), torch.from_numpy(labels), offsets)
 
     def client(self, i: int) -> Arrays:
         """Training data ``(x, y)`` of client i."""
@@ -201,9 +200,7 @@ class Federation:
             )
         wanted = self._checked(clients)
         pool, held = self.client_tests
-        rows, offsets = held.rows(wanted)
-        where = torch.from_numpy(rows)
-        shards = Shards(pool, where, pool.labels[where], offsets)
+        shards = _shards(pool, *held.rows(wanted))
         return self._corrupt(shards, wanted, [c for c in self.corruptions if c.own_tests])
 
     def client_test(self, i: int) -> Arrays:
@@ -273,6 +270,16 @@ class Federation:
             f"Federation({self.source.name!r}, {self.partition}{more}, {self.clients:,} clients{made}, "
             f"{kinds}, seed {self.seed})"
         )
+
+
+def _shards(pool: Samples, rows: Ints, offsets: Ints) -> Shards:
+    """Rows of a pool with the pool's labels.
+
+    Gathered by NumPy: torch would split this small work over its threads, and these wait for each other, a
+    whole time slice of the scheduler, wherever a second process computes on the same cores.
+    """
+    labels = torch.from_numpy(pool.labels.numpy()[rows])
+    return Shards(pool, torch.from_numpy(rows), labels, offsets)
 
 
 def plain(value: Any) -> Any:

@@ -63,7 +63,8 @@ def federation(
         client_test_share: share of every client's samples that it keeps back as its own test set.
         corruption: tables ``{"name": …, option: value}``, as `Federation.with_corruption` takes them.
         options: of the partition (``alpha``, ``shard_size``, ``sizes``, ``kappa``, ``phi2``, ``ratios``, …)
-            and of the source (``normalize``, ``by``, ``stride``, ``test``, …); one known to both is the partition's.
+            and of the source (``normalize``, ``by``, ``stride``, ``test``, …); one that both know is the
+            partition's.
 
     >>> fed = federation("digits", "shards", clients=20, shard_size=30, seed=1)
     >>> fed

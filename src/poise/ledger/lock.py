@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -9,7 +10,7 @@ import socket
 from pathlib import Path
 from typing import IO
 
-from poise.core.errors import RunLocked
+from poise.core.errors import LedgerError, RunLocked
 
 
 class Lock:
@@ -24,20 +25,24 @@ class Lock:
 
     def acquire(self) -> None:
         """Take the lock, or raise `RunLocked` with the holder's process id and host."""
-        file = open(self.path, "a+", encoding="utf-8")  # noqa: SIM115 - held open for as long as the lock
+        try:
+            file = open(self.path, "a+", encoding="utf-8")  # noqa: SIM115 - held open for as long as the lock
+        except OSError as error:
+            raise self._failure(error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+        except BlockingIOError as error:
             file.seek(0)
             holder = _holder(file.read())
             file.close()
             raise RunLocked(
                 f"{self.path.parent} is being written by {holder}", "wait for it, or stop that process first"
             ) from error
-        file.seek(0)
-        file.truncate()
-        json.dump({"pid": os.getpid(), "host": socket.gethostname()}, file)
-        file.flush()
+        except OSError as error:
+            file.close()
+            raise self._failure(error) from error
         self._file = file
 
     def release(self) -> None:
@@ -47,6 +52,15 @@ class Lock:
             self._file.truncate()
             self._file.close()
             self._file = None
+
+    def _failure(self, error: OSError) -> LedgerError:
+        return LedgerError(f"cannot write {self.path}: {error.strerror}", space_hint(error))
+
+
+def space_hint(error: Exception) -> str:
+    """What to do about a failure of the disk: free some space where that is what is missing."""
+    missing = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "full" in str(error)
+    return "free some space, then `poise resume` the run" if missing else ""
 
 
 def _holder(text: str) -> str:

@@ -17,6 +17,7 @@ from safetensors.torch import load, save
 
 from poise.core.errors import LedgerError
 from poise.core.vectors import Vector
+from poise.ledger.lock import space_hint
 
 Keep: TypeAlias = Literal["all", "unlearnable", "last"]
 Tensors: TypeAlias = Mapping[str, Vector]
@@ -100,7 +101,7 @@ class FileStore:
         except OSError as error:
             part.unlink(missing_ok=True)
             raise LedgerError(
-                f"cannot write {path}: {error.strerror}", "free some space, then `poise resume` the run"
+                f"cannot write {path}: {error.strerror}", space_hint(error) or "then `poise resume` the run"
             ) from error
         return content_hash(tensors)
 

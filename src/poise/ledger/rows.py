@@ -57,11 +57,11 @@ def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, diges
     connection.execute("INSERT INTO timings VALUES (?, ?)", (n, record.seconds))
 
 
-def select(connection: sqlite3.Connection, n: int) -> tuple[Record, Hashes, str]:
-    """Read record n back, with the hashes of what it led to and its digest."""
+def select(connection: sqlite3.Connection, n: int) -> tuple[Record, Hashes, str] | None:
+    """Read record n back, with the hashes of what it led to and its digest; None where there is none."""
     row = connection.execute("SELECT * FROM rounds WHERE n = ?", (n,)).fetchone()
     if row is None:
-        raise KeyError(n)
+        return None
     _, time, up, down, flights, model, state, digest = row
     columns = "client, version, occurrence, base, coefficient, norm, samples, steps, loss_before, loss_after"
     contributions = tuple(

@@ -35,25 +35,40 @@ CREATE TABLE events (id INTEGER PRIMARY KEY, at TEXT NOT NULL, n INTEGER NOT NUL
 """`timings` and `events` tell of the process, not of the experiment: they are no part of the digest."""
 
 
+TRANSIENT = {
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
+}  # fmt: skip
+"""Failures of the machine: the database may be whole, and can be read when the cause is gone."""
+
+
 def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
-    """Open the database of a run; None is a database in memory."""
+    """Open the database of a run; None is a database in memory. The file itself is not touched yet."""
     connection = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
     connection.execute("PRAGMA foreign_keys = ON")
     if path is not None:
-        if writing:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-        else:
-            connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA busy_timeout = 10000")
+        if not writing:
+            connection.execute("PRAGMA query_only = ON")
     return connection
 
 
+def write_ahead(connection: sqlite3.Connection) -> None:
+    """Records go to a log first: readers do not wait, and a process may die at any moment."""
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the database itself is wrong, and not the machine it lies on."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in TRANSIENT
+
+
 def check_version(connection: sqlite3.Connection, path: Path | None) -> None:
-    """Refuse a ledger that a later poise wrote."""
+    """Refuse a ledger that another version of poise wrote."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    found = int(row[0]) if row else 0
-    if found != VERSION:
+    found = row[0] if row else "none"
+    if found != str(VERSION):
         raise LedgerError(
             f"{path} has schema version {found}, this poise reads {VERSION}", "use the poise that wrote it"
         )

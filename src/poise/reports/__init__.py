@@ -1,0 +1,32 @@
+"""Scores, tables, figures and pages: what came of runs, read from their ledgers."""
+
+from poise.reports.compare import Comparison, Contrast, compare
+from poise.reports.estimates import Difference, Estimate, estimate
+from poise.reports.figures import class_composition, learning_curves, participation, weight_map
+from poise.reports.groups import Group, group_runs
+from poise.reports.page import render_page, write_page
+from poise.reports.rows import Score, ScoreRow, score_table
+from poise.reports.tables import comparison_as_data, rows_as_data, terminal_table
+
+__all__ = [
+    "Comparison",
+    "Contrast",
+    "Difference",
+    "Estimate",
+    "Group",
+    "Score",
+    "ScoreRow",
+    "class_composition",
+    "compare",
+    "comparison_as_data",
+    "estimate",
+    "group_runs",
+    "learning_curves",
+    "participation",
+    "render_page",
+    "rows_as_data",
+    "score_table",
+    "terminal_table",
+    "weight_map",
+    "write_page",
+]

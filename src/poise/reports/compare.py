@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,21 +34,31 @@ class Contrast:
     unit: str = ""
 
     @property
-    def sentence(self) -> str:
-        """The finding in one sentence, no stronger than the evidence."""
-        d, who = self.difference, f"{self.label} against {self.baseline}"
+    def sides(self) -> str:
+        """Who is held against whom."""
+        return f"{self.label} against {self.baseline}"
+
+    @property
+    def finding(self) -> str:
+        """What can be said, no stronger than the evidence."""
+        d, say = self.difference, lambda value: number(value, self.unit, digits=3)
         if d is None:
-            return f"{who}: {self.score} cannot be compared, some runs do not have it."
-        by = number(abs(d.mean), self.unit)
-        way = "equal" if d.mean == 0 else f"{by} {'higher' if d.mean > 0 else 'lower'}"
+            return f"{self.score} cannot be compared, not every run has a value"
+        if not math.isfinite(d.mean):
+            return f"{self.score} cannot be compared, it is not finite in every run"
+        way = "equal" if d.mean == 0 else f"{say(abs(d.mean))} {'higher' if d.mean > 0 else 'lower'}"
         if d.low is None or d.high is None:
-            why = "the values are not all finite" if d.n > 1 else "one seed allows no interval"
-            return f"{who}: {self.score} is {way if d.mean == d.mean else 'not a number'}; {why}, so nothing is claimed."
+            return f"{self.score} is {way}; a single seed allows no interval, so nothing is claimed"
         pairing = f"paired over {d.n} seeds" if d.method == "paired" else "Welch, seeds not paired"
-        interval = f"95 % CI {number(d.low, self.unit)} to {number(d.high, self.unit)}, {pairing}"
+        interval = f"(95 % CI {say(d.low)} to {say(d.high)}, {pairing})"
         if not d.significant:
-            return f"{who}: no significant difference in {self.score} ({interval})."
-        return f"{who}: {self.score} is {way} ({interval})."
+            return f"no significant difference in {self.score} {interval}"
+        return f"{self.score} is {way} {interval}"
+
+    @property
+    def sentence(self) -> str:
+        """The finding, with the names of both sides."""
+        return f"{self.sides}: {self.finding}."
 
 
 @dataclass(frozen=True)
@@ -63,17 +74,19 @@ class Comparison:
     contrasts: tuple[Contrast, ...]
 
     @property
+    def caution(self) -> str:
+        """How to read several intervals at once; empty for one."""
+        several = sum(c.difference is not None and c.difference.significant is not None for c in self.contrasts) > 1
+        note = "Each interval holds for its own comparison; of many true ones, one in twenty misses by chance."
+        return note if several else ""
+
+    @property
     def sentences(self) -> list[str]:
         """The findings, and how to read them."""
-        said = [c.sentence for c in self.contrasts]
-        several = sum(c.difference is not None and c.difference.significant is not None for c in self.contrasts) > 1
-        note = "Each interval holds for its own comparison; with many of them, one in twenty misses by chance."
-        return [*said, note] if several else said
+        return [*(c.sentence for c in self.contrasts), *filter(None, [self.caution])]
 
 
-def compare(
-    groups: Sequence[Group], targets: Sequence[float] | None = None, metric: str | None = None
-) -> Comparison:
+def compare(groups: Sequence[Group], targets: Sequence[float] | None = None, metric: str | None = None) -> Comparison:
     """Score the groups and hold each against the first one.
 
     Where two groups ran the same seeds, the interval is that of the paired differences, which leaves out what

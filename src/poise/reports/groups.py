@@ -120,7 +120,8 @@ def labels(experiments: list[dict[str, Any]]) -> list[str]:
     """
     if len(experiments) == 1:
         solver, *named = (experiments[0].get(slot, {}) for slot in ("solver", "sampler", "weighting"))
-        return [", ".join(brief(table) for table in ({"name": solver.get("name", "")}, *named) if brief(table)) or "run"]
+        words = [str(solver.get("name", "")), *map(brief, named)]
+        return [", ".join(filter(None, words)) or "run"]
     sections = list(dict.fromkeys(key for e in experiments for key in e))
     differing = [s for s in sections if any(e.get(s) != experiments[0].get(s) for e in experiments)]
     names = [", ".join(filter(None, (_part(s, e, experiments) for s in differing))) or "default" for e in experiments]

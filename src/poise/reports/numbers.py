@@ -9,8 +9,8 @@ from poise.reports.rows import Score
 _PREFIXES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-def number(value: float, unit: str = "") -> str:
-    """One number with four significant digits, or bytes with three and a prefix.
+def number(value: float, unit: str = "", digits: int = 4) -> str:
+    """One number with a few significant digits, or bytes with three and a prefix.
 
     >>> number(0.87654321), number(1234567.0, "bytes"), number(float("nan")), number(12.0), number(1234567.0)
     ('0.8765', '1.23 MB', 'not a number', '12', '1,234,567')
@@ -23,11 +23,11 @@ def number(value: float, unit: str = "") -> str:
         return _bytes(value)
     if value == round(value) and abs(value) < 1e9:
         return f"{value:,.0f}"
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.{digits}g}"
 
 
 def with_interval(mean: float, half_width: float | None, unit: str = "") -> str:
-    """A mean ± half its 95 % interval, both cut at the second digit of the latter.
+    """A mean ± half its 95 % interval, both cut at the second digit of the latter; no ± 0 for equal values.
 
     >>> with_interval(0.87654, 0.01234), with_interval(0.87654, None), with_interval(23.4567, 1.5)
     ('0.877 ± 0.012', '0.8765', '23.5 ± 1.5')
@@ -37,8 +37,8 @@ def with_interval(mean: float, half_width: float | None, unit: str = "") -> str:
     if half_width is None or unit == "bytes":
         spread = f" ± {number(half_width, unit)}" if half_width else ""
         return number(mean, unit) + spread
-    if half_width <= 1e-12 * max(abs(mean), 1e-300):
-        return f"{number(mean, unit)} ± 0"
+    if half_width <= 1e-12 * abs(mean):
+        return number(mean, unit)
     digits = 1 - math.floor(math.log10(half_width))
     if digits > 6 or half_width >= 1e9:
         return f"{mean:.4g} ± {half_width:.2g}"

@@ -101,7 +101,8 @@ def score_table(
 def main_metric(groups: Sequence[Group]) -> str | None:
     """The metric that comes first: accuracy, else a loss, else any scalar one; None where nothing was measured."""
     names = scalar_metrics(groups)
-    return next((n for n in ("accuracy", "loss", "train_accuracy", "train_loss") if n in names), next(iter(names), None))
+    preferred = ("accuracy", "loss", "train_accuracy", "train_loss")
+    return next((name for name in (*preferred, *names) if name in names), None)
 
 
 def scalar_metrics(groups: Sequence[Group]) -> list[str]:

@@ -61,7 +61,7 @@ def phrase(table: Any) -> str:
         for key, value in table.items()
         if key not in _HEADINGS and not (key in _QUIET and value == _QUIET[key])
     ]
-    return f"{heading}: {', '.join(options)}" if heading and options else heading or ", ".join(options) or "as by default"
+    return ": ".join(filter(None, (heading, ", ".join(options)))) or "as by default"
 
 
 def choices(experiment: Mapping[str, Any]) -> dict[str, str]:
@@ -74,6 +74,15 @@ def choices(experiment: Mapping[str, Any]) -> dict[str, str]:
     missing = {"data": "given in Python", "task": "given in Python"}
     said = {key: phrase(experiment[key]) if key in experiment else missing.get(key, "") for key in sections}
     return {key: words for key, words in said.items() if words}
+
+
+def sentence(words: str) -> str:
+    """The same words with a capital letter.
+
+    >>> sentence("final loss is lower")
+    'Final loss is lower'
+    """
+    return words[:1].upper() + words[1:]
 
 
 def _cut(text: str) -> str:

@@ -1,0 +1,282 @@
+"""Speed of one round against a plain PyTorch loop, in one process, interleaved.
+
+    python benchmarks/foundation.py [--only NAME] [--repeats 5] [--write docs/benchmarks.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from baselines import lower_bound, plain_loop
+
+import poise
+from poise.core.equation import combine
+from poise.tasks.models import MODELS
+
+
+@dataclass(frozen=True)
+class Work:
+    """One round: m clients x steps x batch of a model, and how much faster than the plain loop it must be."""
+
+    name: str
+    model: str
+    shape: tuple[int, ...]
+    clients: int
+    steps: int
+    batch: int
+    goal: float
+    text: bool = False
+    share_goal: float | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}: {self.clients} clients × {self.steps} steps × batch {self.batch}"
+
+
+IMAGE, PHOTO = (1, 28, 28), (3, 32, 32)
+WORKS = [
+    Work("logistic", "logistic", IMAGE, 100, 10, 50, 4.0, share_goal=0.25),
+    Work("logistic-many", "logistic", IMAGE, 500, 5, 10, 15.0),
+    Work("mlp", "mlp", IMAGE, 100, 10, 50, 3.5),
+    Work("mlp-many", "mlp", IMAGE, 500, 5, 10, 7.0),
+    Work("cnn", "cnn", IMAGE, 50, 8, 64, 1.4, share_goal=0.10),
+    Work("lstm", "lstm", (80,), 10, 5, 64, 1.2, text=True),
+    Work("resnet20", "resnet20", PHOTO, 4, 4, 64, 1.2),
+]
+
+
+def data_of(work: Work) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes and labels for every client of a work; their values do not matter for speed."""
+    rng = np.random.default_rng(0)
+    size = work.steps * work.batch
+    x = rng.integers(0, 100 if work.text else 256, (work.clients * size, *work.shape), dtype=np.uint8)
+    return x, rng.integers(0, 100 if work.text else 10, work.clients * size)
+
+
+def federation_of(work: Work) -> Any:
+    """The same data as a federation, every client with just the samples of one round."""
+    x, y = data_of(work)
+    parts = np.array_split(np.arange(len(x)), work.clients)
+    if not work.text:
+        return poise.federation((x, y), partition=parts)
+    return poise.federation((x, y), partition=parts, tokens=True, vocabulary=100)
+
+
+class Rounds:
+    """A poise run whose rounds are timed one by one, with its ledger on disk."""
+
+    def __init__(self, work: Work, workers: int | None = None) -> None:
+        self.work, self.workers = work, workers
+        self.federation = federation_of(work)
+
+    def seconds(self, rounds: int) -> list[float]:
+        """Wall-clock of each round but the first, records and models written to disk."""
+        stamps: list[float] = []
+        with tempfile.TemporaryDirectory() as folder:
+            poise.train(
+                self.federation, poise.task(self.work.model),
+                solver=poise.solvers.SGD(lr=0.01, steps=self.work.steps, batch_size=self.work.batch),
+                rounds=rounds + 1, evaluate_every=10**9, metrics=(), out=Path(folder) / "run",
+                backend=poise.backends.Local(workers=self.workers),
+                callbacks=[lambda record: stamps.append(time.perf_counter())], keep="last",
+            ).close()  # fmt: skip
+        return [b - a for a, b in zip(stamps[:-1], stamps[1:], strict=True)]
+
+
+def plain_of(work: Work) -> tuple[Any, Any]:
+    """The plain loop's model and data."""
+    x, y = data_of(work)
+    inputs = torch.from_numpy(x).long() if work.text else torch.from_numpy(x).float().div_(255)
+    labels = torch.from_numpy(y)
+    samples = poise.core.samples.Samples(
+        torch.from_numpy(x), labels, tokens=work.text, classes=100 if work.text else 10, vocabulary=100
+    )
+    model = MODELS[work.model](samples, samples.classes)
+    return model, list(zip(inputs.chunk(work.clients), labels.chunk(work.clients), strict=True))
+
+
+def measure(work: Work, repeats: int) -> dict[str, Any]:
+    """poise and the plain loop in turns; medians."""
+    model, clients = plain_of(work)
+    rounds = Rounds(work)
+    threads = torch.get_num_threads()
+    ours, theirs, single = [], [], []
+    for _ in range(repeats):
+        theirs.append(_timed(lambda: plain_loop(model, clients, work.steps, work.batch, 0.01)))
+        ours += rounds.seconds(1)
+        torch.set_num_threads(1)
+        single.append(_timed(lambda: plain_loop(model, clients, work.steps, work.batch, 0.01)))
+        torch.set_num_threads(threads)
+        ours += rounds.seconds(1)
+    x = torch.cat([c[0] for c in clients[:8]])[:2048]
+    y = torch.cat([c[1] for c in clients[:8]])[:2048]
+    bound = lower_bound(model, x, y, work.clients * work.steps * work.batch, (64, 256, 1024))
+    mine, plain = statistics.median(ours), statistics.median(theirs)
+    return {
+        "work": work.label, "goal": work.goal, "poise": mine, "plain": plain, "ratio": plain / mine,
+        "plain_1_thread": statistics.median(single), "best_ratio": min(plain, statistics.median(single)) / mine,
+        "bound": bound, "outside": outside(work) if work.share_goal else None, "outside_goal": work.share_goal,
+    }  # fmt: skip
+
+
+def outside(work: Work) -> float:
+    """Share of a one-worker round that is not spent in the gradient oracle."""
+    from poise.tasks.oracle import SampleOracle
+
+    spent = 0.0
+    original = SampleOracle.gradients
+
+    def counted(*args: Any, **kwargs: Any) -> None:
+        nonlocal spent
+        began = time.perf_counter()
+        original(*args, **kwargs)
+        spent += time.perf_counter() - began
+
+    rounds = Rounds(work, workers=1)
+    SampleOracle.gradients = counted  # type: ignore[method-assign]
+    try:
+        rounds.seconds(1)
+        spent = 0.0
+        total = sum(rounds.seconds(3)) * 4 / 3  # the first round of a run is not in the list, but in `spent`
+    finally:
+        SampleOracle.gradients = original  # type: ignore[method-assign]
+    return 1 - spent / total
+
+
+def aggregation(clients: int = 1000, size: int = 1_000_000) -> dict[str, float]:
+    """GB/s of the weighted sum of a stack, and of the fastest read of the same memory."""
+    stack = torch.ones(clients, size)
+    omega = np.full(clients, 1 / clients)
+    gigabytes = stack.numel() * 4 / 1e9
+    ours = min(_timed(lambda: combine(omega, stack)) for _ in range(3))
+    read = min(_timed(lambda: stack.sum()) for _ in range(3))
+    return {"combine": gigabytes / ours, "bandwidth": gigabytes / read, "ratio": read / ours}
+
+
+def population(clients: int) -> dict[str, float]:
+    """Median round time and peak memory with this many clients, 100 sampled per round; run in its own process."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (60_000, 1, 28, 28), dtype=np.uint8), rng.integers(0, 10, 60_000)
+    fed = poise.federation((x, y), partition="iid", clients=clients, on_demand=True, samples_per_client=500)
+    stamps: list[float] = []
+    poise.train(
+        fed, poise.task("logistic"), solver=poise.solvers.SGD(lr=0.01, steps=10, batch_size=50),
+        sampler=poise.samplers.Uniform(100), rounds=30, evaluate_every=10**9,
+        callbacks=[lambda record: stamps.append(time.perf_counter())],
+    )  # fmt: skip
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"seconds": statistics.median(np.diff(stamps).tolist()), "peak_mb": peak}
+
+
+def populations() -> dict[str, dict[str, float]]:
+    """The two populations, each in a process of its own, in turns."""
+    found: dict[str, list[dict[str, float]]] = {"1000": [], "1000000": []}
+    for _ in range(3):
+        for clients in found:
+            done = subprocess.run(
+                [sys.executable, __file__, "--population", clients], capture_output=True, text=True, check=True
+            )
+            found[clients].append(json.loads(done.stdout))
+    return {
+        clients: {key: statistics.median(f[key] for f in runs) for key in ("seconds", "peak_mb")}
+        for clients, runs in found.items()
+    }
+
+
+def _timed(function: Any) -> float:
+    began = time.perf_counter()
+    function()
+    return time.perf_counter() - began
+
+
+def page(rows: list[dict[str, Any]], memory: dict[str, float], crowd: dict[str, dict[str, float]]) -> str:
+    """The benchmark page in Markdown."""
+    small, large = crowd["1000"], crowd["1000000"]
+    lines = [
+        "# Benchmarks",
+        "",
+        f"Measured on {datetime.now(UTC).date()} with `make bench`: {os.cpu_count()} cores ({_processor()}), "
+        f"torch {torch.__version__}, Python {platform.python_version()}, poise {poise.__version__}.",
+        "",
+        "Times are medians of one round in one process, poise and the baseline in turns. The baseline *plain loop* is "
+        "what a PyTorch user writes first (`benchmarks/baselines.py`), at PyTorch's default number of threads; its time "
+        "with one thread stands beside it. poise's rounds include drawing the cohort, checking every update and writing "
+        "records and model to disk. The *lower bound* pushes the same number of samples through one model at the "
+        "best batch size: no federated learning at all. *Outside* is the share of a one-worker round that is not "
+        "spent in the gradient oracle.",
+        "",
+        "| one round | plain loop | (1 thread) | poise | ratio | goal | lower bound | outside |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for r in rows:
+        share = "" if r["outside"] is None else f"{r['outside']:.0%} (goal ≤ {r['outside_goal']:.0%})"
+        lines.append(
+            f"| {r['work']} | {r['plain']:.3f} s | {r['plain_1_thread']:.3f} s | {r['poise']:.3f} s "
+            f"| **{r['ratio']:.1f}×** | ≥ {r['goal']}× | {r['bound']:.3f} s | {share} |"
+        )
+    lines += [
+        "",
+        f"**Aggregation** of 1,000 updates of 10⁶ parameters: {memory['combine']:.1f} GB/s, {memory['ratio']:.2f} of the "
+        f"{memory['bandwidth']:.1f} GB/s at which the same memory can be read (goal ≥ 0.5).",
+        "",
+        f"**Population** on demand, 100 clients sampled per round, logistic: {large['seconds'] * 1e3:.0f} ms and "
+        f"{large['peak_mb']:.0f} MB peak with 10⁶ clients, {small['seconds'] * 1e3:.0f} ms and {small['peak_mb']:.0f} MB with "
+        f"1,000: {large['seconds'] / small['seconds']:.2f} × the time, {large['peak_mb'] / small['peak_mb']:.2f} × the memory "
+        "(goal ≤ 1.2 ×).",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        if names:
+            return names[0]
+    return platform.processor() or "unknown processor"
+
+
+def main() -> None:
+    """Measure, print, and write the page where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=[w.name for w in WORKS], action="append")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--population", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.population:
+        print(json.dumps(population(options.population)))
+        return
+    rows = []
+    for work in WORKS:
+        if options.only is None or work.name in options.only:
+            rows.append(measure(work, options.repeats))
+            r = rows[-1]
+            share = "" if r["outside"] is None else f", {r['outside']:.0%} outside the oracle"
+            print(f"{r['work']}: {r['ratio']:.1f}x (goal {r['goal']}x), bound {r['bound']:.3f}s, {r['poise']:.3f}s{share}")
+    if options.only is not None:
+        return
+    text = page(rows, aggregation(), populations())
+    print(text)
+    if options.write:
+        options.write.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Figures of runs. Title and subtitle say what is seen, and what was left out so that it can be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from poise.core.errors import InvalidOption
+from poise.ledger import Run
+from poise.reports.bins import bins, evenly, heat
+from poise.reports.curves import Axis, Curve, curve
+from poise.reports.groups import Group
+from poise.reports.rows import per_client
+from poise.reports.scores import participations
+from poise.reports.words import sentence
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+"""Okabe and Ito's colours, without those that vanish on white or on black."""
+
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+CLASSES = (
+    "#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB",
+)  # fmt: skip
+"""Tol's muted colours, for up to ten classes."""
+
+HEAT = ((0.0, "#3b6fb6"), (0.35, "#21918c"), (0.7, "#5ec962"), (1.0, "#fde725"))
+
+AXES: dict[Axis, str] = {
+    "rounds": "aggregations",
+    "time": "simulated time (units of the clock)",
+    "bytes": "bytes sent, both ways",
+}
+"""Names of the axes that a learning curve can be drawn against."""
+
+MOST_CLIENTS, MOST_ROUNDS, MOST_BARS = 200, 400, 100
+
+
+def learning_curves(groups: Sequence[Group], metric: str, against: Axis = "rounds") -> Figure:
+    """A metric over the run: the mean over seeds, and its 95 % confidence band.
+
+    Args:
+        groups: one line each.
+        metric: one value per aggregation, or one per client (then drawn as their standard deviation).
+        against: ``"rounds"``, ``"time"`` or ``"bytes"``.
+    """
+    found = [(group, curve(group, metric, against)) for group in groups]
+    drawn = [(group, line) for group, line in found if line is not None]
+    if not drawn:
+        raise InvalidOption(f"no run measured {metric}")
+    spread = per_client(groups, metric)
+    words = metric.replace("_", " ")
+    name = f"{words}, standard deviation over clients" if spread else words
+    banded = any(line.banded for _, line in drawn)
+    note = "Mean over seeds; the band is its 95 % confidence interval." if banded else ""
+    figure = _figure(sentence(name), note, AXES[against], name)
+    order = {group.label: k for k, group in enumerate(groups)}
+    for group, line in drawn:
+        for trace in _line_traces(group.label, line, order[group.label], against):
+            figure.add_trace(trace)
+    if against == "bytes":
+        figure.update_xaxes(tickformat="~s", ticksuffix="B")
+    return figure
+
+
+def weight_map(run: Run, title: str = "Weight of each client in each aggregation") -> Figure:
+    """The coefficients that clients really had, clients down and rounds across; blank where the weight is 0.
+
+    More than 200 clients or 400 rounds are put into bins: the weights of the clients of a bin are added, those
+    of its rounds averaged, so that a column still sums to the weight of an average aggregation.
+    """
+    import plotly.graph_objects as go
+
+    image = heat(run, MOST_CLIENTS, MOST_ROUNDS)
+    figure = _figure(title, f"Blank where the weight is 0. {image.note}".strip(), "aggregation", "client")
+    z = [[None if v == 0 else v for v in row] for row in image.values.T.tolist()]
+    labels = [[f"{c}, {r}" for r in image.rounds.labels("aggregation")] for c in image.clients.labels("client")]
+    trace = go.Heatmap(
+        z=z, x=image.rounds.centres + 1, y=image.clients.centres, text=labels, colorscale=HEAT, hoverongaps=False,
+        colorbar={"title": {"text": "weight"}, "thickness": 12, "outlinewidth": 0},
+        hovertemplate="%{text}<br>weight %{z:.4g}<extra></extra>",
+    )  # fmt: skip
+    figure.add_trace(trace)
+    return figure.update_yaxes(autorange="reversed", tickformat="d").update_xaxes(tickformat="d", showgrid=False)
+
+
+def class_composition(run: Run, title: str = "Classes of the clients") -> Figure:
+    """How many samples of each class each client owns; of more than 100 clients, 100 evenly spaced ones."""
+    import plotly.graph_objects as go
+
+    counts = run.array("label_counts")
+    if counts is None:
+        raise InvalidOption("the run has no classes to show", "they are kept for labelled data of up to 10,000 clients")
+    shown = evenly(len(counts), MOST_BARS)
+    note = f"{len(shown)} of {len(counts)} clients, evenly spaced." if len(shown) < len(counts) else ""
+    figure = _figure(title, note, "client", "samples")
+    names = [str(client) for client in shown]
+    for k, colour in enumerate(_class_colours(counts.shape[1])):
+        hover = f"client %{{x}}<br>class {k}: %{{y}} samples<extra></extra>"
+        bar = go.Bar(x=names, y=counts[shown, k], name=f"class {k}", marker={"color": colour}, hovertemplate=hover)
+        figure.add_trace(bar)
+    figure.update_xaxes(type="category", showgrid=False)
+    return figure.update_layout(barmode="stack", bargap=0.08 if len(shown) < 50 else 0)
+
+
+def participation(groups: Sequence[Group]) -> Figure:
+    """In how many aggregations each client took part, as a mean over seeds."""
+    import plotly.graph_objects as go
+
+    most = max(run.clients for group in groups for run in group.runs)
+    binned = bins(most, MOST_CLIENTS)
+    note = f"Mean over bins of {binned.widest} clients." if most > MOST_CLIENTS else ""
+    figure = _figure("Participation of the clients", note, "client", "aggregations taken part in")
+    for k, group in enumerate(groups):
+        counts = np.mean([_participation(run, most) for run in group.runs], axis=0)
+        y = binned.sum(counts) / binned.sizes
+        trace = go.Scatter(
+            x=binned.centres, y=y, name=escape(group.label), mode="lines+markers" if most <= 60 else "lines",
+            text=binned.labels("client"), line={"color": _colour(k), "dash": _dash(k), "shape": "hvh", "width": 2},
+            hovertemplate="%{text}: %{y:.4g} aggregations<extra>%{fullData.name}</extra>",
+        )  # fmt: skip
+        figure.add_trace(trace)
+    return figure.update_yaxes(rangemode="tozero").update_xaxes(tickformat="d")
+
+
+def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
+    """A band (where there is one) and the mean on top of it."""
+    import plotly.graph_objects as go
+
+    traces = []
+    if line.banded:
+        known = np.isfinite(line.low)
+        x = np.concatenate([line.x[known], line.x[known][::-1]])
+        y = np.concatenate([line.high[known], line.low[known][::-1]])
+        band = go.Scatter(
+            x=x, y=y, fill="toself", fillcolor=_translucent(_colour(k)), mode="none", hoverinfo="skip",
+            showlegend=False, legendgroup=str(k),
+        )  # fmt: skip
+        traces.append(band)
+    few = len(line.x) <= 30
+    where = {"rounds": "after %{x:d} aggregations", "time": "at time %{x:.4g}", "bytes": "after %{x:.3s}B"}[against]
+    mean = go.Scatter(
+        x=line.x, y=line.mean, name=escape(label), mode="lines+markers" if few else "lines", legendgroup=str(k),
+        customdata=np.stack([line.low, line.high, line.seeds], axis=1),
+        line={"color": _colour(k), "dash": _dash(k), "width": 2}, marker={"size": 5},
+        hovertemplate=f"{where}: %{{y:.4g}}{_INTERVAL if line.banded else ''}<extra>%{{fullData.name}}</extra>",
+    )  # fmt: skip
+    return [*traces, mean]
+
+
+_INTERVAL = "<br>95 % CI %{customdata[0]:.4g} to %{customdata[1]:.4g}, %{customdata[2]} seeds"
+
+
+def _figure(title: str, note: str, x: str, y: str) -> Figure:
+    """An empty figure in the look that all of them share."""
+    import plotly.graph_objects as go
+
+    axis = {"automargin": True, "gridcolor": "#e3e6ea", "zerolinecolor": "#c9ced6", "linecolor": "#c9ced6"}
+    layout = {
+        "title": {"text": escape(title), "subtitle": {"text": escape(note)}, "x": 0, "xref": "paper"},
+        "template": "none",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#1d232b"},
+        "xaxis": {**axis, "title": {"text": x}},
+        "yaxis": {**axis, "title": {"text": y}},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "margin": {"l": 56, "r": 16, "t": 90, "b": 48},
+        "showlegend": True,
+    }
+    return go.Figure(layout=layout)
+
+
+def _participation(run: Run, clients: int) -> np.ndarray:
+    return np.bincount(participations(run)[1], minlength=clients)
+
+
+def _class_colours(classes: int) -> Sequence[str]:
+    if classes <= len(CLASSES):
+        return CLASSES[:classes]
+    from plotly.colors import sample_colorscale
+
+    return [str(c) for c in sample_colorscale("Viridis", np.linspace(0, 1, classes).tolist())]
+
+
+def _colour(k: int) -> str:
+    return PALETTE[k % len(PALETTE)]
+
+
+def _dash(k: int) -> str:
+    return DASHES[(k // len(PALETTE) + k) % len(DASHES)]
+
+
+def _translucent(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.18)"

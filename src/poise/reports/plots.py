@@ -1,0 +1,106 @@
+"""Which figures a page shows of its groups, ready to be put into HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import unescape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from poise.ledger import Run
+from poise.reports import figures
+from poise.reports.curves import Axis, axis_values, curve
+from poise.reports.groups import Group
+from poise.reports.rows import all_metrics
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+MOST_MAPS = 6
+"""Weight maps on one page: one per group, up to this many."""
+
+MOST_CLIENTS = 10_000
+"""Clients up to which they are drawn one by one or in bins; beyond it a bin says nothing of anyone."""
+
+_CHOICES: dict[Axis, str] = {"rounds": "aggregations", "time": "simulated time", "bytes": "bytes sent"}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One figure of a page, with a choice of views.
+
+    Args:
+        title: what is seen.
+        note: how to read it, or what was left out.
+        views: (name, JSON of the figure); one or more.
+        height: in pixels.
+    """
+
+    title: str
+    note: str
+    views: tuple[tuple[str, str], ...]
+    height: int = 420
+
+
+def plots(groups: Sequence[Group]) -> list[Plot]:
+    """The figures of a page: what was learned, who weighed how much, who took part, who owns what."""
+    return [*_curves(groups), *_weights(groups), *_participation(groups), *_classes(groups)]
+
+
+def _curves(groups: Sequence[Group]) -> Iterator[Plot]:
+    for metric in all_metrics(groups):
+        axes = [axis for axis in _CHOICES if _worth_showing(groups, metric, axis)]
+        if axes:
+            made = [figures.learning_curves(groups, metric, axis) for axis in axes]
+            yield _plot(made, [_CHOICES[axis] for axis in axes])
+
+
+def _weights(groups: Sequence[Group]) -> Iterator[Plot]:
+    drawable = [group for group in groups if group.runs[0].rounds and _drawable(group)]
+    for group in drawable[:MOST_MAPS]:
+        which = f"{group.label}, seed {group.seeds[0]}"
+        figure = figures.weight_map(group.runs[0], f"Weight of each client in each aggregation: {which}")
+        left_out = f"The first {MOST_MAPS} of {len(drawable)} groups are shown." if len(drawable) > MOST_MAPS else ""
+        yield _plot([figure], [""], left_out)
+
+
+def _participation(groups: Sequence[Group]) -> Iterator[Plot]:
+    shown = [group for group in groups if group.rounds and _drawable(group)]
+    if shown:
+        yield _plot([figures.participation(shown)], [""])
+
+
+def _classes(groups: Sequence[Group]) -> Iterator[Plot]:
+    """One figure per different federation; runs on the same data share it."""
+    owners: dict[bytes, tuple[Run, list[str]]] = {}
+    for group in groups:
+        counts = group.runs[0].array("label_counts")
+        if counts is not None:
+            owners.setdefault(counts.tobytes(), (group.runs[0], []))[1].append(group.label)
+    for run, labels in owners.values():
+        title = "Classes of the clients" + (f": {'; '.join(labels)}" if len(owners) > 1 else "")
+        yield _plot([figures.class_composition(run, title)], [""])
+
+
+def _worth_showing(groups: Sequence[Group], metric: str, axis: Axis) -> bool:
+    """Whether there is a curve, and whether this axis shows anything that rounds do not."""
+    if all(curve(group, metric, axis) is None for group in groups):
+        return False
+    same = all(np.array_equal(axis_values(run, axis), axis_values(run, "rounds")) for g in groups for run in g.runs)
+    return axis == "rounds" or not same
+
+
+def _drawable(group: Group) -> bool:
+    return group.runs[0].clients <= MOST_CLIENTS
+
+
+def _plot(made: Sequence[Figure], names: Sequence[str], extra: str = "") -> Plot:
+    """Take title and note out of the figures: on a page they are text that wraps and can be selected."""
+    title, note = (unescape(t or "") for t in (made[0].layout.title.text, made[0].layout.title.subtitle.text))
+    for figure in made:
+        figure.layout.title = None
+        figure.layout.margin.t = 40
+    views = tuple((name, str(figure.to_json())) for name, figure in zip(names, made, strict=True))
+    return Plot(title, f"{note} {extra}".strip(), views)

@@ -1,0 +1,31 @@
+"""Contract suites: what every part of a slot must satisfy, for authors of parts.
+
+Each ``check_…`` takes an instance, runs the named clauses of its slot and raises `AssertionError` with the part, the
+clause and the reason where one is broken. Monte-Carlo clauses have a fixed seed and a stated confidence level.
+
+>>> from poise.samplers import Uniform
+>>> check_sampler(Uniform(3))
+"""
+
+from poise.testing.attacks import check_attack
+from poise.testing.backends import check_backend
+from poise.testing.clocks import check_clock, check_durations
+from poise.testing.federations import SampleFederation
+from poise.testing.parts import check_part
+from poise.testing.samplers import check_sampler
+from poise.testing.servers import check_server
+from poise.testing.solvers import check_solver
+from poise.testing.weightings import check_weighting
+
+__all__ = [
+    "SampleFederation",
+    "check_attack",
+    "check_backend",
+    "check_clock",
+    "check_durations",
+    "check_part",
+    "check_sampler",
+    "check_server",
+    "check_solver",
+    "check_weighting",
+]

@@ -1,0 +1,60 @@
+"""How a broken clause is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from poise.core.errors import PoiseError
+from poise.core.types import Floats, Setting
+
+SIZES = (11, 2, 7, 5, 3, 13, 4, 6)
+"""Unequal sizes of the clients that the suites use by default."""
+
+
+def holds(condition: object, part: Any, clause: str, detail: object = "") -> None:
+    """Raise `AssertionError` unless a clause holds."""
+    if not condition:
+        raise AssertionError(f"{part!r} breaks the clause '{clause}'" + (f": {detail}" if detail != "" else ""))
+
+
+@contextmanager
+def refused(part: Any, clause: str, *kinds: type[PoiseError], naming: str = "") -> Iterator[None]:
+    """Expect one of these errors, with a message that names something."""
+    wanted = " or ".join(k.__name__ for k in kinds)
+    try:
+        yield
+    except kinds as error:
+        holds(naming in str(error), part, clause, f"the message does not name {naming!r}: {error}")
+    except Exception as error:
+        raise AssertionError(
+            f"{part!r} breaks the clause '{clause}': {type(error).__name__} ({error}), not {wanted}"
+        ) from error
+    else:
+        raise AssertionError(f"{part!r} breaks the clause '{clause}': it was accepted, {wanted} was expected")
+
+
+def setting_of(sizes: tuple[int, ...] = SIZES, importance: Floats | None = None) -> Setting:
+    """The setting of a federation with these client sizes; importance is the share of the samples by default."""
+    n = np.array(sizes, dtype=np.int64)
+    p = n / n.sum() if importance is None else np.asarray(importance, dtype=np.float64)
+    return Setting(len(n), n, p)
+
+
+def fits(part: Any, setting: Setting) -> None:
+    """The part accepts the setting that it is going to be tested in."""
+    try:
+        part.fit(setting)
+    except PoiseError as error:
+        raise AssertionError(f"{part!r} does not fit the setting of its own test: {error}") from error
+
+
+def quietly(call: Callable[[], Any], part: Any, clause: str) -> Any:
+    """The result of a call that must not raise."""
+    try:
+        return call()
+    except Exception as error:
+        raise AssertionError(f"{part!r} breaks the clause '{clause}': {type(error).__name__}: {error}") from error

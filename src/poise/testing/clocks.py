@@ -1,0 +1,117 @@
+"""The contracts of clocks and durations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from poise.core.errors import PoiseError
+from poise.core.rng import generator
+from poise.core.timeline import launch, timeline
+from poise.core.types import Cohort, Flight, Setting, Sky, Step
+from poise.testing.clauses import fits, holds, quietly, setting_of
+
+
+def check_clock(
+    clock: Any, setting: Setting | None = None, *, aggregations: int = 60, seed: int = 0, tolerance: float = 0.02
+) -> None:
+    """The contract of clocks.
+
+    Clauses: time never goes back, an arrival's version is not above the index and its work is over, no client is in
+    flight twice, nothing is lost, invented or altered, replay is identical, nothing happens after the budget of time, a
+    round nobody was drawn for is survived; where ``unbiased_weights`` exists, the mean of d_i over many aggregations
+    in which everybody works is p_i up to ``tolerance``.
+
+    Args:
+        clock: the clock, with durations for the clients of the setting.
+        setting: the federation; eight clients by default.
+        aggregations: steps to look at.
+        seed: of the durations and of the cohorts.
+        tolerance: largest relative error of the unbiased weights.
+    """
+    where = setting_of() if setting is None else setting
+    fits(clock, where)
+    for share in (1.0, 0.4):
+        steps = _flown(clock, where, aggregations, seed, share)
+        holds(steps == _flown(clock, where, aggregations, seed, share), clock, "replay is identical")
+    _survives_an_empty_round(clock)
+    _keeps_the_budget(clock, where, aggregations, seed)
+    if hasattr(clock, "unbiased_weights"):
+        _unbiased(clock, where, seed, tolerance)
+
+
+def check_durations(durations: Any, clients: int = 8, seed: int = 0) -> None:
+    """The contract of durations: positive, finite, addressed by (seed, version, client), whoever else is asked for."""
+    everyone = np.arange(clients)
+    tau = np.asarray(durations.of(everyone, 3, seed))
+    holds(tau.shape == (clients,), durations, "one time per client", tau.shape)
+    holds(np.isfinite(tau).all() and (tau > 0).all(), durations, "times are finite and above 0", tau)
+    holds(np.array_equal(tau, durations.of(everyone, 3, seed)), durations, "replay is identical")
+    for i in range(clients):
+        alone = durations.of(np.array([i]), 3, seed)
+        holds(alone[0] == tau[i], durations, "a client's time does not depend on who else is asked for", i)
+
+
+def _flown(clock: Any, setting: Setting, aggregations: int, seed: int, share: float) -> list[Step]:
+    """Fly cohorts of about this share of the clients, and check each step against what was in the sky before it."""
+    times, sky, steps = clock.times(setting.clients), Sky(), []
+    for n in range(aggregations):
+        drawn = np.flatnonzero(generator(seed, "cohort", n).random(setting.clients) < share)
+        free = np.setdiff1d(drawn, [f.client for f in sky.flights])
+        started = launch(Cohort(free, (free + 1.0) / 10), times, sky.now, n, seed)
+        before = (*sky.flights, *started)
+        step, after = clock.advance(sky, started, n)
+        _lawful(clock, step, sky, after, before, n)
+        steps.append(step)
+        sky = after
+    holds(any(len(s.flights) for s in steps), clock, "somebody arrives")
+    return steps
+
+
+def _lawful(clock: Any, step: Step, before: Sky, after: Sky, flights: tuple[Flight, ...], n: int) -> None:
+    holds(step.index == n, clock, "steps are numbered in order", step.index)
+    holds(np.isfinite(step.time) and step.time >= before.now, clock, "time never goes back", (before.now, step.time))
+    holds(after.now == step.time, clock, "the sky is left at the time of the step", (after.now, step.time))
+    holds((step.versions <= n).all(), clock, "versions are not above the index", step.versions)
+    late = [f for f in step.flights if f.finish > step.time * (1 + 1e-12)]
+    holds(not late, clock, "who arrives has finished", late)
+    identity = lambda fs: sorted((f.key, f.finish, f.weight) for f in fs)
+    kept = identity((*step.flights, *after.flights)) == identity(flights)
+    holds(kept, clock, "no work is lost, invented or altered", f"{flights} became {step.flights} and {after.flights}")
+    flying = [f.client for f in after.flights]
+    holds(len(flying) == len(set(flying)), clock, "no client is in flight twice", flying)
+
+
+def _survives_an_empty_round(clock: Any) -> None:
+    step, sky = quietly(lambda: clock.advance(Sky(now=2.0), (), 4), clock, "a round nobody was drawn for")
+    holds(step.flights == () and sky.flights == (), clock, "nobody arrives when nobody was drawn")
+    holds(step.time >= 2.0, clock, "time never goes back", step.time)
+
+
+def _keeps_the_budget(clock: Any, setting: Setting, aggregations: int, seed: int) -> None:
+    everything = list(timeline(clock, None, setting.clients, None, aggregations, seed))
+    holds(len(everything) == aggregations, clock, "as many steps as asked for", len(everything))
+    budget = everything[aggregations // 2].time
+    within = list(timeline(clock, None, setting.clients, budget, None, seed))
+    holds(all(s.time <= budget * (1 + 1e-9) for s in within), clock, "nothing after the budget", budget)
+    holds(within == everything[: len(within)], clock, "the budget changes no step before it")
+    holds(len(within) > aggregations // 2, clock, "nothing within the budget is left out", len(within))
+
+
+def _unbiased(clock: Any, setting: Setting, seed: int, tolerance: float) -> None:
+    durations = getattr(clock, "durations", None)
+    try:
+        d = np.asarray(clock.unbiased_weights(durations, setting.importance))
+    except PoiseError:
+        return  # it says that it has no closed form
+    holds(d.shape == (setting.clients,), clock, "one unbiased weight per client", d.shape)
+    holds(np.isfinite(d).all() and (d > 0).all(), clock, "unbiased weights are finite and above 0", d)
+    arrivals, steps = np.zeros(setting.clients), 4000
+    for step in timeline(clock, None, setting.clients, None, steps, seed):
+        np.add.at(arrivals, step.clients, 1.0)
+    mean = d * arrivals / steps
+    holds(
+        np.allclose(mean, setting.importance, rtol=tolerance), clock, "the mean of d_i over aggregations is p_i",
+        f"{mean} for {setting.importance}",
+    )  # fmt: skip

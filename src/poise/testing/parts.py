@@ -1,0 +1,66 @@
+"""What every part satisfies, whatever its slot."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from typing import Any, get_type_hints
+
+import tomli_w
+
+from poise.core.errors import InvalidOption
+from poise.core.parts import build, describe, is_part, parts_of
+from poise.testing.clauses import holds, quietly, refused
+
+
+class _Nonsense:
+    """A value that fits no option."""
+
+    def __repr__(self) -> str:
+        return "nonsense"
+
+
+def check_part(part: Any) -> None:
+    """The contract of parts: frozen, registered, comparable, and equal to its own configuration.
+
+    >>> from poise.servers import Add
+    >>> check_part(Add(lr=0.5))
+    """
+    holds(is_part(part), part, "declared with @part")
+    holds(parts_of(part.slot).get(part.name) is type(part), part, "registered under its name")
+    _frozen(part)
+    _round_trip(part)
+    _refuses_unknown_options(part)
+    _refuses_wrong_types(part)
+
+
+def _frozen(part: Any) -> None:
+    for name in [f.name for f in dataclasses.fields(part)] or ["anything"]:
+        try:
+            setattr(part, name, None)
+        except dataclasses.FrozenInstanceError:
+            continue
+        raise AssertionError(f"{part!r} breaks the clause 'frozen': {name} could be set")
+
+
+def _round_trip(part: Any) -> None:
+    table = quietly(lambda: describe(part), part, "describes itself")
+    text = quietly(lambda: tomli_w.dumps(table), part, "its table can be written as TOML")
+    again = quietly(lambda: build(part.slot, tomllib.loads(text)), part, "can be built from its own table")
+    holds(type(again) is type(part), part, "build(describe(part)) is the same kind of part", type(again).__name__)
+    holds(describe(again) == table, part, "build(describe(part)) has the same options", f"{describe(again)} != {table}")
+    holds(quietly(lambda: again == part, part, "comparable"), part, "build(describe(part)) == part", repr(again))
+    holds(quietly(lambda: part == part, part, "comparable"), part, "equal to itself")  # noqa: PLR0124
+
+
+def _refuses_unknown_options(part: Any) -> None:
+    with refused(part, "an unknown option is refused by name", InvalidOption, naming="no_such_option"):
+        build(part.slot, {**describe(part), "no_such_option": 1})
+
+
+def _refuses_wrong_types(part: Any) -> None:
+    hints = get_type_hints(type(part))
+    for f in dataclasses.fields(part):
+        if hints[f.name] is not Any:
+            with refused(part, f"a wrong type of {f.name} is refused by name", InvalidOption, naming=f.name):
+                dataclasses.replace(part, **{f.name: _Nonsense()})

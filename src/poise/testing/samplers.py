@@ -1,0 +1,157 @@
+"""The contract of samplers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from poise.core.errors import IncompatibleParts
+from poise.core.rng import generator
+from poise.core.types import Cohort, Floats, Setting
+from poise.testing.clauses import fits, holds, quietly, refused, setting_of
+
+SIGMAS = 5.0
+"""Half-width of the Monte-Carlo intervals in standard errors: 1 false alarm in 1.7 million per number."""
+
+
+def check_sampler(
+    sampler: Any, setting: Setting | None = None, *, draws: int = 6000, seed: int = 0, symmetric: bool = True,
+    replacement: bool = True,
+) -> None:  # fmt: skip
+    """The contract of samplers.
+
+    Clauses: clients in range, weights finite and not negative, same stream same cohort, the setting is left alone;
+    where ``statistics`` exists, mean, variance, covariance, variance of the sum and expected number of clients agree
+    with ``draws`` simulated rounds within 5 standard errors, and permuting the clients permutes them.
+
+    Args:
+        sampler: the sampler.
+        setting: the federation to draw from; eight clients of unequal sizes by default.
+        draws: simulated rounds.
+        seed: of the simulation.
+        symmetric: no client is special, so that permuting the importance permutes the statistics.
+        replacement: false where more clients than there are must be refused by ``fit``.
+    """
+    where = setting_of() if setting is None else setting
+    fits(sampler, where)
+    _valid_cohorts(sampler, where, seed)
+    _addressed(sampler, where, seed)
+    _leaves_setting_alone(sampler, where, seed)
+    _too_many(sampler, where, seed, replacement)
+    if hasattr(sampler, "statistics"):
+        _consistent_statistics(sampler, where)
+        _statistics_by_simulation(sampler, where, draws, seed)
+        if symmetric:
+            _symmetric_statistics(sampler, where, seed)
+
+
+def _valid(sampler: Any, setting: Setting, cohort: Cohort) -> None:
+    clients, weights = np.asarray(cohort.clients), np.asarray(cohort.weights)
+    holds(clients.ndim == 1 and clients.shape == weights.shape, sampler, "one weight per client", weights.shape)
+    holds(np.issubdtype(clients.dtype, np.integer), sampler, "clients are whole numbers", clients.dtype)
+    holds(((clients >= 0) & (clients < setting.clients)).all(), sampler, "clients in range", clients)
+    holds(weights.dtype == np.float64, sampler, "weights are float64", weights.dtype)
+    holds(np.isfinite(weights).all() and (weights >= 0).all(), sampler, "weights finite, not negative", weights)
+
+
+def _valid_cohorts(sampler: Any, setting: Setting, seed: int) -> None:
+    for n in range(50):
+        _valid(sampler, setting, sampler.draw(setting, generator(seed, "sampler", n), n))
+
+
+def _addressed(sampler: Any, setting: Setting, seed: int) -> None:
+    """A draw depends on its stream and nothing that was drawn before."""
+    first = [sampler.draw(setting, generator(seed, "sampler", n), n) for n in range(5)]
+    again = [sampler.draw(setting, generator(seed, "sampler", n), n) for n in reversed(range(5))][::-1]
+    for n, (a, b) in enumerate(zip(first, again, strict=True)):
+        same = np.array_equal(a.clients, b.clients) and np.array_equal(a.weights, b.weights)
+        holds(same, sampler, "same stream, same cohort", f"round {n}: {a} then {b}")
+
+
+def _leaves_setting_alone(sampler: Any, setting: Setting, seed: int) -> None:
+    importance, sizes = setting.importance.copy(), setting.sizes.copy()
+    cohort = sampler.draw(setting, generator(seed, "sampler", 0), 0)
+    holds(not np.shares_memory(cohort.weights, setting.importance), sampler, "weights are its own array")
+    same = np.array_equal(importance, setting.importance) and np.array_equal(sizes, setting.sizes)
+    holds(same, sampler, "the setting is not modified")
+
+
+def _too_many(sampler: Any, setting: Setting, seed: int, replacement: bool) -> None:
+    """More clients than there are: refused when composed, or drawn properly, but never a crash in the middle."""
+    if not any(f.name == "m" for f in dataclasses.fields(sampler)):
+        return
+    try:
+        many = dataclasses.replace(sampler, m=setting.clients + 1)
+    except Exception:
+        return
+    if not replacement:
+        with refused(many, "fit refuses m > N", IncompatibleParts):
+            many.fit(setting)
+        return
+    try:
+        many.fit(setting)
+    except IncompatibleParts:
+        return
+    cohort = quietly(lambda: many.draw(setting, generator(seed, "sampler", 0), 0), many, "what fits can be drawn")
+    _valid(many, setting, cohort)
+
+
+def _consistent_statistics(sampler: Any, setting: Setting) -> None:
+    s = sampler.statistics(setting.importance)
+    n, c = setting.clients, np.asarray(s.covariance)
+    holds(s.mean.shape == s.variance.shape == (n,) and c.shape == (n, n), sampler, "statistics have N entries")
+    holds((s.variance >= -1e-15).all(), sampler, "variances are not negative", s.variance)
+    holds(np.allclose(c, c.T, atol=1e-14), sampler, "the covariance is symmetric")
+    holds(np.allclose(np.diag(c), s.variance, atol=1e-14), sampler, "the covariance has the variances on its diagonal")
+    holds(np.linalg.eigvalsh(c).min() > -1e-12, sampler, "the covariance is positive semi-definite")
+    holds(
+        np.isclose(c.sum(), s.sum_variance, atol=1e-12),
+        sampler,
+        "Var sum = sum of covariances",
+        (c.sum(), s.sum_variance),
+    )
+    holds(np.isclose(s.sigma, s.variance.sum(), atol=1e-14), sampler, "sigma = sum of variances")
+    holds(0 < s.expected_clients <= n + 1e-12, sampler, "expected clients between 0 and N", s.expected_clients)
+
+
+def simulated_weights(sampler: Any, setting: Setting, draws: int, seed: int) -> tuple[Floats, Floats]:
+    """omega (draws, N) and the number of distinct clients (draws,) of simulated rounds."""
+    omega, distinct = np.zeros((draws, setting.clients)), np.zeros(draws)
+    rng = generator(seed, "simulation")
+    for n in range(draws):
+        cohort = sampler.draw(setting, rng, n)
+        np.add.at(omega[n], cohort.clients, cohort.weights)
+        distinct[n] = len(np.unique(cohort.clients))
+    return omega, distinct
+
+
+def _statistics_by_simulation(sampler: Any, setting: Setting, draws: int, seed: int) -> None:
+    s = sampler.statistics(setting.importance)
+    omega, distinct = simulated_weights(sampler, setting, draws, seed)
+    centred = omega - s.mean
+    products = centred[:, :, None] * centred[:, None, :]
+    totals = omega.sum(axis=1) - s.mean.sum()
+    _agree(sampler, "E[omega]", omega, s.mean)
+    _agree(sampler, "Cov(omega)", products, np.asarray(s.covariance))
+    _agree(sampler, "Var(sum omega)", totals**2, np.asarray(s.sum_variance))
+    _agree(sampler, "E[number of clients]", distinct, np.asarray(s.expected_clients))
+
+
+def _agree(sampler: Any, what: str, values: Floats, exact: Floats) -> None:
+    """The mean of simulated values lies within `SIGMAS` standard errors of the closed form."""
+    error = values.std(axis=0) / np.sqrt(len(values))
+    gap = np.abs(values.mean(axis=0) - exact)
+    worst = np.unravel_index(int(np.argmax(gap - SIGMAS * error)), np.shape(exact)) if np.ndim(exact) else ()
+    detail = f"at {tuple(map(int, worst))}: closed form {exact[worst]:.6g}, simulated {values.mean(axis=0)[worst]:.6g}"
+    holds((gap <= SIGMAS * error + 1e-9).all(), sampler, f"{what} agrees with simulation (5 sigma)", detail)
+
+
+def _symmetric_statistics(sampler: Any, setting: Setting, seed: int) -> None:
+    order = generator(seed, "permutation").permutation(setting.clients)
+    s, t = sampler.statistics(setting.importance), sampler.statistics(setting.importance[order])
+    same = np.allclose(t.mean, s.mean[order]) and np.allclose(
+        t.covariance, np.asarray(s.covariance)[np.ix_(order, order)]
+    )
+    holds(same, sampler, "permuting the importance permutes the statistics")

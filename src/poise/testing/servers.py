@@ -1,0 +1,66 @@
+"""The contract of server optimisers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from poise.core.vectors import Vector
+from poise.testing.clauses import fits, holds, setting_of
+
+
+def check_server(server: Any, *, rounds: int = 3000, tolerance: float = 0.05, dimensions: int = 5) -> None:
+    """The contract of servers.
+
+    Clauses: pure (arguments unchanged, an old state stays valid), the type and shape of the model are kept, a direction
+    of zero from the first state moves nothing, and following the negative gradient of a parabola reaches its optimum.
+
+    Args:
+        server: the server.
+        rounds: aggregations to reach the optimum in.
+        tolerance: how near, as a part of the initial distance (adaptive servers with a constant rate keep circling it).
+        dimensions: of the parabola.
+    """
+    fits(server, setting_of())
+    for dtype in (torch.float32, torch.float64):
+        theta = torch.linspace(-1.0, 2.0, dimensions, dtype=dtype)
+        _pure(server, theta, torch.linspace(0.5, -0.25, dimensions, dtype=dtype))
+        _rests(server, theta)
+    _reaches_the_optimum(server, rounds, tolerance, dimensions)
+
+
+def _pure(server: Any, theta: Vector, direction: Vector) -> None:
+    state = server.init(theta)
+    for _ in range(3):
+        held = {k: v.clone() for k, v in state.items()}
+        copies = theta.clone(), direction.clone()
+        moved, after = server.apply(theta, direction, state)
+        holds(moved.shape == theta.shape and moved.dtype == theta.dtype, server, "the model keeps shape and type")
+        holds(bool(torch.isfinite(moved).all()), server, "the model stays finite")
+        holds(torch.equal(theta, copies[0]), server, "the model given is not modified")
+        holds(torch.equal(direction, copies[1]), server, "the direction given is not modified")
+        same = state.keys() == held.keys() and all(torch.equal(state[k], held[k]) for k in held)
+        holds(same, server, "the state given is not modified")
+        again, after_again = server.apply(theta, direction, state)
+        holds(torch.equal(moved, again), server, "an old state stays valid: the same step twice")
+        holds(all(torch.equal(after[k], after_again[k]) for k in after), server, "an old state stays valid")
+        holds(after.keys() == state.keys(), server, "the state keeps its names", list(after))
+        moved.add_(1.0)
+        holds(torch.equal(theta, copies[0]), server, "the new model is not a view of the old one")
+        theta, state = again, after_again
+
+
+def _rests(server: Any, theta: Vector) -> None:
+    moved, _ = server.apply(theta, torch.zeros_like(theta), server.init(theta))
+    holds(torch.equal(moved, theta), server, "a direction of zero moves nothing in the first round")
+
+
+def _reaches_the_optimum(server: Any, rounds: int, tolerance: float, dimensions: int) -> None:
+    optimum = torch.linspace(-1.0, 1.0, dimensions, dtype=torch.float64)
+    theta = torch.zeros(dimensions, dtype=torch.float64)
+    start, state = float(torch.linalg.vector_norm(theta - optimum)), server.init(theta)
+    for _ in range(rounds):
+        theta, state = server.apply(theta, 0.1 * (optimum - theta), state)
+    left = float(torch.linalg.vector_norm(theta - optimum)) / start
+    holds(left <= tolerance, server, "reaches the optimum of a parabola", f"{left:.3g} of the distance is left")

@@ -1,0 +1,82 @@
+"""The contract of weightings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from poise.core.rng import generator
+from poise.core.types import LOSS_REPORTS, Floats, Setting
+from poise.testing.clauses import fits, holds, quietly, setting_of
+
+
+def check_weighting(weighting: Any, setting: Setting | None = None, *, seed: int = 0) -> None:
+    """The contract of weightings.
+
+    Clauses: one coefficient per row, finite, not negative, whatever the size of the losses; permuting the rows permutes
+    the coefficients; nothing that was given is modified; reports that are not needed are ignored; an empty cohort and
+    a single client are survived.
+    """
+    where = setting_of() if setting is None else setting
+    fits(weighting, where)
+    holds(frozenset(weighting.needs) <= LOSS_REPORTS, weighting, "needs known reports only", weighting.needs)
+    rng = generator(seed, "weighting")
+    for round, scale in enumerate((1.0, 1e-6, 1e4)):
+        table = _cohort(where, rng, round, scale)
+        _well_formed(weighting, table)
+        _equivariant(weighting, table, rng)
+        _ignores_what_it_does_not_need(weighting, table)
+    table = _cohort(where, rng, 0, 1.0)
+    for rows in (np.array([], dtype=np.int64), np.array([0])):
+        _well_formed(weighting, _rows(table, rows))
+
+
+def _cohort(setting: Setting, rng: np.random.Generator, round: int, scale: float) -> dict[str, Any]:
+    m = min(5, setting.clients)
+    clients = rng.choice(setting.clients, m, replace=False)
+    return {
+        "base": setting.importance[clients] * setting.clients / m,
+        "loss_before": scale * rng.random(m), "loss_after": scale * rng.random(m), "sizes": setting.sizes[clients],
+        "clients": clients, "versions": np.maximum(round - rng.integers(0, 3, m), 0), "round": round,
+    }  # fmt: skip
+
+
+def _rows(table: dict[str, Any], rows: np.ndarray) -> dict[str, Any]:
+    return {k: v[rows] if isinstance(v, np.ndarray) else v for k, v in table.items()}
+
+
+def _coefficients(weighting: Any, table: dict[str, Any], clause: str) -> Floats:
+    given = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in table.items()}
+    base = given.pop("base")
+    found = quietly(lambda: weighting.coefficients(base, **given), weighting, clause)
+    holds(np.array_equal(base, table["base"]), weighting, "the base weights are not modified")
+    for name, value in given.items():
+        holds(np.array_equal(value, table[name]), weighting, "the reports are not modified", name)
+    return np.asarray(found)
+
+
+def _well_formed(weighting: Any, table: dict[str, Any]) -> None:
+    m = len(table["base"])
+    found = _coefficients(weighting, table, f"a cohort of {m}")
+    holds(found.shape == (m,), weighting, "one coefficient per row", found.shape)
+    holds(found.dtype == np.float64, weighting, "coefficients are float64", found.dtype)
+    holds(np.isfinite(found).all(), weighting, "coefficients are finite", found)
+    holds((found >= 0).all(), weighting, "coefficients are not negative", found)
+    again = _coefficients(weighting, table, "replay")
+    holds(np.array_equal(found, again), weighting, "same reports, same coefficients")
+
+
+def _equivariant(weighting: Any, table: dict[str, Any], rng: np.random.Generator) -> None:
+    order = rng.permutation(len(table["base"]))
+    found = _coefficients(weighting, table, "a cohort")
+    permuted = _coefficients(weighting, _rows(table, order), "a permuted cohort")
+    holds(np.allclose(permuted, found[order], rtol=1e-12), weighting, "permuting rows permutes coefficients")
+
+
+def _ignores_what_it_does_not_need(weighting: Any, table: dict[str, Any]) -> None:
+    least = {k: None if k in LOSS_REPORTS - weighting.needs else v for k, v in table.items()}
+    same = np.array_equal(
+        _coefficients(weighting, least, "no more than it needs"), _coefficients(weighting, table, "all")
+    )
+    holds(same, weighting, "reports that it does not need are ignored")
