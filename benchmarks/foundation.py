@@ -1,6 +1,6 @@
 """Speed of one round against a plain PyTorch loop, in one process, interleaved.
 
-    python benchmarks/foundation.py [--only NAME] [--repeats 5] [--write docs/benchmarks.md]
+python benchmarks/foundation.py [--only NAME] [--repeats 5] [--write docs/benchmarks.md]
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from baselines import lower_bound, plain_loop
 
 import poise
 from poise.core.equation import combine
+from poise.core.samples import Samples
 from poise.tasks.models import MODELS
 
 
@@ -74,7 +75,7 @@ def federation_of(work: Work) -> Any:
     parts = np.array_split(np.arange(len(x)), work.clients)
     if not work.text:
         return poise.federation((x, y), partition=parts)
-    return poise.federation((x, y), partition=parts, tokens=True, vocabulary=100)
+    return poise.federation((x, y), partition=parts, vocabulary=100)
 
 
 class Rounds:
@@ -95,7 +96,7 @@ class Rounds:
                 backend=poise.backends.Local(workers=self.workers),
                 callbacks=[lambda record: stamps.append(time.perf_counter())], keep="last",
             ).close()  # fmt: skip
-        return [b - a for a, b in zip(stamps[:-1], stamps[1:], strict=True)]
+        return np.diff(stamps).tolist()
 
 
 def plain_of(work: Work) -> tuple[Any, Any]:
@@ -103,15 +104,13 @@ def plain_of(work: Work) -> tuple[Any, Any]:
     x, y = data_of(work)
     inputs = torch.from_numpy(x).long() if work.text else torch.from_numpy(x).float().div_(255)
     labels = torch.from_numpy(y)
-    samples = poise.core.samples.Samples(
-        torch.from_numpy(x), labels, tokens=work.text, classes=100 if work.text else 10, vocabulary=100
-    )
+    samples = Samples(torch.from_numpy(x), labels, tokens=work.text, classes=100 if work.text else 10, vocabulary=100)
     model = MODELS[work.model](samples, samples.classes)
     return model, list(zip(inputs.chunk(work.clients), labels.chunk(work.clients), strict=True))
 
 
 def measure(work: Work, repeats: int) -> dict[str, Any]:
-    """poise and the plain loop in turns; medians."""
+    """Poise and the plain loop in turns; medians."""
     model, clients = plain_of(work)
     rounds = Rounds(work)
     threads = torch.get_num_threads()
@@ -204,43 +203,47 @@ def _timed(function: Any) -> float:
     return time.perf_counter() - began
 
 
+INTRODUCTION = """# Benchmarks
+
+Measured on {date} with `make bench`: {cores} cores ({processor}), torch {torch}, Python {python}, poise {poise}.
+
+Times are medians of one round in one process, poise and the baseline in turns. The baseline *plain loop* is what a
+PyTorch user writes first (`benchmarks/baselines.py`), at PyTorch's default number of threads; its time with one thread
+stands beside it. poise's rounds include drawing the cohort, checking every update and writing records and model to disk.
+The *lower bound* pushes the same number of samples through one model at the best batch size: no federated learning at
+all. *Outside* is the share of a one-worker round that is not spent in the gradient oracle.
+
+| one round | plain loop | (1 thread) | poise | ratio | goal | lower bound | outside |
+|---|---|---|---|---|---|---|---|
+"""
+
+SUMMARY = """
+**Aggregation** of 1,000 updates of 10⁶ parameters: {combine:.1f} GB/s, {share:.2f} of the {bandwidth:.1f} GB/s at which
+the same memory can be read (goal ≥ 0.5).
+
+**Population** on demand, 100 clients sampled per round, logistic: {large_ms:.0f} ms and {large_mb:.0f} MB peak with 10⁶
+clients, {small_ms:.0f} ms and {small_mb:.0f} MB with 1,000: {slower:.2f} × the time, {larger:.2f} × the memory (goal ≤ 1.2 ×).
+"""
+
+
 def page(rows: list[dict[str, Any]], memory: dict[str, float], crowd: dict[str, dict[str, float]]) -> str:
     """The benchmark page in Markdown."""
-    small, large = crowd["1000"], crowd["1000000"]
-    lines = [
-        "# Benchmarks",
-        "",
-        f"Measured on {datetime.now(UTC).date()} with `make bench`: {os.cpu_count()} cores ({_processor()}), "
-        f"torch {torch.__version__}, Python {platform.python_version()}, poise {poise.__version__}.",
-        "",
-        "Times are medians of one round in one process, poise and the baseline in turns. The baseline *plain loop* is "
-        "what a PyTorch user writes first (`benchmarks/baselines.py`), at PyTorch's default number of threads; its time "
-        "with one thread stands beside it. poise's rounds include drawing the cohort, checking every update and writing "
-        "records and model to disk. The *lower bound* pushes the same number of samples through one model at the "
-        "best batch size: no federated learning at all. *Outside* is the share of a one-worker round that is not "
-        "spent in the gradient oracle.",
-        "",
-        "| one round | plain loop | (1 thread) | poise | ratio | goal | lower bound | outside |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    text = INTRODUCTION.format(
+        date=datetime.now(UTC).date(), cores=os.cpu_count(), processor=_processor(), torch=torch.__version__,
+        python=platform.python_version(), poise=poise.__version__,
+    )  # fmt: skip
     for r in rows:
         share = "" if r["outside"] is None else f"{r['outside']:.0%} (goal ≤ {r['outside_goal']:.0%})"
-        lines.append(
+        text += (
             f"| {r['work']} | {r['plain']:.3f} s | {r['plain_1_thread']:.3f} s | {r['poise']:.3f} s "
-            f"| **{r['ratio']:.1f}×** | ≥ {r['goal']}× | {r['bound']:.3f} s | {share} |"
+            f"| **{r['ratio']:.1f}×** | ≥ {r['goal']}× | {r['bound']:.3f} s | {share} |\n"
         )
-    lines += [
-        "",
-        f"**Aggregation** of 1,000 updates of 10⁶ parameters: {memory['combine']:.1f} GB/s, {memory['ratio']:.2f} of the "
-        f"{memory['bandwidth']:.1f} GB/s at which the same memory can be read (goal ≥ 0.5).",
-        "",
-        f"**Population** on demand, 100 clients sampled per round, logistic: {large['seconds'] * 1e3:.0f} ms and "
-        f"{large['peak_mb']:.0f} MB peak with 10⁶ clients, {small['seconds'] * 1e3:.0f} ms and {small['peak_mb']:.0f} MB with "
-        f"1,000: {large['seconds'] / small['seconds']:.2f} × the time, {large['peak_mb'] / small['peak_mb']:.2f} × the memory "
-        "(goal ≤ 1.2 ×).",
-        "",
-    ]
-    return "\n".join(lines)
+    small, large = crowd["1000"], crowd["1000000"]
+    return text + SUMMARY.format(
+        combine=memory["combine"], share=memory["ratio"], bandwidth=memory["bandwidth"],
+        large_ms=large["seconds"] * 1e3, large_mb=large["peak_mb"], small_ms=small["seconds"] * 1e3,
+        small_mb=small["peak_mb"], slower=large["seconds"] / small["seconds"], larger=large["peak_mb"] / small["peak_mb"],
+    )  # fmt: skip
 
 
 def _processor() -> str:
@@ -269,7 +272,9 @@ def main() -> None:
             rows.append(measure(work, options.repeats))
             r = rows[-1]
             share = "" if r["outside"] is None else f", {r['outside']:.0%} outside the oracle"
-            print(f"{r['work']}: {r['ratio']:.1f}x (goal {r['goal']}x), bound {r['bound']:.3f}s, {r['poise']:.3f}s{share}")
+            print(
+                f"{r['work']}: {r['ratio']:.1f}x (goal {r['goal']}x), {r['poise']:.3f}s, bound {r['bound']:.3f}s{share}"
+            )
     if options.only is not None:
         return
     text = page(rows, aggregation(), populations())

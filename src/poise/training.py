@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any, Literal
 import numpy as np
 import tomli_w
 
+from poise import attacks as _attacks  # noqa: F401 - parts are known by name once their module is loaded
 from poise import engine
+from poise import solvers as _solvers  # noqa: F401
 from poise._version import __version__
 from poise.backends import Local
 from poise.clocks import Synchronous
@@ -48,10 +51,14 @@ class Composition:
 
     def __post_init__(self) -> None:
         require(self.rounds is not None or self.time is not None, "the run has no end", "give rounds= or time=")
-        require(self.rounds is None or self.rounds >= 1, f"rounds must be at least 1, not {self.rounds}")
-        require(self.time is None or self.time > 0, f"time must be above 0, not {self.time}")
-        require(self.evaluate_every >= 1, f"evaluate_every must be at least 1, not {self.evaluate_every}")
-        require(self.seed >= 0, f"seed must not be negative, not {self.seed}")
+        for name, least in (("rounds", 1), ("evaluate_every", 1), ("seed", 0)):
+            value = getattr(self, name)
+            fits = type(value) is int or isinstance(value, np.integer) or (value is None and name == "rounds")
+            require(fits, f"{name} must be a whole number, not {value!r}")
+            require(value is None or value >= least, f"{name} must be at least {least}, not {value}")
+        timed = isinstance(self.time, int | float | np.number) and not isinstance(self.time, bool)
+        require(timed or self.time is None, f"time must be a number, not {self.time!r}")
+        require(self.time is None or 0 < self.time < np.inf, f"time must be above 0 and finite, not {self.time}")
         require(self.keep in RULES, f"keep = {self.keep!r} is not a rule", suggest(str(self.keep), RULES))
         require(self.bad_updates in ("stop", "drop"), f"bad_updates = {self.bad_updates!r}", "known: drop, stop")
 
@@ -181,18 +188,24 @@ def take_up(
     meta, arrays = composition.facts()
     ledger, restart = reopen(path, meta, arrays)
     try:
-        recorded = ledger.meta().get("federation")
-        if recorded is not None and recorded != meta.get("federation"):
-            raise IncompatibleParts(f"{path}: the clients' data are not those the run began with")
-        if restart.theta is None:
-            state = engine.initial(oracle, plan)
+        recorded = ledger.meta()
+        _refuse_another(recorded["experiment"], composition, path)
+        state = engine.initial(oracle, plan)
+        if restart.theta is None or "initial" not in recorded:
             ledger.start(state.theta)
-        else:
-            place = oracle.initial(composition.seed)
+        if restart.theta is not None:
+            place = state.theta
+            if restart.theta.shape != place.shape:
+                raise IncompatibleParts(
+                    f"{path}: the task has {len(place)} parameters, the model of the run {len(restart.theta)}",
+                    "give the task that the run began with",
+                )
             state = engine.State(
                 restart.index, restart.theta.to(place), {k: v.to(place) for k, v in restart.server.items()},
                 restart.sky, {v: m.to(place) for v, m in restart.versions.items()},
             )  # fmt: skip
+        if meta["experiment"] != recorded["experiment"]:
+            ledger.set_experiment(meta["experiment"])
         ledger.event("resumed")
         ledger.set("status", "running")
     except BaseException:
@@ -207,7 +220,12 @@ def _go(
 ) -> Run:  # fmt: skip
     """Run the engine and leave the ledger in a known state, whatever happens."""
     observers = tuple(callbacks)
-    backend = composition.backend.open(oracle, composition.parts.solver, composition.federation.sizes, composition.seed)
+    sizes = composition.federation.sizes
+    try:
+        backend = composition.backend.open(oracle, composition.parts.solver, sizes, composition.seed)
+    except BaseException:
+        ledger.close()
+        raise
 
     def after_round(record: Record) -> None:
         for observer in observers:
@@ -215,7 +233,8 @@ def _go(
 
     try:
         end = engine.run(state, plan, oracle, backend, ledger, after_round, stop)
-        ledger.set("status", "done" if composition.rounds is None or end.index >= composition.rounds else "stopped")
+        whole = composition.rounds is not None and end.index >= composition.rounds
+        ledger.set("status", "done" if whole or not stop() else "stopped")
     except PoiseError as error:
         _note_failure(ledger, error)
         ledger.close()
@@ -229,6 +248,23 @@ def _go(
         return Run(ledger)
     ledger.close()
     return open_run(ledger.path)
+
+
+MAY_CHANGE = ("rounds", "time", "keep", "backend")
+"""What a run may go on with differently from how it began."""
+
+
+def _refuse_another(recorded: str, composition: Composition, path: Path) -> None:
+    """A run goes on as what it began as: half of one experiment and half of another is neither."""
+    began, now = tomllib.loads(recorded), tomllib.loads(tomli_w.dumps(composition.table()))
+    for table in (began, now):
+        table["run"] = {k: v for k, v in table["run"].items() if k not in MAY_CHANGE}
+    for name in began.keys() & now.keys():
+        if began[name] != now[name]:
+            raise IncompatibleParts(
+                f"{path / EXPERIMENT}: [{name}] is not what the run began with: {began[name]}",
+                "put it back, or begin a new run",
+            )
 
 
 def _note_failure(ledger: Ledger, error: PoiseError) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from poise.core.errors import DataError
+from poise.core.errors import DataError, InvalidOption
 from poise.data import federation
 from poise.data.catalogue import File
 from poise.data.files import check, folders, home, read_gzip, read_idx, read_npz
@@ -228,3 +228,12 @@ def test_digits_are_always_there():
     assert fed.test[0].max() == 1.0
     assert abs(np.bincount(fed.test[1]) - 36).max() <= 1
     assert federation("digits", clients=10, seed=9).test[1].tolist() == fed.test[1].tolist()
+
+def test_token_arrays_stay_token_numbers() -> None:
+    x = np.arange(12).reshape(4, 3) % 7
+    fed = federation((x, [0, 1, 0, 1]), clients=2, vocabulary=7)
+    taken, _ = fed.client(0)
+    assert taken.dtype == np.int64
+    assert {tuple(row) for row in taken.tolist()} <= {tuple(row) for row in x.tolist()}
+    with pytest.raises(InvalidOption, match="tokens go from 0 to 6, vocabulary = 5"):
+        federation((x, [0, 1, 0, 1]), clients=2, vocabulary=5)

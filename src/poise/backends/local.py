@@ -16,7 +16,7 @@ from poise.core.parts import part
 from poise.core.protocols import Oracle, Solver
 from poise.core.rng import keys
 from poise.core.types import REPORTED, Flight, Ints, Updates
-from poise.core.vectors import Vector
+from poise.core.vectors import Stack, Vector
 from poise.core.work import local_work
 
 
@@ -61,7 +61,13 @@ class LocalWorkers:
         list(self._pool.map(lambda _: None, range(self.workers)))
         torch.set_num_threads(threads)  # the workers' setting is theirs alone
 
-    def work(self, models: Mapping[int, Vector], flights: Sequence[Flight], reports: frozenset[str]) -> Updates:
+    def work(
+        self,
+        models: Mapping[int, Vector],
+        flights: Sequence[Flight],
+        reports: frozenset[str],
+        spare: Stack | None = None,
+    ) -> Updates:
         """Do these pieces of work, each from the model version it names."""
         clients, versions, occurrences = (
             np.array([getattr(f, name) for f in flights], dtype=np.int64)
@@ -69,7 +75,8 @@ class LocalWorkers:
         )
         streams = keys(self.seed, "work", versions, clients, occurrences)
         first = next(iter(models.values()))
-        deltas = torch.empty((len(flights), len(first)), dtype=first.dtype, device=first.device)
+        fits = spare is not None and spare.shape == (len(flights), len(first)) and spare.dtype == first.dtype
+        deltas = spare if fits and spare is not None else first.new_empty((len(flights), len(first)))
 
         chunks = self._chunks(clients, versions)
 

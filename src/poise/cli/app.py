@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, NoReturn, Optional
 
+import click
 import typer
 
 from poise.core.errors import PoiseError
@@ -39,9 +40,7 @@ def demo(
 @app.command()
 def run(
     file: Annotated[Path, typer.Argument(help="Experiment file (TOML).")],
-    set: Annotated[
-        list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")
-    ] = None,
+    set: Annotated[list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds instead of the file's: 0..4 or 0,2,5.")] = "",
     out: Annotated[Optional[Path], typer.Option(help="Folder for the runs; runs/<file> by default.")] = None,  # noqa: UP045
     json: AsJson = False,
@@ -131,14 +130,28 @@ def data_verify(name: str, json: AsJson = False) -> None:
 def main() -> None:
     """Run the command line; a user's mistake never shows a traceback."""
     try:
-        app()
+        code = app(standalone_mode=False)
     except PoiseError as error:
-        if "--json" in sys.argv:
-            print(json.dumps({"error": error.message, "hint": error.hint}))
-        print(f"error: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint:  {error.hint}", file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
-    except KeyboardInterrupt:
-        print("stopped; every finished round is kept", file=sys.stderr)
-        raise SystemExit(130) from None
+        _fail(error.message, error.hint, error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        _fail(error.format_message(), "", error.exit_code, said=True)
+    except OSError as error:
+        _fail(f"{error.filename or 'the system'}: {error.strerror or error}", "", 1)
+    if code == INTERRUPTED:
+        _fail("stopped; every finished round is kept", "", code)
+    raise SystemExit(code)
+
+
+INTERRUPTED = 130
+
+
+def _fail(message: str, hint: str, code: int, said: bool = False) -> NoReturn:
+    """Say what went wrong on stderr, and with ``--json`` as the one document on stdout."""
+    if "--json" in sys.argv:
+        print(json.dumps({"error": message, "hint": hint}))
+    if not said:
+        print(f"error: {message}", file=sys.stderr)
+        if hint:
+            print(f"hint:  {hint}", file=sys.stderr)
+    raise SystemExit(code) from None

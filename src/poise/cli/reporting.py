@@ -29,17 +29,20 @@ def write_report(paths: Sequence[Path], out: Path, json: bool) -> None:
     """Write the page and say where."""
     runs = [run for path in paths for run in runs_in(path)]
     written = write_page_of(runs, out, "poise report")
-    print_json({"page": str(written), "runs": [str(r.path) for r in runs]}) if json else console.print(str(written))
+    if json:
+        print_json({"page": str(written), "runs": [str(r.path) for r in runs]})
+        return
+    console.print(str(written), markup=False, highlight=False, soft_wrap=True)
 
 
 def show_comparison(paths: Sequence[Path], targets: Sequence[float], json: bool) -> None:
     """Scores side by side, and which differences are significant."""
-    from poise.reports import compare, group_runs, terminal_table
+    from poise.reports import compare, comparison_as_data, group_runs, terminal_table
 
-    comparison = compare(group_runs([run for path in paths for run in runs_in(path)]), targets=tuple(targets))
+    comparison = compare(group_runs([run for path in paths for run in runs_in(path)]), targets=tuple(targets) or None)
     if json:
-        print_json(comparison.as_dict())
+        print_json(comparison_as_data(comparison))
         return
     console.print(terminal_table(comparison.rows))
     for sentence in comparison.sentences:
-        console.print(sentence)
+        console.print(sentence, markup=False, highlight=False)

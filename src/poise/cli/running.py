@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from poise.cli.reporting import summarise
-from poise.cli.terminal import Bar, notes, print_json, stoppable
+from poise.cli.terminal import Bar, print_json, remark, stoppable
 from poise.core.errors import InvalidOption, LedgerError
-from poise.experiments.runner import resume, run_experiment, runs_in
+from poise.experiments.runner import folders_in, recorded, resume, run_experiment
 from poise.experiments.spec import load
 from poise.ledger.run import Run
-from poise.ledger.store import DATABASE, EXPERIMENT
+from poise.ledger.store import DATABASE
 from poise.training import Composition
 
 
@@ -29,22 +29,21 @@ def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, jso
 
         runs = run_experiment(experiment, folder, chosen, observe, stop)
     if stop.raised:
-        notes.print(f"stopped after round {runs[-1].rounds}; go on with: poise resume {runs[-1].path}")
+        remark(f"stopped after round {runs[-1].rounds}; go on with: poise resume {runs[-1].path}")
         missing = [s for s in chosen if s not in {int(r.meta["seed"]) for r in runs}]
         if missing:
-            notes.print(f"seeds not begun: {', '.join(map(str, missing))}")
+            remark(f"seeds not begun: {', '.join(map(str, missing))}")
     _show(runs, json)
 
 
 def resume_runs(path: Path, rounds: int | None, json: bool) -> None:
     """Take up one run, or every unfinished run of a folder."""
-    folders = [path] if (path / DATABASE).exists() else [r.path for r in runs_in(path) if r.path is not None]
     runs = []
     with stoppable() as stop, Bar(quiet=json) as bar:
-        for folder in folders:
+        for folder in folders_in(path):
             runs.append(resume(folder, callbacks=[_moving(bar, folder, rounds)], stop=stop, rounds=rounds))
             if stop():
-                notes.print(f"stopped after round {runs[-1].rounds}; go on with: poise resume {folder}")
+                remark(f"stopped after round {runs[-1].rounds}; go on with: poise resume {folder}")
                 break
     _show(runs, json)
 
@@ -60,13 +59,15 @@ def parse_seeds(text: str) -> list[int]:
         if first <= last:
             return list(range(first, last + 1))
     elif re.fullmatch(r"\d+(,\d+)*", text):
-        return [int(s) for s in text.split(",")]
+        seeds = [int(s) for s in text.split(",")]
+        if len(set(seeds)) == len(seeds):
+            return seeds
     raise InvalidOption(f"--seeds {text!r} is not a list of seeds", "write 0..4 or 0,2,5")
 
 
 def _moving(bar: Bar, folder: Path, rounds: int | None) -> Any:
     """A bar for a resumed run; its length is read from the run's own experiment file."""
-    planned = rounds or load(folder / EXPERIMENT).tables["run"].get("rounds")
+    planned = rounds or recorded(folder).tables["run"].get("rounds")
     return bar.observer(str(folder), planned)
 
 
@@ -94,7 +95,7 @@ def _show(runs: list[Run], json: bool) -> None:
         return
     summarise(runs)
     for run in runs:
-        notes.print(f"{run.path}")
+        remark(str(run.path))
 
 
 def run_facts(run: Run) -> dict[str, Any]:

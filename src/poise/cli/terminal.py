@@ -19,6 +19,11 @@ console = Console()
 notes = Console(stderr=True)  # progress and remarks never mix with results
 
 
+def remark(text: str) -> None:
+    """A line on stderr, as it is: never cut at the width of the terminal, brackets and all."""
+    notes.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 class StopFlag:
     """True once the user pressed Ctrl-C; a second Ctrl-C stops at once."""
 
@@ -34,7 +39,7 @@ class StopFlag:
         if self.raised:
             raise KeyboardInterrupt
         self.raised = True
-        notes.print("stopping at the end of this round (Ctrl-C again stops at once)")
+        remark("stopping at the end of this round (Ctrl-C again stops at once)")
 
 
 @contextmanager

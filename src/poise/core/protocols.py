@@ -173,8 +173,17 @@ class Oracle(Protocol):
 class Backend(Protocol):
     """Where work is executed. It decides nothing."""
 
-    def work(self, models: Mapping[int, Vector], flights: Sequence[Flight], reports: frozenset[str]) -> Updates:
-        """Do these pieces of work, each from the model version it names; rows in this order."""
+    def work(
+        self,
+        models: Mapping[int, Vector],
+        flights: Sequence[Flight],
+        reports: frozenset[str],
+        spare: Stack | None = None,
+    ) -> Updates:
+        """Do these pieces of work, each from the model version it names; rows in this order.
+
+        ``spare`` is a stack that nobody needs any more and whose memory may be used.
+        """
 
     def measure(self, theta: Vector, names: frozenset[str]) -> dict[str, Any]:
         """Metrics of a model."""

@@ -57,19 +57,29 @@ class Samples:
             isinstance(self.scale, float) and self.scale == 1.0 and isinstance(self.shift, float) and self.shift == 0.0
         )
 
-    def features(self, rows: torch.Tensor) -> torch.Tensor:
-        """The model's input for these rows, (len(rows), *shape): floats, or int64 tokens."""
-        taken = self.raw[rows]
+    def features(self, rows: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """The model's input for these rows, (*rows.shape, *shape): floats, or int64 tokens.
+
+        ``out`` is memory to use again for floats, at least as large as the result.
+        """
+        taken = self._gather(rows.reshape(-1))
+        whole = (*rows.shape, *self.shape)
         if self.tokens:
-            return taken.long()
-        if taken.is_floating_point():
-            return taken if self.plain else taken * self.scale + self.shift
-        taken = taken.to(torch.float32)
+            return taken.long().view(whole)
+        if not taken.is_floating_point():
+            usable = out is not None and out.numel() >= taken.numel()
+            place = out.view(-1)[: taken.numel()].view(taken.shape) if usable and out is not None else None
+            taken = taken.to(torch.float32) if place is None else place.copy_(taken)
         if not self.plain:
-            taken.mul_(self.scale)
-            if not (isinstance(self.shift, float) and self.shift == 0.0):
-                taken.add_(self.shift)
-        return taken
+            taken = taken.mul_(self.scale)
+            taken = taken if isinstance(self.shift, float) and self.shift == 0.0 else taken.add_(self.shift)
+        return taken.view(whole)
+
+    def _gather(self, rows: torch.Tensor) -> torch.Tensor:
+        """The stored rows, as a copy. ``index_select`` is many times faster than indexing, above all in 3-D."""
+        if self.raw.dim() == 2:
+            return torch.index_select(self.raw.unsqueeze(1), 0, rows).squeeze(1)
+        return torch.index_select(self.raw, 0, rows)
 
     def with_labels(self, labels: torch.Tensor) -> Samples:
         """The same features under other labels."""
@@ -107,9 +117,9 @@ class Shards:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def take(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features and labels at these positions."""
-        return self.samples.features(self.rows[positions]), self.labels[positions]
+    def take(self, positions: torch.Tensor, out: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features and labels at these positions; ``out`` is memory to use again."""
+        return self.samples.features(self.rows[positions], out), self.labels[positions]
 
     def arrays(self, k: int = 0) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
         """Client k's ``(x, y)`` as NumPy arrays."""

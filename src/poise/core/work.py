@@ -63,5 +63,5 @@ def local_work(
 
     after = oracle.losses(rows, data) if "loss_after" in reports else None
     rows.sub_(start)
-    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).numpy()
+    norms = torch.linalg.vector_norm(rows, dim=1).double().cpu().numpy()
     return Updates(rows, norms, np.asarray(data.sizes), steps, before, after)

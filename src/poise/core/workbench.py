@@ -10,16 +10,20 @@ import torch
 
 from poise.core.protocols import Attack, Backend
 from poise.core.types import Flight, Updates
-from poise.core.vectors import Vector
+from poise.core.vectors import Stack, Vector
 
 
 @dataclass
 class Workbench:
-    """Work is done when it is first needed, and then all that has begun is done at once."""
+    """Work is done when it is first needed, and then all that has begun is done at once.
+
+    The updates that `collect` returns are good until it is called again: their memory is then used anew.
+    """
 
     backend: Backend
     reports: frozenset[str]
     _done: dict[tuple[int, int, int], tuple[Updates, int]] = field(default_factory=dict)
+    _spare: Stack | None = None
 
     def collect(
         self, arrived: Sequence[Flight], under_way: Sequence[Flight], models: Mapping[int, Vector], like: Vector
@@ -29,7 +33,8 @@ class Workbench:
             todo = [f for f in (*arrived, *under_way) if f.key not in self._done]
             versions = {f.version for f in todo}
             wanted = {v: m for v, m in models.items() if v in versions}
-            updates = self.backend.work(wanted, todo, self.reports)
+            updates = self.backend.work(wanted, todo, self.reports, None if self._done else self._spare)
+            self._spare = updates.deltas
             self._done |= {f.key: (updates, row) for row, f in enumerate(todo)}
         found = [self._done.pop(f.key) for f in arrived]
         return _stacked(found, like, self.reports)
@@ -46,7 +51,7 @@ def attacked(
             rows = attack.rows(whose, torch.stack([models[f.version] for f in whose]), seed)
             deltas, norms = updates.deltas.clone(), updates.norms.copy()
             deltas[mine] = rows
-            norms[mine] = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).numpy()
+            norms[mine] = torch.linalg.vector_norm(rows, dim=1).double().cpu().numpy()
             updates = replace(updates, deltas=deltas, norms=norms)
     return updates
 

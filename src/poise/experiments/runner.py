@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from poise import engine
-from poise.core.errors import InvalidOption, LedgerError, PoiseError
+from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError
 from poise.core.parts import build
 from poise.core.types import Record
 from poise.data import federation as make_federation
-from poise.experiments.spec import SLOTS, Experiment, parse
+from poise.experiments.spec import SLOTS, Experiment, load, parse
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE, EXPERIMENT
 from poise.tasks import task as make_task
@@ -56,7 +56,7 @@ def run_experiment(
     for seed in chosen:
         composition = compositions.pop() if compositions else compose(experiment, seed)
         folder = out / f"seed-{seed}" if out is not None else None
-        with _located(experiment, "run"):
+        with _fitting(experiment, composition):
             runs.append(begin(composition, folder, observe(seed, composition), stop))
         if stop():
             break
@@ -79,7 +79,7 @@ def resume(
         backend: another backend to go on with; the result does not depend on it.
     """
     folder = Path(path)
-    experiment = _recorded(folder)
+    experiment = recorded(folder)
     composition = compose(experiment, experiment.seeds[0], federation, task)
     if rounds is not None:
         composition = replace(composition, rounds=rounds)
@@ -92,20 +92,32 @@ def resume(
 
 def runs_in(path: str | Path) -> list[Run]:
     """The run in a folder, or the runs of all seeds in it."""
+    return [open_run(folder) for folder in folders_in(path)]
+
+
+def folders_in(path: str | Path) -> list[Path]:
+    """A run folder, or the run folders of all seeds in a folder, whatever state they are in."""
     folder = Path(path)
-    if (folder / DATABASE).exists():
-        return [open_run(folder)]
-    found = sorted(folder.glob("seed-*"), key=lambda p: (len(p.name), p.name)) if folder.is_dir() else []
-    if not found:
+    if _begun(folder):
+        return [folder]
+    seeds = [p for p in folder.glob("seed-*") if _begun(p)] if folder.is_dir() else []
+    if not seeds:
         raise LedgerError(f"{folder} holds no run", "give a run folder, or a folder with seed-0, seed-1, …")
-    return [open_run(p) for p in found]
+    return sorted(seeds, key=lambda p: (len(p.name), p.name))
 
 
-def _recorded(folder: Path) -> Experiment:
+def _begun(folder: Path) -> bool:
+    return (folder / DATABASE).exists() or (folder / EXPERIMENT).exists()
+
+
+def recorded(folder: Path) -> Experiment:
+    """What a run is: its experiment file, or the copy of it in the ledger."""
     file = folder / EXPERIMENT
-    if not file.exists():
-        raise LedgerError(f"{folder} is not a run folder: it has no {EXPERIMENT}")
-    return parse(file.read_text(encoding="utf-8"), file)
+    if file.exists():
+        return load(file)
+    if (folder / DATABASE).exists():
+        return parse(open_run(folder).meta["experiment"], file)
+    raise LedgerError(f"{folder} is not a run folder: it has no {EXPERIMENT}")
 
 
 def _federation(experiment: Experiment, seed: int) -> Any:
@@ -127,14 +139,26 @@ def _task(experiment: Experiment) -> Any:
 
 
 @contextmanager
-def _located(experiment: Experiment, table: str) -> Any:
+def _located(experiment: Experiment, table: str) -> Iterator[None]:
     """Errors get the file and the line of what they speak of."""
     try:
         yield
-    except InvalidOption as error:
+    except (InvalidOption, IncompatibleParts) as error:
         raise experiment.locate(error, table) from error
-    except TypeError as error:
-        raise experiment.locate(InvalidOption(str(error)), table) from error
+    except (TypeError, ValueError, OverflowError) as error:  # a value that nobody expected where it stands
+        raise experiment.locate(InvalidOption(f"[{table}] {error}"), table) from error
 
 
-__all__ = ["PoiseError", "compose", "resume", "run_experiment", "runs_in"]
+@contextmanager
+def _fitting(experiment: Experiment, composition: Composition) -> Iterator[None]:
+    """Parts that do not fit get the file and the line of the slot whose part the error names."""
+    try:
+        yield
+    except (InvalidOption, IncompatibleParts) as error:
+        named = error.message.partition(":")[0]
+        slots = {type(getattr(composition.parts, slot)).__name__: slot for slot in SLOTS}
+        tables = {**slots, "Task": "task", str(getattr(composition.task, "model", "")): "task"}
+        raise experiment.locate(error, tables.get(named, "run")) from error
+
+
+__all__ = ["compose", "folders_in", "recorded", "resume", "run_experiment", "runs_in"]

@@ -31,6 +31,7 @@ class Experiment:
     tables: Mapping[str, Any]
     text: str = ""
     path: Path | None = None
+    overrides: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -50,6 +51,9 @@ class Experiment:
         """The same error with the file, and the line of the key that it speaks of."""
         quoted = re.findall(r"'([\w-]+)'|(?<![\w-])([a-z_]+) (?:must|=|\d|is|\[)", error.message)
         words = [a or b for a, b in quoted]
+        for item in self.overrides:
+            if item.partition("=")[0].strip() in {f"{table}.{word}" for word in words}:
+                return type(error)(f"--set {item}: {error.message}", error.hint)
         line = line_of(self.text, table, words)
         where = f"{self.path or 'experiment'}{f', line {line}' if line else ''}"
         return type(error)(f"{where}: {error.message}", error.hint)
@@ -80,7 +84,8 @@ def parse(text: str, path: Path | None = None, overrides: Iterable[str] = ()) ->
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidOption(f"{where}: {error}") from error
-    for item in overrides:
+    changes = tuple(overrides)
+    for item in changes:
         _override(tables, item)
     for name in tables:
         if name not in TABLES:
@@ -92,7 +97,7 @@ def parse(text: str, path: Path | None = None, overrides: Iterable[str] = ()) ->
     for name in ("run",):
         tables.setdefault(name, {})
     _check_run(tables["run"], where, text)
-    return Experiment(tables, text, path)
+    return Experiment(tables, text, path, changes)
 
 
 def _check_run(run: Mapping[str, Any], where: str, text: str) -> None:
@@ -103,10 +108,12 @@ def _check_run(run: Mapping[str, Any], where: str, text: str) -> None:
         whole = isinstance(value, int) and not isinstance(value, bool)
         if key in ("rounds", "evaluate_every") and not whole:
             raise InvalidOption(f"{place}: {key} must be a whole number, not {value!r}")
-        if key == "time" and not isinstance(value, int | float):
+        if key == "time" and not (whole or isinstance(value, float)):
             raise InvalidOption(f"{place}: time must be a number, not {value!r}")
         if key == "seeds" and not (isinstance(value, list) and value and all(type(s) is int and s >= 0 for s in value)):
             raise InvalidOption(f"{place}: seeds must be a list of whole numbers, for example [0, 1, 2]")
+        if key == "seeds" and len(set(value)) < len(value):
+            raise InvalidOption(f"{place}: seeds has the same seed twice", "the same seed gives the same run")
         if key == "metrics" and not (isinstance(value, list) and all(isinstance(m, str) for m in value)):
             raise InvalidOption(f'{place}: metrics must be a list of names, for example ["client_loss"]')
     if "rounds" not in run and "time" not in run:
@@ -148,5 +155,7 @@ def _override(tables: dict[str, Any], item: str) -> None:
     target = tables.setdefault(table, {})
     *path, last = option.split(".")
     for step in path:
-        target = target.setdefault(step, {})
+        target = target.setdefault(step, {}) if isinstance(target, dict) else target
+    if not isinstance(target, dict):
+        raise InvalidOption(f"--set {item!r}: there is no table {key.strip().rpartition('.')[0]!r} to change")
     target[last] = parsed

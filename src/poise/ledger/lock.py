@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -10,7 +9,8 @@ import socket
 from pathlib import Path
 from typing import IO
 
-from poise.core.errors import LedgerError, RunLocked
+from poise.core.errors import RunLocked
+from poise.ledger.files import refused
 
 
 class Lock:
@@ -28,7 +28,7 @@ class Lock:
         try:
             file = open(self.path, "a+", encoding="utf-8")  # noqa: SIM115 - held open for as long as the lock
         except OSError as error:
-            raise self._failure(error) from error
+            raise refused(self.path, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(file.fileno(), 0)
@@ -42,7 +42,7 @@ class Lock:
             ) from error
         except OSError as error:
             file.close()
-            raise self._failure(error) from error
+            raise refused(self.path, error) from error
         self._file = file
 
     def release(self) -> None:
@@ -52,15 +52,6 @@ class Lock:
             self._file.truncate()
             self._file.close()
             self._file = None
-
-    def _failure(self, error: OSError) -> LedgerError:
-        return LedgerError(f"cannot write {self.path}: {error.strerror}", space_hint(error))
-
-
-def space_hint(error: Exception) -> str:
-    """What to do about a failure of the disk: free some space where that is what is missing."""
-    missing = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "full" in str(error)
-    return "free some space, then `poise resume` the run" if missing else ""
 
 
 def _holder(text: str) -> str:

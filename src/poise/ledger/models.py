@@ -7,7 +7,6 @@ model. Its hash stands in the ledger.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -17,7 +16,7 @@ from safetensors.torch import load, save
 
 from poise.core.errors import LedgerError
 from poise.core.vectors import Vector
-from poise.ledger.lock import space_hint
+from poise.ledger.files import write_whole
 
 Keep: TypeAlias = Literal["all", "unlearnable", "last"]
 Tensors: TypeAlias = Mapping[str, Vector]
@@ -91,18 +90,8 @@ class FileStore:
         return self.folder / f"{key}.safetensors"
 
     def put(self, key: str, tensors: Tensors) -> str:
-        """Write beside the place, then move there."""
-        path = self.path(key)
-        part = path.with_suffix(".part")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}))
-            os.replace(part, path)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise LedgerError(
-                f"cannot write {path}: {error.strerror}", space_hint(error) or "then `poise resume` the run"
-            ) from error
+        """Write a file that is whole or not there."""
+        write_whole(self.path(key), save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}))
         return content_hash(tensors)
 
     def get(self, key: str, digest: str | None = None) -> dict[str, Vector]:
@@ -130,6 +119,7 @@ class FileStore:
 def content_hash(tensors: Tensors) -> str:
     """Hash of names, shapes, types and values.
 
+    >>> import torch
     >>> content_hash({"theta": torch.zeros(2)}) == content_hash({"theta": torch.zeros(2)})
     True
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from poise.core.errors import LedgerError
+from poise.core.errors import IncompatibleParts, LedgerError
 from poise.core.types import Record, Sky
 from poise.core.vectors import Vector
 from poise.ledger import models, rows, schema
@@ -31,22 +32,38 @@ class Restart:
     versions: Mapping[int, Vector]
 
 
+UNREADABLE = (sqlite3.Error, struct.error, ValueError, TypeError, LookupError, AttributeError)
+"""What reading a record raises where its bytes are not those that were written."""
+
+
 def good_entries(database: sqlite3.Connection) -> tuple[list[Entry], str]:
     """The records up to the first that is missing, damaged or altered, and what was wrong with that one."""
     entries: list[Entry] = []
-    previous = rows.GENESIS
-    while True:
-        n = len(entries)
-        try:
-            record, hashes, digest = rows.select(database, n)
-        except KeyError:
-            return entries, ""
-        except (sqlite3.Error, ValueError, TypeError) as error:
-            return entries, f"round {n} cannot be read: {error}"
-        if rows.digest_of(previous, record, hashes) != digest:
-            return entries, f"round {n} is not as it was recorded"
-        entries.append((record, hashes, digest))
-        previous = digest
+    database.execute("BEGIN")  # one view of the ledger, also where someone is writing to it
+    try:
+        while True:
+            found = rows.select(database, len(entries))
+            if found is None:
+                return entries, _beyond(database, len(entries))
+            record, hashes, digest = found
+            if rows.digest_of(entries[-1][2] if entries else rows.GENESIS, record, hashes) != digest:
+                return entries, f"round {len(entries)} is not as it was recorded"
+            entries.append(found)
+    except UNREADABLE as error:
+        if isinstance(error, sqlite3.Error) and not schema.is_damage(error):
+            raise
+        return entries, f"round {len(entries)} cannot be read: {error}"
+    finally:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+
+
+def _beyond(database: sqlite3.Connection, n: int) -> str:
+    """What is wrong where something of a round after n stands in the ledger, but not the round n."""
+    for table in schema.PER_ROUND:
+        if database.execute(f"SELECT 1 FROM {table} WHERE n >= ? LIMIT 1", (n,)).fetchone():
+            return f"round {n} is missing"
+    return ""
 
 
 def reopen(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> tuple[Ledger, Restart]:
@@ -57,7 +74,9 @@ def reopen(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
     """
     ledger = Ledger(path, writing=True)
     try:
-        return _reopen(ledger, path, meta, arrays)
+        ledger.connect()
+        with ledger.guard():
+            return _reopen(ledger, path, meta, arrays)
     except BaseException:
         ledger.close()
         raise
@@ -67,7 +86,10 @@ def _reopen(
     ledger: Ledger, path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> tuple[Ledger, Restart]:
     entries, broken = _health(ledger, path)
-    restart, complaint = _last_restart(ledger, entries)
+    recorded = _facts(ledger)
+    if recorded.get("federation") not in (None, meta.get("federation")):
+        raise IncompatibleParts(f"{path}: the clients' data are not those the run began with")
+    restart, complaint = _last_restart(ledger, entries, recorded.get("initial"))
     if broken:
         ledger.replace_database(_aside(path), meta, arrays, entries[: restart.index])
         ledger.event(f"{DATABASE} was damaged ({broken}); kept {restart.index} of its rounds")
@@ -80,9 +102,12 @@ def _reopen(
 def _health(ledger: Ledger, path: Path) -> tuple[list[Entry], str]:
     """The good records, and what is wrong with the database (empty: nothing)."""
     try:
+        schema.write_ahead(ledger.database)
         schema.check_version(ledger.database, path / DATABASE)
         complaint = ledger.database.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.Error as error:
+        if not schema.is_damage(error):
+            raise
         return [], str(error)
     entries, broken = good_entries(ledger.database)
     if not broken and complaint != "ok":
@@ -90,7 +115,15 @@ def _health(ledger: Ledger, path: Path) -> tuple[list[Entry], str]:
     return entries, broken
 
 
-def _last_restart(ledger: Ledger, entries: list[Entry]) -> tuple[Restart, str]:
+def _facts(ledger: Ledger) -> dict[str, str]:
+    """What the ledger says about the run, where that can be read."""
+    try:
+        return ledger.meta()
+    except sqlite3.Error:
+        return {}
+
+
+def _last_restart(ledger: Ledger, entries: list[Entry], initial: str | None) -> tuple[Restart, str]:
     """The newest round whose model, server state and versions in flight can all be read."""
     complaint = ""
     for index in range(len(entries), 0, -1):
@@ -99,7 +132,7 @@ def _last_restart(ledger: Ledger, entries: list[Entry]) -> tuple[Restart, str]:
             theta = ledger.store.get(models.name(index), hashes.model)["theta"]
             server = ledger.store.get(f"{models.name(index)}.state", hashes.state) if hashes.state else {}
             versions = {
-                v: ledger.store.get(models.name(v), entries[v - 1][1].model if v else None)["theta"]
+                v: ledger.store.get(models.name(v), entries[v - 1][1].model if v else initial)["theta"]
                 for v in {f.version for f in record.sky.flights}
             }
         except LedgerError as error:

@@ -76,9 +76,18 @@ def select(connection: sqlite3.Connection, n: int) -> tuple[Record, Hashes, str]
         Refusal(*r)
         for r in connection.execute("SELECT client, version, reason FROM refusals WHERE n = ? ORDER BY row", (n,))
     )
-    seconds = connection.execute("SELECT seconds FROM timings WHERE n = ?", (n,)).fetchone()
-    record = Record(n, time, contributions, metrics, up, down, sky(flights), refusals, seconds[0] if seconds else 0.0)
+    seconds = _seconds(connection, n)
+    record = Record(n, time, contributions, metrics, up, down, sky(flights), refusals, seconds)
     return record, Hashes(model, state), digest
+
+
+def _seconds(connection: sqlite3.Connection, n: int) -> float:
+    """How long the round took, 0 where that is lost: no part of the experiment, so nothing worth going back for."""
+    try:
+        row = connection.execute("SELECT seconds FROM timings WHERE n = ?", (n,)).fetchone()
+    except sqlite3.DatabaseError:
+        row = None
+    return float(row[0]) if row and isinstance(row[0], float) else 0.0
 
 
 def sky(text: str) -> Sky:

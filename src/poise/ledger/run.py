@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from poise.core.errors import InvalidOption, LedgerError, suggest
+from poise.core.errors import InvalidOption, LedgerError, require, suggest
 from poise.core.types import Floats
 from poise.core.vectors import Vector
-from poise.ledger import models, rows
+from poise.ledger import models, rows, schema
 from poise.ledger.recovery import good_entries
 from poise.ledger.store import DATABASE, EXPERIMENT, Ledger
 
@@ -33,7 +33,6 @@ class Run:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.damage = ""
 
     @property
     def path(self) -> Path | None:
@@ -43,7 +42,8 @@ class Run:
     @cached_property
     def meta(self) -> dict[str, str]:
         """Facts about the run: seed, state, versions."""
-        return self._ledger.meta()
+        with self._ledger.guard():
+            return self._ledger.meta()
 
     @property
     def experiment(self) -> str:
@@ -55,18 +55,24 @@ class Run:
     @cached_property
     def rounds(self) -> int:
         """Number of aggregations that can be read, R."""
-        try:
-            whole = self._ledger.database.execute("SELECT count(*), max(n) FROM rounds").fetchone()
-            self._ledger.database.execute("SELECT sum(client), sum(coefficient) FROM contributions").fetchone()
-            self._ledger.database.execute("SELECT sum(value), sum(length(per_client)) FROM metrics").fetchone()
-            if whole[0] == (0 if whole[1] is None else whole[1] + 1):
-                return int(whole[0])
-            self.damage = "a round is missing"
-        except sqlite3.Error as error:
-            self.damage = str(error)
-        entries, broken = good_entries(self._ledger.database)
-        self.damage = broken or self.damage
-        return len(entries)
+        database = self._ledger.database
+        with self._ledger.guard():
+            try:
+                count, last = database.execute("SELECT count(*), max(n) FROM rounds").fetchone()
+                database.execute("SELECT sum(client), sum(coefficient) FROM contributions").fetchone()
+                database.execute("SELECT sum(value), sum(length(per_client)) FROM metrics").fetchone()
+                if count == (0 if last is None else last + 1):
+                    return int(count)
+            except sqlite3.Error as error:
+                if not schema.is_damage(error):
+                    raise
+            return len(good_entries(database)[0])
+
+    @cached_property
+    def damage(self) -> str:
+        """What is wrong with the first round that is missing, damaged or altered; empty where all are as recorded."""
+        with self._ledger.guard():
+            return good_entries(self._ledger.database)[1]
 
     @property
     def clients(self) -> int:
@@ -76,7 +82,8 @@ class Run:
     @property
     def digest(self) -> str:
         """The hash of everything recorded: equal for equal runs."""
-        return self._ledger.digest()
+        found = self._query("SELECT digest FROM rounds WHERE n = ? - 1")
+        return str(found[0][0]) if found else rows.GENESIS
 
     @property
     def model(self) -> Floats:
@@ -98,8 +105,8 @@ class Run:
     def _model_hash(self, n: int) -> str | None:
         if n == 0:
             return self.meta.get("initial")
-        row = self._ledger.database.execute("SELECT model FROM rounds WHERE n = ?", (n - 1,)).fetchone()
-        return str(row[0]) if row else None
+        found = self._query("SELECT model FROM rounds WHERE n < ? AND n = ?", n - 1)
+        return str(found[0][0]) if found else None
 
     @cached_property
     def times(self) -> Floats:
@@ -154,8 +161,9 @@ class Run:
 
     def array(self, name: str) -> np.ndarray | None:
         """Facts about the clients kept with the run: sizes, importance, label_counts."""
-        query = "SELECT dtype, shape, data FROM arrays WHERE name = ?"
-        row = self._ledger.database.execute(query, (name,)).fetchone()
+        with self._ledger.guard():
+            query = "SELECT dtype, shape, data FROM arrays WHERE name = ?"
+            row = self._ledger.database.execute(query, (name,)).fetchone()
         if row is None:
             return None
         return np.frombuffer(row[2], dtype=row[0]).reshape([int(k) for k in row[1].split(",") if k])
@@ -167,20 +175,29 @@ class Run:
 
     def rounds_to(self, target: float, metric: str = "accuracy") -> int | None:
         """The first aggregation (counted from 1) after which the metric reached the target; None if it never did."""
-        reached = np.flatnonzero(self.metric(metric) >= target)
+        reached = np.flatnonzero(self._curve(metric) >= target)
         return int(reached[0]) + 1 if len(reached) else None
 
     def smoothness(self, metric: str = "accuracy") -> float:
         """std(delta)/|mean(delta)| of the changes from one measurement to the next; small is smooth (D, table 4)."""
-        values = self.metric(metric)
+        values = self._curve(metric)
         changes = np.diff(values[~np.isnan(values)])
-        return float(np.std(changes) / abs(np.mean(changes))) if len(changes) else float("nan")
+        if not len(changes):
+            return float("nan")
+        with np.errstate(divide="ignore", invalid="ignore"):  # no change on average: inf, or nan where none at all
+            return float(np.std(changes) / abs(np.mean(changes)))
+
+    def _curve(self, metric: str) -> Floats:
+        """A metric with one value per aggregation."""
+        values = self.metric(metric)
+        require(values.ndim == 1, f"{metric} has one value per client", "choose a metric of the model")
+        return values
 
     def verify(self) -> None:
         """Recompute every digest; raise `LedgerError` naming the first round that is not as it was recorded."""
-        _, broken = good_entries(self._ledger.database)
-        if broken:
-            raise LedgerError(f"{self.path / DATABASE if self.path else 'ledger'}: {broken}")
+        if self.damage:
+            hint = "`poise resume` goes back to the last good round"
+            raise LedgerError(f"{self.path / DATABASE if self.path else 'ledger'}: {self.damage}", hint)
         for n in self.kept:
             self.models(n)
 
@@ -189,7 +206,8 @@ class Run:
         self._ledger.close()
 
     def _query(self, query: str, *values: Any) -> list[Any]:
-        return self._ledger.database.execute(query, (self.rounds, *values)).fetchall()
+        with self._ledger.guard():
+            return self._ledger.database.execute(query, (self.rounds, *values)).fetchall()
 
     def __repr__(self) -> str:
         where = f" at {self.path}" if self.path is not None else ""

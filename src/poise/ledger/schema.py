@@ -32,6 +32,7 @@ CREATE TABLE refusals (
 CREATE TABLE timings (n INTEGER PRIMARY KEY, seconds REAL NOT NULL);
 CREATE TABLE events (id INTEGER PRIMARY KEY, at TEXT NOT NULL, n INTEGER NOT NULL, what TEXT NOT NULL);
 """
+PER_ROUND = ("rounds", "contributions", "metrics", "refusals", "timings")
 """`timings` and `events` tell of the process, not of the experiment: they are no part of the digest."""
 
 

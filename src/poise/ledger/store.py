@@ -16,6 +16,7 @@ from poise.core.errors import LedgerError
 from poise.core.types import Record
 from poise.core.vectors import Vector
 from poise.ledger import models, rows, schema
+from poise.ledger.files import hint, write_whole
 from poise.ledger.lock import Lock
 from poise.ledger.models import FileStore, MemoryStore, ModelStore
 from poise.ledger.retention import Retention
@@ -37,11 +38,11 @@ class Ledger:
         self._lock = Lock(path / LOCK) if path is not None and writing else None
         if self._lock is not None:
             self._lock.acquire()
-        try:
-            self.database = schema.connect(path and path / DATABASE, writing)
-        except sqlite3.Error as error:
-            self.close()
-            raise self._failure(error) from error
+
+    def connect(self) -> None:
+        """Open the database, which makes the file where there is none."""
+        with self.guard():
+            self.database = schema.connect(self.path and self.path / DATABASE, writing=self._lock is not None)
 
     @classmethod
     def create(
@@ -49,31 +50,45 @@ class Ledger:
     ) -> Ledger:
         """Begin a new run; a folder that holds one already is refused."""
         if path is not None:
-            if (path / DATABASE).exists():
-                raise LedgerError(f"{path} holds a run already", "choose another folder, or `poise resume` that run")
+            _refuse_taken(path)
             try:
                 path.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise LedgerError(f"cannot make {path}: {error.strerror}") from error
         ledger = cls(path, writing=True)
-        with ledger._guard():
+        try:
             if path is not None:
-                (path / EXPERIMENT).write_text(experiment, encoding="utf-8")
+                _refuse_taken(path)  # by someone who was quicker to take the lock
+                write_whole(path / EXPERIMENT, experiment.encode())  # first: `resume` needs nothing else
+            ledger.connect()
             ledger._begin(meta, arrays)
+        except BaseException:
+            ledger.close()
+            raise
         return ledger
 
-    def _begin(self, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        self.database.executescript("BEGIN;" + schema.TABLES + "COMMIT;")
-        with self._transaction():
-            pairs = {"schema": schema.VERSION, **meta}
-            self.database.executemany("INSERT INTO meta VALUES (?, ?)", [(k, str(v)) for k, v in pairs.items()])
-            self.database.executemany(
-                "INSERT INTO arrays VALUES (?, ?, ?, ?)",
-                [
-                    (name, a.dtype.str, ",".join(map(str, a.shape)), np.ascontiguousarray(a).tobytes())
-                    for name, a in arrays.items()
-                ],
-            )
+    def _begin(
+        self, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]],
+        entries: Sequence[tuple[Record, rows.Hashes, str]] = (),
+    ) -> None:  # fmt: skip
+        """Make the tables and fill them, in one transaction: a ledger has its facts or does not exist."""
+        with self.guard():
+            if self.path is not None:
+                schema.write_ahead(self.database)
+            with self._transaction():
+                for statement in schema.TABLES.split(";"):
+                    self.database.execute(statement)
+                pairs = {"schema": schema.VERSION, **meta}
+                self.database.executemany("INSERT INTO meta VALUES (?, ?)", [(k, str(v)) for k, v in pairs.items()])
+                self.database.executemany(
+                    "INSERT INTO arrays VALUES (?, ?, ?, ?)",
+                    [
+                        (name, a.dtype.str, ",".join(map(str, a.shape)), np.ascontiguousarray(a).tobytes())
+                        for name, a in arrays.items()
+                    ],
+                )
+                for record, hashes, digest in entries:
+                    rows.insert(self.database, record, hashes, digest)
 
     @classmethod
     def open(cls, path: Path, writing: bool = False) -> Ledger:
@@ -82,8 +97,11 @@ class Ledger:
             raise LedgerError(f"{path} is not a run folder: it has no {DATABASE}")
         ledger = cls(path, writing)
         try:
-            with ledger._guard():
+            ledger.connect()
+            with ledger.guard():
                 schema.check_version(ledger.database, path / DATABASE)
+                if writing:
+                    schema.write_ahead(ledger.database)
         except LedgerError:
             ledger.close()
             raise
@@ -92,7 +110,7 @@ class Ledger:
     def start(self, theta: Vector) -> None:
         """Keep the initial model."""
         digest = self.store.put(models.name(0), {"theta": theta})
-        with self._guard(), self._transaction():
+        with self.guard(), self._transaction():
             self.database.execute("INSERT OR REPLACE INTO meta VALUES ('initial', ?)", (digest,))
 
     def append(self, record: Record, theta: Vector, server: Mapping[str, Vector]) -> None:
@@ -101,7 +119,7 @@ class Ledger:
         model = self.store.put(after, {"theta": theta})
         state = self.store.put(f"{after}.state", server) if server else ""
         hashes = rows.Hashes(model, state)
-        with self._guard(), self._transaction():
+        with self.guard(), self._transaction():
             rows.insert(self.database, record, hashes, rows.digest_of(self.digest(), record, hashes))
         self._drop_surplus(record)
 
@@ -121,19 +139,25 @@ class Ledger:
 
     def event(self, what: str) -> None:
         """Note something about the process (resumed, stopped, went back)."""
-        with self._guard(), self._transaction():
+        with self.guard(), self._transaction():
             now = datetime.now(UTC).isoformat(timespec="seconds")
             self.database.execute("INSERT INTO events (at, n, what) VALUES (?, ?, ?)", (now, self.rounds(), what))
 
     def set(self, key: str, value: object) -> None:
         """Note a fact about the run."""
-        with self._guard(), self._transaction():
+        with self.guard(), self._transaction():
             self.database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(value)))
+
+    def set_experiment(self, text: str) -> None:
+        """Note that the run goes on as another experiment than it began, for instance with more rounds."""
+        if self.path is not None:
+            write_whole(self.path / EXPERIMENT, text.encode())
+        self.set("experiment", text)
 
     def take_back(self, index: int) -> None:
         """Drop the records from ``index`` on, to be made again."""
-        with self._guard(), self._transaction():
-            for table in ("rounds", "contributions", "metrics", "refusals", "timings"):
+        with self.guard(), self._transaction():
+            for table in schema.PER_ROUND:
                 self.database.execute(f"DELETE FROM {table} WHERE n >= ?", (index,))
         self._rule = None
 
@@ -143,17 +167,14 @@ class Ledger:
     ) -> None:  # fmt: skip
         """Move a damaged database aside and make a new one of the records that are good."""
         assert self.path is not None
-        self.database.close()
-        with self._guard():
+        with self.guard():
+            self.database.close()
             for suffix in ("-wal", "-shm", ""):
                 old = self.path / f"{DATABASE}{suffix}"
                 if old.exists():
                     old.rename(aside.with_name(aside.name + suffix))
-            self.database = schema.connect(self.path / DATABASE, writing=True)
-            self._begin(meta, arrays)
-            with self._transaction():
-                for record, hashes, digest in entries:
-                    rows.insert(self.database, record, hashes, digest)
+        self.connect()
+        self._begin(meta, arrays, entries)
         self._rule = None
 
     def close(self) -> None:
@@ -197,7 +218,7 @@ class Ledger:
             raise
 
     @contextmanager
-    def _guard(self) -> Iterator[None]:
+    def guard(self) -> Iterator[None]:
         """Failures of the disk or the database, by the name of the file."""
         try:
             yield
@@ -206,10 +227,11 @@ class Ledger:
 
     def _failure(self, error: Exception) -> LedgerError:
         where = self.path / DATABASE if self.path is not None else "the ledger in memory"
-        full = "full" in str(error) or getattr(error, "errno", None) == 28
-        hint = (
-            "free some space, then `poise resume` the run"
-            if full
-            else "`poise resume` goes back to the last good round"
-        )
-        return LedgerError(f"{where}: {error}", hint)
+        if isinstance(error, sqlite3.Error) and schema.is_damage(error):
+            return LedgerError(f"{where}: {error}", "`poise resume` goes back to the last good round")
+        return LedgerError(f"{where}: {error}", hint(error))
+
+
+def _refuse_taken(path: Path) -> None:
+    if (path / DATABASE).exists():
+        raise LedgerError(f"{path} holds a run already", "choose another folder, or `poise resume` that run")

@@ -41,16 +41,16 @@ class Contrast:
     @property
     def finding(self) -> str:
         """What can be said, no stronger than the evidence."""
-        d, say = self.difference, lambda value: number(value, self.unit, digits=3)
+        d = self.difference
         if d is None:
             return f"{self.score} cannot be compared, not every run has a value"
         if not math.isfinite(d.mean):
             return f"{self.score} cannot be compared, it is not finite in every run"
-        way = "equal" if d.mean == 0 else f"{say(abs(d.mean))} {'higher' if d.mean > 0 else 'lower'}"
+        way = "equal" if d.mean == 0 else f"{self._say(abs(d.mean))} {'higher' if d.mean > 0 else 'lower'}"
         if d.low is None or d.high is None:
             return f"{self.score} is {way}; a single seed allows no interval, so nothing is claimed"
         pairing = f"paired over {d.n} seeds" if d.method == "paired" else "Welch, seeds not paired"
-        interval = f"(95 % CI {say(d.low)} to {say(d.high)}, {pairing})"
+        interval = f"(95 % CI {self._say(d.low)} to {self._say(d.high)}, {pairing})"
         if not d.significant:
             return f"no significant difference in {self.score} {interval}"
         return f"{self.score} is {way} {interval}"
@@ -59,6 +59,9 @@ class Contrast:
     def sentence(self) -> str:
         """The finding, with the names of both sides."""
         return f"{self.sides}: {self.finding}."
+
+    def _say(self, value: float) -> str:
+        return number(value, self.unit, digits=3)
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Comparison:
     def caution(self) -> str:
         """How to read several intervals at once; empty for one."""
         several = sum(c.difference is not None and c.difference.significant is not None for c in self.contrasts) > 1
-        note = "Each interval holds for its own comparison; of many true ones, one in twenty misses by chance."
+        note = "Each interval holds for its own comparison: about one in twenty misses the truth by chance."
         return note if several else ""
 
     @property

@@ -30,7 +30,8 @@ CLASSES = (
 )  # fmt: skip
 """Tol's muted colours, for up to ten classes."""
 
-HEAT = ((0.0, "#3b6fb6"), (0.35, "#21918c"), (0.7, "#5ec962"), (1.0, "#fde725"))
+HEAT = ((0.0, "#b7d6ea"), (0.5, "#4292c6"), (1.0, "#5e3c99"))
+"""Darker is more; every step is visible on white and on black."""
 
 AXES: dict[Axis, str] = {
     "rounds": "aggregations",
@@ -59,7 +60,7 @@ def learning_curves(groups: Sequence[Group], metric: str, against: Axis = "round
     name = f"{words}, standard deviation over clients" if spread else words
     banded = any(line.banded for _, line in drawn)
     note = "Mean over seeds; the band is its 95 % confidence interval." if banded else ""
-    figure = _figure(sentence(name), note, AXES[against], name)
+    figure = _figure(sentence(name), note, AXES[against], "standard deviation" if spread else name)
     order = {group.label: k for k, group in enumerate(groups)}
     for group, line in drawn:
         for trace in _line_traces(group.label, line, order[group.label], against):
@@ -81,8 +82,10 @@ def weight_map(run: Run, title: str = "Weight of each client in each aggregation
     figure = _figure(title, f"Blank where the weight is 0. {image.note}".strip(), "aggregation", "client")
     z = [[None if v == 0 else v for v in row] for row in image.values.T.tolist()]
     labels = [[f"{c}, {r}" for r in image.rounds.labels("aggregation")] for c in image.clients.labels("client")]
+    low, high = min(0.0, image.values.min(initial=0.0)), max(image.values.max(initial=0.0), 1e-12)
     trace = go.Heatmap(
-        z=z, x=image.rounds.centres + 1, y=image.clients.centres, text=labels, colorscale=HEAT, hoverongaps=False,
+        x=image.rounds.centres + 1, y=image.clients.centres, z=z, zmin=low, zmax=high, colorscale=HEAT,
+        text=labels, hoverongaps=False,
         colorbar={"title": {"text": "weight"}, "thickness": 12, "outlinewidth": 0},
         hovertemplate="%{text}<br>weight %{z:.4g}<extra></extra>",
     )  # fmt: skip
@@ -170,9 +173,10 @@ def _figure(title: str, note: str, x: str, y: str) -> Figure:
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#1d232b"},
         "xaxis": {**axis, "title": {"text": x}},
         "yaxis": {**axis, "title": {"text": y}},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "legend": {"orientation": "h", "traceorder": "normal", "y": 1.02, "yanchor": "bottom", "x": 0},
         "margin": {"l": 56, "r": 16, "t": 90, "b": 48},
         "showlegend": True,
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#8a94a0", "activecolor": "#0067a3"},
     }
     return go.Figure(layout=layout)
 

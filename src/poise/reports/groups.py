@@ -39,10 +39,12 @@ class Group:
         """The tables of the experiment file, without seeds."""
         return without_seeds(tables(self.runs[0]))
 
-    @property
+    @cached_property
     def seeds(self) -> tuple[str, ...]:
-        """What tells the runs apart: the seed of each, with that of the data where it has one."""
-        return tuple(_seed(run) for run in self.runs)
+        """What tells the runs apart: the seed of each, with that of the data where it varies too."""
+        own = [(run.meta.get("seed", "?"), str(tables(run).get("data", {}).get("seed", "?"))) for run in self.runs]
+        varied = len({data for _, data in own}) > 1 and any(seed != data for seed, data in own)
+        return tuple(f"{seed} (data {data})" if varied else seed for seed, data in own)
 
     @property
     def rounds(self) -> int:
@@ -63,10 +65,10 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     Python objects, when they were the same for both). A run that is given twice counts once.
     """
     found: dict[str, list[Run]] = {}
-    seen: set[tuple[str, str, str]] = set()
+    seen: set[tuple[str, ...]] = set()
     for run in runs:
         key = json.dumps(identity(run), sort_keys=True, default=str)
-        once = (key, _seed(run), run.digest if run.rounds else str(id(run)))
+        once = (key, run.experiment, run.meta.get("seed", ""), run.digest if run.rounds else str(id(run)))
         if once not in seen:
             seen.add(once)
             found.setdefault(key, []).append(run)
@@ -156,9 +158,3 @@ def _distinct(names: list[str]) -> list[str]:
         taken.add(own)
         result.append(own)
     return result
-
-
-def _seed(run: Run) -> str:
-    data = tables(run).get("data", {}).get("seed")
-    seed = run.meta.get("seed", "?")
-    return seed if data is None or str(data) == seed else f"{seed} (data {data})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from poise.core.errors import InvalidOption, LedgerError
@@ -41,9 +42,11 @@ def write_page(
             os.fsync(file.fileno())
         os.replace(part, target)
     except OSError as error:
-        part.unlink(missing_ok=True)
         hint = "it is a folder: name a file in it" if target.is_dir() else "choose a folder that can be written to"
         raise LedgerError(f"cannot write the report {target}: {error.strerror}", hint) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
     return target
 
 

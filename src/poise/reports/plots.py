@@ -101,6 +101,6 @@ def _plot(made: Sequence[Figure], names: Sequence[str], extra: str = "") -> Plot
     title, note = (unescape(t or "") for t in (made[0].layout.title.text, made[0].layout.title.subtitle.text))
     for figure in made:
         figure.layout.title = None
-        figure.layout.margin.t = 40
+        figure.layout.margin.t = 56
     views = tuple((name, str(figure.to_json())) for name, figure in zip(names, made, strict=True))
     return Plot(title, f"{note} {extra}".strip(), views)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,12 +38,20 @@ class HasShards(Protocol):
         """The samples of these clients."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Opened:
-    """The data of some clients and the streams of their random layers."""
+    """The data of some clients, the streams of their random layers, and memory for their batches."""
 
     shards: Shards
     generators: list[torch.Generator] | None
+    buffer: torch.Tensor | None = None
+
+    def take(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features and labels at these positions; the features are overwritten by the next call."""
+        need = positions.numel() * prod(self.shards.samples.shape)
+        if self.buffer is None or self.buffer.numel() < need:
+            self.buffer = torch.empty(need)
+        return self.shards.take(positions, self.buffer)
 
     @property
     def sizes(self) -> Ints:
@@ -97,7 +106,7 @@ class SampleOracle:
 
     def gradients(self, rows: Stack, data: Opened, batch: Batch, out: Stack) -> None:
         """Write the gradient of each row on its batch into ``out``."""
-        x, y = self._take(data.shards, batch.positions)
+        x, y = self._here(*data.take(batch.positions))
         self.kernel.gradients(rows, x, y, batch.counts, batch.full, data.generators, out)
 
     def losses(self, rows: Stack, data: Opened) -> Floats:
@@ -133,18 +142,15 @@ class SampleOracle:
         """Sums of per-sample values over a span of positions of a shard."""
         totals = dict.fromkeys(names, 0.0)
         for a, b in _blocks(span[1], self.kernel.block, span[0]):
-            x, y = self._take(shard, torch.arange(a, b))
+            x, y = self._here(*shard.take(torch.arange(a, b)))
             outputs = self.kernel.outputs(theta, x)
             for name in names:
                 values = (self.loss if name == "loss" else self.scores[name])(outputs, y)
                 totals[name] += float(values.sum(dtype=torch.float64)) if values.dim() else float(values) * (b - a)
         return totals
 
-    def _take(self, shard: Shards, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        if self.device.type == "cpu":
-            return shard.take(positions)
-        x, y = shard.take(positions.to(shard.rows.device))
-        return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+    def _here(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x, y) if self.device.type == "cpu" else (x.to(self.device), y.to(self.device))
 
 
 def _blocks(stop: int, size: int, start: int = 0) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -102,12 +103,10 @@ class RowKernel:
         """A training pass whose random numbers come from the client's stream."""
         use_generator(stream)
         if stream is None or not self._global_draws:
-            outputs: torch.Tensor = module(x)
-            return outputs
+            return cast(torch.Tensor, module(x))
         with _global_generator, torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=stream)))
-            outputs = module(x)
-        return outputs
+            return cast(torch.Tensor, module(x))
 
     def _draws_from_the_process(self, example: torch.Tensor) -> bool:
         """Whether a training pass draws from the process-wide generator (``nn.Dropout``, for example)."""

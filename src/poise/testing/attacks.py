@@ -16,13 +16,13 @@ from poise.testing.clauses import fits, holds, refused, setting_of
 def check_attack(attack: Any, setting: Setting | None = None, *, seed: int = 0) -> None:
     """The contract of attacks.
 
-    Clauses: only rows of dishonest clients change, the updates and models given are not modified, what is sent is finite
-    and has the model's shape and type, replay is identical, a row does not depend on the other rows, and a federation
-    that does not have these clients is refused.
+    Clauses: only rows of dishonest clients change, the updates and models given are not modified, what is sent is
+    finite and has the model's shape and type, replay is identical, a row does not depend on the other rows, and a
+    federation that does not have these clients is refused.
     """
     where = setting_of() if setting is None else setting
     fits(attack, where)
-    bad = sorted(set(int(c) for c in attack.clients))
+    bad = sorted({int(c) for c in attack.clients})
     holds(bad, attack, "names its clients")
     for dtype in (torch.float32, torch.float64):
         _only_its_rows(attack, where, bad, dtype, seed)

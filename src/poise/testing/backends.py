@@ -21,14 +21,14 @@ REPORTS = frozenset({"loss_before", "loss_after"})
 def check_backend(backend: Any, *, seed: int = 3) -> None:
     """The contract of backends: the same result as plain `local_work`, client by client.
 
-    Clauses: rows come in the order that was asked for, from the version that each names, a second occurrence of a client
-    has its own batches, reports are given when asked for and only then, replay is identical, models are not
+    Clauses: rows come in the order that was asked for, from the version that each names, a second occurrence of a
+    client has its own batches, reports are given when asked for and only then, replay is identical, models are not
     modified, and metrics are the oracle's.
     """
     federation = SampleFederation.random(SIZES, seed=seed)
     solver = SGD(lr=0.1, epochs=2, batch_size=4, momentum=0.5)
     for path in (None, "rows"):
-        task = Task("mlp", {"hidden": 4}, dtype="float64", path=path)  # type: ignore[arg-type]
+        task = Task("mlp", {"hidden": 4}, dtype="float64", path=path)
         oracle = task.bind(federation)
         workers = backend.open(oracle, solver, federation.sizes, seed)
         try:

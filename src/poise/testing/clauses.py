@@ -18,7 +18,7 @@ SIZES = (11, 2, 7, 5, 3, 13, 4, 6)
 def holds(condition: object, part: Any, clause: str, detail: object = "") -> None:
     """Raise `AssertionError` unless a clause holds."""
     if not condition:
-        raise AssertionError(f"{part!r} breaks the clause '{clause}'" + (f": {detail}" if detail != "" else ""))
+        raise AssertionError(f"{part!r} breaks the clause '{clause}': {detail}".removesuffix(": "))
 
 
 @contextmanager

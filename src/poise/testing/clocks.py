@@ -76,11 +76,14 @@ def _lawful(clock: Any, step: Step, before: Sky, after: Sky, flights: tuple[Flig
     holds((step.versions <= n).all(), clock, "versions are not above the index", step.versions)
     late = [f for f in step.flights if f.finish > step.time * (1 + 1e-12)]
     holds(not late, clock, "who arrives has finished", late)
-    identity = lambda fs: sorted((f.key, f.finish, f.weight) for f in fs)
-    kept = identity((*step.flights, *after.flights)) == identity(flights)
+    kept = _identity((*step.flights, *after.flights)) == _identity(flights)
     holds(kept, clock, "no work is lost, invented or altered", f"{flights} became {step.flights} and {after.flights}")
     flying = [f.client for f in after.flights]
     holds(len(flying) == len(set(flying)), clock, "no client is in flight twice", flying)
+
+
+def _identity(flights: tuple[Flight, ...]) -> list[tuple[tuple[int, int, int], float, float]]:
+    return sorted((f.key, f.finish, f.weight) for f in flights)
 
 
 def _survives_an_empty_round(clock: Any) -> None:

@@ -50,7 +50,7 @@ def _round_trip(part: Any) -> None:
     holds(type(again) is type(part), part, "build(describe(part)) is the same kind of part", type(again).__name__)
     holds(describe(again) == table, part, "build(describe(part)) has the same options", f"{describe(again)} != {table}")
     holds(quietly(lambda: again == part, part, "comparable"), part, "build(describe(part)) == part", repr(again))
-    holds(quietly(lambda: part == part, part, "comparable"), part, "equal to itself")  # noqa: PLR0124
+    holds(quietly(lambda: part == part, part, "comparable"), part, "equal to itself")
 
 
 def _refuses_unknown_options(part: Any) -> None:

@@ -117,7 +117,7 @@ def _consistent_statistics(sampler: Any, setting: Setting) -> None:
 
 
 def simulated_weights(sampler: Any, setting: Setting, draws: int, seed: int) -> tuple[Floats, Floats]:
-    """omega (draws, N) and the number of distinct clients (draws,) of simulated rounds."""
+    """Weights omega (draws, N) and the number of distinct clients (draws,) of simulated rounds."""
     omega, distinct = np.zeros((draws, setting.clients)), np.zeros(draws)
     rng = generator(seed, "simulation")
     for n in range(draws):

@@ -24,6 +24,7 @@ def arrays(
     keys: ArrayLike | None = None,
     classes: int | None = None,
     normalize: str | None = None,
+    vocabulary: int | None = None,
 ) -> Source:
     """A source from ``(x, y)``: classification if y holds integers, else regression.
 
@@ -36,6 +37,7 @@ def arrays(
         keys: the natural owner of each sample, for the partition ``by-key``; any values that sort.
         classes: number of classes, where y may lack the last ones.
         normalize: for uint8 features ``unit`` (x/255, the default) or ``none``.
+        vocabulary: x holds token numbers 0 … vocabulary - 1 (text), not quantities.
 
     >>> source = arrays((np.zeros((4, 2)), [0, 1, 0, 1]))
     >>> source.train.classes, source.train.shape
@@ -52,8 +54,8 @@ def arrays(
         out = held_out(groups, share_of(test_share, "test_share"), generator(0, "arrays/test"))
         given = x[out], y[out]
         x, y, owners = x[~out], y[~out], None if owners is None else owners[~out]
-    train_pool = _pool(x, y, count, normalize)
-    test_pool = None if given is None else _pool(*given, count, normalize)
+    train_pool = _pool(x, y, count, normalize, vocabulary)
+    test_pool = None if given is None else _pool(*given, count, normalize, vocabulary)
     if test_pool is not None and test_pool.shape != train_pool.shape:
         raise InvalidOption(f"test samples have shape {test_pool.shape}, training samples {train_pool.shape}")
     names, numbers = ((), None) if owners is None else _numbered(owners)
@@ -89,7 +91,12 @@ def _classes(labels: list[NDArray[Any]], classes: int | None) -> int:
     return high + 1 if classes is None else int(classes)
 
 
-def _pool(x: NDArray[Any], y: NDArray[Any], classes: int, normalize: str | None) -> Samples:
+def _pool(
+    x: NDArray[Any], y: NDArray[Any], classes: int, normalize: str | None, vocabulary: int | None
+) -> Samples:
+    labels = torch.from_numpy(np.array(y, dtype=np.int64 if classes else np.float32))
+    if vocabulary is not None:
+        return Samples(_tokens(x, vocabulary), labels, tokens=True, classes=classes, vocabulary=vocabulary)
     bytes_ = x.dtype == np.uint8
     if normalize not in (None, "none", "unit") or (normalize == "unit" and not bytes_):
         raise InvalidOption(
@@ -97,5 +104,11 @@ def _pool(x: NDArray[Any], y: NDArray[Any], classes: int, normalize: str | None)
             suggest(str(normalize), ["none", "unit"]),
         )
     raw = torch.from_numpy(np.array(x, dtype=np.uint8 if bytes_ else np.float32, order="C"))
-    labels = torch.from_numpy(np.array(y, dtype=np.int64 if classes else np.float32))
     return Samples(raw, labels, 1 / 255 if bytes_ and normalize != "none" else 1.0, classes=classes)
+
+
+def _tokens(x: NDArray[Any], vocabulary: int) -> torch.Tensor:
+    require(x.dtype.kind in "iu", f"token numbers must be whole numbers, not {x.dtype}")
+    low, high = int(x.min()), int(x.max())
+    require(0 <= low and high < vocabulary, f"tokens go from {low} to {high}, vocabulary = {vocabulary}")
+    return torch.from_numpy(np.array(x, dtype=np.uint8 if vocabulary <= 256 else np.int32, order="C"))

@@ -1,0 +1,32 @@
+"""Files that are either whole or not there, and what to say where the disk refuses them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from poise.core.errors import LedgerError
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write beside the place and move there: a reader never sees half a file, whenever the writer dies."""
+    part = path.with_suffix(".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise refused(path, error) from error
+
+
+def refused(path: Path, error: OSError) -> LedgerError:
+    """The failure of a file that could not be written."""
+    return LedgerError(f"cannot write {path}: {error.strerror}", hint(error))
+
+
+def hint(error: Exception) -> str:
+    """What to do about a failure of the disk or the database."""
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "full" in str(error)
+    return f"{'free some space' if full else 'remove the cause'}, then `poise resume` the run"

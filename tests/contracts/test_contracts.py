@@ -1,0 +1,161 @@
+"""Every registered part passes the suite of its slot. A part without an example here fails by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import poise
+from poise import testing
+from poise.core.parts import SLOTS, parts_of
+
+N = 8  # clients of the suites' setting
+TAU = tuple(1.0 + 0.25 * k for k in range(N))
+
+# class name -> function that makes examples; looked up only for parts that are registered
+EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
+    "solver": {
+        "SGD": lambda: [
+            poise.solvers.SGD(lr=0.1, steps=3),
+            poise.solvers.SGD(lr=0.1, epochs=2, batch_size=3),
+            poise.solvers.SGD(lr=0.05, steps=4, batch_size=2, momentum=0.9),
+            poise.solvers.SGD(lr=0.1, steps=2, weight_decay=0.3, clip=0.5, decay=0.99),
+        ],
+        "Prox": lambda: [
+            poise.solvers.Prox(mu=0.5, lr=0.1, steps=3, batch_size=2),
+            poise.solvers.Prox(mu=0.0, lr=0.1, epochs=1),
+        ],
+        "FedFor": lambda: [poise.solvers.FedFor(strength=0.1, lr=0.1, steps=3, batch_size=2)],
+        "Perturbed": lambda: [poise.solvers.Perturbed(beta=0.7, lr=0.1, steps=3, batch_size=2)],
+        "Scaffold": lambda: [poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=2)],
+        "FedDyn": lambda: [poise.solvers.FedDyn(alpha=0.1, lr=0.1, steps=3, batch_size=2)],
+    },
+    "sampler": {
+        "Full": lambda: [poise.samplers.Full()],
+        "Uniform": lambda: [poise.samplers.Uniform(m=m) for m in (1, 3, N)],
+        "MD": lambda: [poise.samplers.MD(m=m) for m in (1, 4)],
+        "Binomial": lambda: [poise.samplers.Binomial(m=3)],
+        "Poisson": lambda: [poise.samplers.Poisson(m=3)],
+        "Optimal": lambda: [poise.samplers.Optimal(m=3)],
+        "PowerOfChoice": lambda: [poise.samplers.PowerOfChoice(m=2, d=5)],
+        "ClusteredBySize": lambda: [poise.samplers.ClusteredBySize(m=m) for m in (2, 4)],
+        "ClusteredBySimilarity": lambda: [poise.samplers.ClusteredBySimilarity(m=3)],
+        "Target": lambda: [poise.samplers.Target(m=2, groups=(0, 0, 0, 0, 1, 1, 1, 1))],
+    },
+    "clock": {
+        "Synchronous": lambda: [poise.clocks.Synchronous(d) for d in (None, "F80", TAU)],
+        "Asynchronous": lambda: [poise.clocks.Asynchronous(d) for d in ("F80", TAU)],
+        "FixedWindow": lambda: [poise.clocks.FixedWindow(dt=0.7, durations=d) for d in ("F80", TAU)],
+        "Buffered": lambda: [poise.clocks.Buffered(c=3, durations=d) for d in ("F80", TAU)],
+    },
+    "weighting": {
+        "Proportional": lambda: [poise.weightings.Proportional()],
+        "Max": lambda: [poise.weightings.Max(k=2)],
+        "Min": lambda: [poise.weightings.Min(k=2)],
+        "SoftMax": lambda: [poise.weightings.SoftMax(temperature=1.0)],
+        "SoftMin": lambda: [poise.weightings.SoftMin(temperature=1.0)],
+        "Exp": lambda: [poise.weightings.Exp(alpha=0.2)],
+        "Identical": lambda: [poise.weightings.Identical()],
+    },
+    "server": {
+        "Add": lambda: [poise.servers.Add(), poise.servers.Add(lr=0.3)],
+        "Momentum": lambda: [
+            poise.servers.Momentum(lr=0.5, beta=0.9),
+            poise.servers.Momentum(lr=0.5, beta=0.9, nesterov=True),
+        ],
+        "Adam": lambda: [poise.servers.Adam(lr=0.01)],
+        "Yogi": lambda: [poise.servers.Yogi(lr=0.01)],
+        "Adagrad": lambda: [poise.servers.Adagrad(lr=0.1)],
+    },
+    "attack": {
+        "FreeRider": lambda: [poise.attacks.FreeRider(clients=(1, 4), kind=kind) for kind in ("plain", "disguised")],
+    },
+    "backend": {"Local": lambda: [poise.backends.Local(workers=w) for w in (1, 2)]},
+    "durations": {},
+}
+
+DRAWS_WITHOUT_REPLACEMENT = {"Uniform"}
+
+
+def registered(*slots: str) -> list[Any]:
+    """One case per registered part of these slots."""
+    for module in ("attacks", "backends", "clocks", "samplers", "servers", "solvers", "weightings"):
+        getattr(poise, module)
+    return [
+        pytest.param(cls, id=f"{slot}-{name}")
+        for slot in slots or SLOTS
+        for name, cls in parts_of(slot).items()
+        if cls.__module__.startswith("poise.")
+    ]
+
+
+def examples(cls: Any) -> list[Any]:
+    """The examples of a part, or a failure that says where to add one."""
+    make = EXAMPLES[cls.slot].get(cls.__name__)
+    if make is None:
+        pytest.fail(f"{cls.slot} {cls.__name__} has no example: add one to EXAMPLES in {__name__}")
+    return make()
+
+
+@pytest.mark.parametrize("cls", registered())
+def test_part_contract(cls: Any) -> None:
+    for part in examples(cls):
+        testing.check_part(part)
+
+
+@pytest.mark.parametrize("cls", registered("sampler"))
+def test_sampler_contract(cls: Any) -> None:
+    for sampler in examples(cls):
+        testing.check_sampler(sampler, replacement=cls.__name__ not in DRAWS_WITHOUT_REPLACEMENT)
+
+
+@pytest.mark.parametrize("cls", registered("clock"))
+def test_clock_contract(cls: Any) -> None:
+    for clock in examples(cls):
+        testing.check_clock(clock)
+
+
+@pytest.mark.parametrize("cls", registered("weighting"))
+def test_weighting_contract(cls: Any) -> None:
+    for weighting in examples(cls):
+        testing.check_weighting(weighting)
+
+
+@pytest.mark.parametrize("cls", registered("server"))
+def test_server_contract(cls: Any) -> None:
+    for server in examples(cls):
+        testing.check_server(server)
+
+
+@pytest.mark.parametrize("cls", registered("solver"))
+def test_solver_contract(cls: Any) -> None:
+    for solver in examples(cls):
+        testing.check_solver(solver)
+
+
+@pytest.mark.parametrize("cls", registered("attack"))
+def test_attack_contract(cls: Any) -> None:
+    for attack in examples(cls):
+        testing.check_attack(attack)
+
+
+@pytest.mark.parametrize("cls", registered("backend"))
+def test_backend_contract(cls: Any) -> None:
+    for backend in examples(cls):
+        testing.check_backend(backend)
+
+
+@pytest.mark.parametrize("cls", registered("durations"))
+def test_durations_contract(cls: Any) -> None:
+    for durations in examples(cls):
+        testing.check_durations(durations, N)
+
+
+def test_fixed_durations_keep_the_durations_contract() -> None:
+    from poise.core.durations import FixedDurations, as_durations
+
+    testing.check_durations(FixedDurations(), N)
+    testing.check_durations(as_durations(np.array(TAU), N), N)

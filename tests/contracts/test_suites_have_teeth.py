@@ -1,0 +1,270 @@
+"""The suites refuse parts that break a clause, and say which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from poise import testing
+from poise.backends import Local
+from poise.clocks import Synchronous
+from poise.core.protocols import Rule
+from poise.core.types import Cohort, Flight, Setting, Sky, Step
+from poise.samplers import Uniform
+from poise.servers import Add
+from poise.solvers import SGD
+from poise.weightings import Proportional
+
+
+@dataclass(frozen=True)
+class Biased:
+    """Forgets N/m, but promises the statistics of uniform sampling."""
+
+    m: int = 3
+
+    def fit(self, setting: Setting) -> None: ...
+
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+        clients = rng.choice(setting.clients, min(self.m, setting.clients), replace=False)
+        return Cohort(clients, setting.importance[clients])
+
+    def statistics(self, importance: np.ndarray) -> Any:
+        return Uniform(self.m).statistics(importance)
+
+
+@dataclass(frozen=True)
+class WrongVariance(Biased):
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+        return Uniform(min(self.m, setting.clients)).draw(setting, rng, round)
+
+    def statistics(self, importance: np.ndarray) -> Any:
+        right = Uniform(self.m).statistics(importance)
+        return replace(right, variance=right.variance * 1.3, sum_variance=right.sum_variance + 0.3 * right.sigma)
+
+
+@dataclass(frozen=True)
+class OutOfRange(Biased):
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+        return Cohort(np.array([setting.clients]), np.ones(1))
+
+
+@dataclass
+class Remembers:
+    """Depends on what was drawn before."""
+
+    turn: int = 0
+
+    def fit(self, setting: Setting) -> None: ...
+
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+        self.turn += 1
+        return Cohort(np.array([self.turn % setting.clients]), np.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "clause"),
+    [
+        (Biased(), r"E\[omega\] agrees"),
+        (WrongVariance(), r"Cov\(omega\) agrees"),
+        (OutOfRange(), "clients in range"),
+        (Remembers(), "same stream, same cohort"),
+    ],
+)
+def test_bad_samplers_are_caught(sampler: Any, clause: str) -> None:
+    with pytest.raises(AssertionError, match=clause):
+        testing.check_sampler(sampler)
+
+
+def test_a_sampler_without_replacement_must_refuse_too_many() -> None:
+    with pytest.raises(AssertionError, match="fit refuses m > N"):
+        testing.check_sampler(OutOfRangeNever(3), replacement=False)
+
+
+@dataclass(frozen=True)
+class OutOfRangeNever(Biased):
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+        return Uniform(min(self.m, setting.clients)).draw(setting, rng, round)
+
+
+@dataclass(frozen=True)
+class BadClock:
+    """A synchronous clock with one thing wrong."""
+
+    wrong: str
+
+    def fit(self, setting: Setting) -> None: ...
+
+    def times(self, clients: int) -> Any:
+        return Synchronous().times(clients)
+
+    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
+        step, after = Synchronous().advance(sky, started, index)
+        if self.wrong == "loses":
+            return Step(index, step.time, step.flights[1:]), after
+        if self.wrong == "early":
+            return Step(index, sky.now + 0.5, step.flights), Sky(sky.now + 0.5)
+        if self.wrong == "back":
+            return Step(index, sky.now - 1, ()), Sky(sky.now - 1, step.flights)
+        return Step(index + 1, step.time, step.flights), after
+
+
+@pytest.mark.parametrize(
+    ("wrong", "clause"),
+    [("loses", "no work is lost"), ("early", "has finished"), ("back", "time never goes back"), ("index", "in order")],
+)
+def test_bad_clocks_are_caught(wrong: str, clause: str) -> None:
+    with pytest.raises(AssertionError, match=clause):
+        testing.check_clock(BadClock(wrong))
+
+
+@dataclass(frozen=True)
+class BadWeighting:
+    wrong: str
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def fit(self, setting: Setting) -> None: ...
+
+    def coefficients(self, base: np.ndarray, **reports: Any) -> np.ndarray:
+        if self.wrong == "edits":
+            base *= 2
+            return base
+        if self.wrong == "position":
+            return base * np.arange(len(base))
+        if self.wrong == "negative":
+            return -base
+        if self.wrong == "greedy":
+            return base * (1.0 if reports["loss_before"] is None else reports["loss_before"])
+        return base / base.max()  # fails for nobody
+
+
+@pytest.mark.parametrize(
+    ("wrong", "clause"),
+    [
+        ("edits", "not modified"),
+        ("position", "permuting rows"),
+        ("negative", "not negative"),
+        ("greedy", "does not need are ignored"),
+        ("empty", "a cohort of 0"),
+    ],
+)
+def test_bad_weightings_are_caught(wrong: str, clause: str) -> None:
+    with pytest.raises(AssertionError, match=clause):
+        testing.check_weighting(BadWeighting(wrong))
+
+
+@dataclass(frozen=True)
+class BadServer:
+    wrong: str
+
+    def fit(self, setting: Setting) -> None: ...
+
+    def init(self, theta: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        return {"v": torch.zeros_like(theta)}
+
+    def apply(self, theta: torch.Tensor, direction: torch.Tensor, state: Mapping[str, torch.Tensor]) -> Any:
+        if self.wrong == "theta":
+            return theta.add_(direction), state
+        if self.wrong == "state":
+            return theta + state["v"].mul_(0.9).add_(direction), state
+        return theta - direction, state
+
+
+@pytest.mark.parametrize(
+    ("wrong", "clause"),
+    [("theta", "model given is not modified"), ("state", "state given is not modified"), ("sign", "optimum")],
+)
+def test_bad_servers_are_caught(wrong: str, clause: str) -> None:
+    with pytest.raises(AssertionError, match=clause):
+        testing.check_server(BadServer(wrong))
+
+
+@dataclass(frozen=True)
+class MeanGradient:
+    """Mixes the rows of its stack."""
+
+    inner: SGD
+
+    @property
+    def batch_size(self) -> int | None:
+        return self.inner.batch_size
+
+    def fit(self, setting: Setting) -> None: ...
+
+    def steps_for(self, sizes: np.ndarray) -> np.ndarray:
+        return self.inner.steps_for(sizes)
+
+    def rule(self, start: torch.Tensor, version: int) -> Rule:
+        return Rule(0.1, (lambda g, w: g.mean(dim=0, keepdim=True).expand_as(g),))
+
+
+@dataclass(frozen=True)
+class Uphill(MeanGradient):
+    def rule(self, start: torch.Tensor, version: int) -> Rule:
+        return Rule(-0.01)
+
+
+def test_bad_solvers_are_caught() -> None:
+    with pytest.raises(AssertionError, match="row-wise"):
+        testing.check_solver(MeanGradient(SGD(lr=0.1, steps=2)), fixed_point=False)
+    with pytest.raises(AssertionError, match="ends at its optimum"):
+        testing.check_solver(Uphill(SGD(lr=0.1, steps=2)))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A proper attack, or one with something wrong."""
+
+    clients: tuple[int, ...] = (1, 4)
+    wrong: str = ""
+
+    def fit(self, setting: Setting) -> None:
+        from poise.core.errors import IncompatibleParts
+
+        if max(self.clients) >= setting.clients and self.wrong != "accepts":
+            raise IncompatibleParts("no such client")
+
+    def rows(self, flights: Sequence[Flight], starts: torch.Tensor, seed: int) -> torch.Tensor:
+        from poise.core.rng import torch_generator
+
+        if self.wrong == "edits":
+            starts.zero_()
+        if self.wrong == "together":
+            return starts - starts.mean(0)
+        own = [torch.randn(starts.shape[1], generator=torch_generator(seed, "noise", *f.key)) for f in flights]
+        return torch.stack(own).to(starts.dtype)
+
+
+def test_attack_suite_accepts_a_proper_attack_and_refuses_others() -> None:
+    testing.check_attack(Noise())
+    testing.check_attack(Noise(clients=(0,)))
+    with pytest.raises(AssertionError, match="does not depend on the other rows"):
+        testing.check_attack(Noise(wrong="together"))
+    with pytest.raises(AssertionError, match="do not exist are refused"):
+        testing.check_attack(Noise(wrong="accepts"))
+
+
+def test_a_backend_that_shuffles_rows_is_caught() -> None:
+    @dataclass(frozen=True)
+    class Shuffles:
+        def open(self, *arguments: Any) -> Any:
+            workers = Local(workers=1).open(*arguments)
+            honest = workers.work
+            workers.work = lambda models, flights, reports: honest(models, flights, reports).rows(  # type: ignore[method-assign]
+                np.arange(len(flights))[::-1].copy()
+            )
+            return workers
+
+    with pytest.raises(AssertionError, match="row by row"):
+        testing.check_backend(Shuffles())
+
+
+def test_undeclared_classes_are_no_parts() -> None:
+    with pytest.raises(AssertionError, match="declared with @part"):
+        testing.check_part(Noise())
+    for proper in (Proportional(), Add(lr=2), Synchronous("F20")):
+        testing.check_part(proper)
