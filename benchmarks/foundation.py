@@ -27,6 +27,7 @@ from baselines import lower_bound, plain_loop
 import poise
 from poise.core.equation import combine
 from poise.core.samples import Samples
+from poise.core.threads import one_thread
 from poise.tasks.models import MODELS
 
 
@@ -162,7 +163,8 @@ def aggregation(clients: int = 1000, size: int = 1_000_000) -> dict[str, float]:
     stack = torch.ones(clients, size)
     omega = np.full(clients, 1 / clients)
     gigabytes = stack.numel() * 4 / 1e9
-    ours = min(_timed(lambda: combine(omega, stack)) for _ in range(3))
+    with one_thread():  # as in a run
+        ours = min(_timed(lambda: combine(omega, stack)) for _ in range(3))
     read = min(_timed(lambda: stack.sum()) for _ in range(3))
     return {"combine": gigabytes / ours, "bandwidth": gigabytes / read, "ratio": read / ours}
 
@@ -209,9 +211,9 @@ Measured on {date} with `make bench`: {cores} cores ({processor}), torch {torch}
 
 Times are medians of one round in one process, poise and the baseline in turns. The baseline *plain loop* is what a
 PyTorch user writes first (`benchmarks/baselines.py`), at PyTorch's default number of threads; its time with one thread
-stands beside it. poise's rounds include drawing the cohort, checking every update and writing records and model to disk.
-The *lower bound* pushes the same number of samples through one model at the best batch size: no federated learning at
-all. *Outside* is the share of a one-worker round that is not spent in the gradient oracle.
+stands beside it. poise's rounds include drawing the cohort, checking every update, and writing records and model to
+disk. The *lower bound* pushes the same number of samples through one model at the best batch size: no federated
+learning at all. *Outside* is the share of a one-worker round that is not spent in the gradient oracle.
 
 | one round | plain loop | (1 thread) | poise | ratio | goal | lower bound | outside |
 |---|---|---|---|---|---|---|---|
@@ -222,7 +224,8 @@ SUMMARY = """
 the same memory can be read (goal ≥ 0.5).
 
 **Population** on demand, 100 clients sampled per round, logistic: {large_ms:.0f} ms and {large_mb:.0f} MB peak with 10⁶
-clients, {small_ms:.0f} ms and {small_mb:.0f} MB with 1,000: {slower:.2f} × the time, {larger:.2f} × the memory (goal ≤ 1.2 ×).
+clients, {small_ms:.0f} ms and {small_mb:.0f} MB with 1,000: {slower:.2f} × the time and {larger:.2f} × the memory
+(goal ≤ 1.2 ×).
 """
 
 
@@ -242,7 +245,8 @@ def page(rows: list[dict[str, Any]], memory: dict[str, float], crowd: dict[str, 
     return text + SUMMARY.format(
         combine=memory["combine"], share=memory["ratio"], bandwidth=memory["bandwidth"],
         large_ms=large["seconds"] * 1e3, large_mb=large["peak_mb"], small_ms=small["seconds"] * 1e3,
-        small_mb=small["peak_mb"], slower=large["seconds"] / small["seconds"], larger=large["peak_mb"] / small["peak_mb"],
+        small_mb=small["peak_mb"], slower=large["seconds"] / small["seconds"],
+        larger=large["peak_mb"] / small["peak_mb"],
     )  # fmt: skip
 
 

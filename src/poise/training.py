@@ -20,6 +20,7 @@ from poise.clocks import Synchronous
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, require, suggest
 from poise.core.parts import build, describe, is_part
 from poise.core.protocols import Oracle
+from poise.core.threads import one_thread
 from poise.core.types import Record, Setting
 from poise.ledger.models import Keep
 from poise.ledger.recovery import reopen
@@ -232,7 +233,8 @@ def _go(
             observer(record)
 
     try:
-        end = engine.run(state, plan, oracle, backend, ledger, after_round, stop)
+        with one_thread():
+            end = engine.run(state, plan, oracle, backend, ledger, after_round, stop)
         whole = composition.rounds is not None and end.index >= composition.rounds
         ledger.set("status", "done" if whole or not stop() else "stopped")
     except PoiseError as error:

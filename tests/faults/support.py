@@ -121,9 +121,9 @@ _fork.set_forkserver_preload(["poise.cli.running", "sklearn.datasets"])
 class Command:
     """The command line in a process that can be sent signals; forked from one that has PyTorch loaded already."""
 
-    def __init__(self, folder: Path, *arguments: object) -> None:
+    def __init__(self, folder: Path, *arguments: object, umask: int = 0o022) -> None:
         self._log = folder / f"command-{len(list(folder.glob('command-*')))}"
-        self._process = _fork.Process(target=_command, args=([str(a) for a in arguments], str(self._log)))
+        self._process = _fork.Process(target=_command, args=([str(a) for a in arguments], str(self._log), umask))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -143,7 +143,8 @@ class Command:
         return Outcome(self._process.exitcode, *(self._log.with_suffix(s).read_text() for s in (".out", ".err")))
 
 
-def _command(arguments: list[str], log: str) -> None:
+def _command(arguments: list[str], log: str, umask: int) -> None:
+    os.umask(umask)
     for number, suffix in ((1, ".out"), (2, ".err")):
         os.dup2(os.open(log + suffix, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)

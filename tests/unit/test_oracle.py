@@ -101,7 +101,8 @@ PROBLEMS: dict[str, tuple[Callable[[], SampleFederation], Task]] = {
 
 
 def naive(
-    module: nn.Module, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, batches: list[list[int]], solver: SGD, version: int
+    module: nn.Module, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, batches: list[list[int]],
+    solver: SGD, version: int,
 ) -> tuple[dict[str, torch.Tensor], float, float]:  # fmt: skip
     """One client's work in plain PyTorch: the state after it, and the loss over all its data before and after."""
     mine = copy.deepcopy(module).double()
@@ -269,6 +270,36 @@ def test_dropout_draws_from_the_clients_own_stream() -> None:
     assert torch.equal(alone.deltas[0], together.deltas[2])
     other = work(fed, task, solver, [2], seed=6)
     assert not torch.equal(other.deltas[0], alone.deltas[0])
+
+
+@pytest.mark.parametrize("measured_before", [False, True])
+def test_dropout_layers_drop_from_the_first_step_on(measured_before: bool) -> None:
+    """Whether a worker has measured a model before must not decide whether its module is in training mode."""
+    fed, solver = images(18, sizes=[5, 3, 4]), SGD(lr=0.1, steps=1)
+    changes = []
+    for rate in (0.0, 0.5):
+        oracle = Task("cnn-small", {"dropout": rate}, dtype="float64").bind(fed)
+        backend = Local(workers=1).open(oracle, solver, fed.sizes, 0)
+        theta = oracle.initial(0)
+        if measured_before:
+            backend.measure(theta, frozenset({"loss"}))
+        changes.append(backend.work({0: theta}, [Flight(1.0, 0, 0)], frozenset()).deltas)
+        backend.close()
+    assert not torch.allclose(changes[0], changes[1], atol=1e-6), "dropout had no effect"
+
+
+def test_the_workers_use_one_thread_each() -> None:
+    threads = torch.get_num_threads()
+    fed = vectors()
+    torch.set_num_threads(2)
+    try:
+        backend = Local(workers=2).open(Task("logistic").bind(fed), SOLVERS["plain"], fed.sizes, 0)
+        seen = backend.spread(lambda _: torch.__config__.parallel_info(), range(4))
+        backend.close()
+        assert torch.get_num_threads() == 2, "the caller's setting is left as it was"
+    finally:
+        torch.set_num_threads(threads)
+    assert all("at::get_num_threads() : 1" in text for text in seen)
 
 
 def test_dropout_is_switched_off_for_losses() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -57,8 +58,16 @@ class LocalWorkers:
 
     def __post_init__(self) -> None:
         threads = torch.get_num_threads()
-        self._pool = ThreadPoolExecutor(self.workers, "poise", initializer=torch.set_num_threads, initargs=(1,))
-        list(self._pool.map(lambda _: None, range(self.workers)))
+        ready = threading.Barrier(self.workers + 1)
+
+        def settle() -> None:
+            torch.set_num_threads(1)
+            ready.wait()
+
+        self._pool = ThreadPoolExecutor(self.workers, "poise")
+        for _ in range(self.workers):
+            self._pool.submit(settle)  # each waits for the others, so each thread gets one
+        ready.wait()
         torch.set_num_threads(threads)  # the workers' setting is theirs alone
 
     def work(

@@ -20,7 +20,7 @@ def run_demo(out: Path, page: Path, json: bool) -> None:
     """Run the demo's experiments over three seeds each and write the page."""
     _clear(out)
     runs: list[Run] = []
-    with stoppable() as stop, Bar(quiet=json) as bar:
+    with stoppable(json) as stop, Bar(quiet=json) as bar:
         for file in sorted(FILES.glob("*.toml")):
             runs += _run(load(file), out, bar, stop)
             if stop():

@@ -22,7 +22,7 @@ def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, jso
     chosen = parse_seeds(seeds) if seeds else experiment.seeds
     folder = out or _fresh(Path("runs") / experiment.name)
     _refuse_taken(folder, chosen)
-    with stoppable() as stop, Bar(quiet=json) as bar:
+    with stoppable(json) as stop, Bar(quiet=json) as bar:
 
         def observe(seed: int, composition: Composition) -> list[Any]:
             return [bar.observer(f"{experiment.name}, seed {seed}", composition.rounds)]
@@ -39,7 +39,7 @@ def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, jso
 def resume_runs(path: Path, rounds: int | None, json: bool) -> None:
     """Take up one run, or every unfinished run of a folder."""
     runs = []
-    with stoppable() as stop, Bar(quiet=json) as bar:
+    with stoppable(json) as stop, Bar(quiet=json) as bar:
         for folder in folders_in(path):
             runs.append(resume(folder, callbacks=[_moving(bar, folder, rounds)], stop=stop, rounds=rounds))
             if stop():

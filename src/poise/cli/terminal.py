@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json as jsonlib
 import math
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -14,6 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from poise.core.types import Record
+
+INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 
 console = Console()
 notes = Console(stderr=True)  # progress and remarks never mix with results
@@ -25,10 +29,11 @@ def remark(text: str) -> None:
 
 
 class StopFlag:
-    """True once the user pressed Ctrl-C; a second Ctrl-C stops at once."""
+    """True once the user pressed Ctrl-C; a second Ctrl-C ends the process at once, which a ledger survives."""
 
-    def __init__(self) -> None:
+    def __init__(self, json: bool) -> None:
         self.raised = False
+        self._json = json
 
     def __call__(self) -> bool:
         """Whether to stop."""
@@ -37,15 +42,20 @@ class StopFlag:
     def catch(self, number: int, frame: FrameType | None) -> None:
         """The signal handler."""
         if self.raised:
-            raise KeyboardInterrupt
+            notes.show_cursor()
+            remark("stopped; every finished round is kept")
+            if self._json:
+                print_json({"error": "stopped", "hint": "every finished round is kept"})
+            sys.stdout.flush()
+            os._exit(INTERRUPTED)  # workers in the middle of a round would be waited for otherwise
         self.raised = True
         remark("stopping at the end of this round (Ctrl-C again stops at once)")
 
 
 @contextmanager
-def stoppable() -> Iterator[StopFlag]:
+def stoppable(json: bool) -> Iterator[StopFlag]:
     """Turn Ctrl-C into a flag for the time of the block."""
-    flag = StopFlag()
+    flag = StopFlag(json)
     before = signal.signal(signal.SIGINT, flag.catch)
     try:
         yield flag

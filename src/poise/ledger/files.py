@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 from poise.core.errors import LedgerError
@@ -23,10 +24,18 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def refused(path: Path, error: OSError) -> LedgerError:
     """The failure of a file that could not be written."""
-    return LedgerError(f"cannot write {path}: {error.strerror}", hint(error))
+    return LedgerError(f"cannot write {path}: {error.strerror}", hint(path, error))
 
 
-def hint(error: Exception) -> str:
+def hint(path: Path | None, error: Exception) -> str:
     """What to do about a failure of the disk or the database."""
-    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "full" in str(error)
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "full" in str(error) or _no_space(path)
     return f"{'free some space' if full else 'remove the cause'}, then `poise resume` the run"
+
+
+def _no_space(path: Path | None) -> bool:
+    """Whether hardly anything is left where the path lies; SQLite calls some cases of that an I/O error."""
+    try:
+        return path is not None and shutil.disk_usage(path.parent).free < 2**20
+    except OSError:
+        return False

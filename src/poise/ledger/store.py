@@ -226,10 +226,10 @@ class Ledger:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> LedgerError:
-        where = self.path / DATABASE if self.path is not None else "the ledger in memory"
-        if isinstance(error, sqlite3.Error) and schema.is_damage(error):
-            return LedgerError(f"{where}: {error}", "`poise resume` goes back to the last good round")
-        return LedgerError(f"{where}: {error}", hint(error))
+        file = self.path and self.path / DATABASE
+        damaged = isinstance(error, sqlite3.Error) and schema.is_damage(error)
+        what_to_do = "`poise resume` goes back to the last good round" if damaged else hint(file, error)
+        return LedgerError(f"{file or 'the ledger in memory'}: {error}", what_to_do)
 
 
 def _refuse_taken(path: Path) -> None:

@@ -22,10 +22,9 @@ class Bins:
         return np.diff(self.edges)
 
     @property
-    def widest(self) -> str:
-        """How many a bin holds, in words: ``"5"`` or ``"2 to 3"``."""
-        low, high = int(self.sizes.min()), int(self.sizes.max())
-        return str(low) if low == high else f"{low} to {high}"
+    def width(self) -> int:
+        """How many a bin holds; the last one may hold fewer."""
+        return int(self.sizes.max(initial=0))
 
     @property
     def centres(self) -> Floats:
@@ -41,13 +40,12 @@ class Bins:
         return np.asarray(np.add.reduceat(values, self.edges[:-1]), dtype=np.float64)
 
     def labels(self, what: str) -> list[str]:
-        """What each bin holds, in words; rounds are counted from 1, clients from 0.
+        """What each bin holds, in words.
 
         >>> bins(3, 2).labels("client")
-        ['client 0', 'clients 1 to 2']
+        ['clients 0 to 1', 'client 2']
         """
-        offset = 1 if what == "aggregation" else 0
-        spans = zip((self.edges[:-1] + offset).tolist(), (self.edges[1:] - 1 + offset).tolist(), strict=True)
+        spans = zip(self.edges[:-1].tolist(), (self.edges[1:] - 1).tolist(), strict=True)
         return [f"{what} {a}" if a == b else f"{what}s {a} to {b}" for a, b in spans]
 
 
@@ -69,13 +67,13 @@ class Heat:
 
 
 def bins(count: int, limit: int) -> Bins:
-    """At most ``limit`` bins of nearly equal size.
+    """At most ``limit`` bins of one size; the last may be smaller.
 
-    >>> bins(5, 2).edges.tolist(), bins(3, 10).edges.tolist()
-    ([0, 2, 5], [0, 1, 2, 3])
+    >>> bins(5, 3).edges.tolist(), bins(3, 10).edges.tolist()
+    ([0, 2, 4, 5], [0, 1, 2, 3])
     """
-    k = min(count, limit)
-    return Bins(np.arange(k + 1) * count // max(k, 1))
+    width = max(-(-count // limit), 1)
+    return Bins(np.append(np.arange(0, count, width), count))
 
 
 def evenly(count: int, limit: int) -> Ints:
@@ -98,8 +96,8 @@ def heat(run: Run, most_clients: int, most_rounds: int) -> Heat:
     np.add.at(values, (rounds.of(c["round"]), clients.of(c["client"])), c["coefficient"])
     note = []
     if run.clients > most_clients:
-        note.append(f"{run.clients} clients in bins of {clients.widest}, weights added")
+        note.append(f"{run.clients} clients in bins of {clients.width}, weights added")
     if run.rounds > most_rounds:
-        note.append(f"{run.rounds} aggregations in bins of {rounds.widest}, weights averaged")
+        note.append(f"{run.rounds} aggregations in bins of {rounds.width}, weights averaged")
     text = "Down-sampled: " + "; ".join(note) + "." if note else ""
     return Heat(values / rounds.sizes[:, None], rounds, clients, text)

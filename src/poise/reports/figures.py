@@ -80,14 +80,13 @@ def weight_map(run: Run, title: str = "Weight of each client in each aggregation
 
     image = heat(run, MOST_CLIENTS, MOST_ROUNDS)
     figure = _figure(title, f"Blank where the weight is 0. {image.note}".strip(), "aggregation", "client")
-    z = [[None if v == 0 else v for v in row] for row in image.values.T.tolist()]
-    labels = [[f"{c}, {r}" for r in image.rounds.labels("aggregation")] for c in image.clients.labels("client")]
+    z = np.where(image.values == 0, np.nan, image.values).T.astype(np.float32)
     low, high = min(0.0, image.values.min(initial=0.0)), max(image.values.max(initial=0.0), 1e-12)
+    near = "about " if image.note else ""
     trace = go.Heatmap(
         x=image.rounds.centres + 1, y=image.clients.centres, z=z, zmin=low, zmax=high, colorscale=HEAT,
-        text=labels, hoverongaps=False,
-        colorbar={"title": {"text": "weight"}, "thickness": 12, "outlinewidth": 0},
-        hovertemplate="%{text}<br>weight %{z:.4g}<extra></extra>",
+        colorbar={"title": {"text": "weight"}, "thickness": 12, "outlinewidth": 0}, hoverongaps=False,
+        hovertemplate=f"client {near}%{{y:d}}, aggregation {near}%{{x:d}}<br>weight %{{z:.4g}}<extra></extra>",
     )  # fmt: skip
     figure.add_trace(trace)
     return figure.update_yaxes(autorange="reversed", tickformat="d").update_xaxes(tickformat="d", showgrid=False)
@@ -118,7 +117,7 @@ def participation(groups: Sequence[Group]) -> Figure:
 
     most = max(run.clients for group in groups for run in group.runs)
     binned = bins(most, MOST_CLIENTS)
-    note = f"Mean over bins of {binned.widest} clients." if most > MOST_CLIENTS else ""
+    note = f"Mean over bins of {binned.width} clients." if most > MOST_CLIENTS else ""
     figure = _figure("Participation of the clients", note, "client", "aggregations taken part in")
     for k, group in enumerate(groups):
         counts = np.mean([_participation(run, most) for run in group.runs], axis=0)

@@ -142,7 +142,7 @@ def _section(title: str, inside: str) -> str:
 
 
 def _table(inside: str, kind: str = "") -> str:
-    return f'<div class="scroll"><table class="{kind}">{inside}</table></div>'
+    return f'<div class="scroll" tabindex="0"><table class="{kind}">{inside}</table></div>'
 
 
 def _cells(values: Iterable[object]) -> str:

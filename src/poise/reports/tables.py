@@ -15,7 +15,7 @@ from poise.reports.rows import Score, ScoreRow
 if TYPE_CHECKING:
     from rich.table import Table
 
-ACROSS = 4
+ACROSS = 5
 """Up to this many groups stand side by side as columns; more become rows."""
 
 
@@ -48,7 +48,8 @@ def terminal_table(rows: Sequence[ScoreRow], title: str = "") -> Table:
     caption = "mean ± half of the 95 % confidence interval over seeds" if _intervals(rows) else None
     table = Table(title=Text(title) if title else None, caption=caption, caption_justify="left")
     first, *others = grid.heading
-    table.add_column(Text(first), overflow="fold")
+    widest = max((len(line[0]) for line in grid.body), default=0)
+    table.add_column(Text(first), overflow="fold", min_width=min(widest, 24))
     for name in others:
         table.add_column(Text(name), justify="right", overflow="fold")
     for line in grid.body:
