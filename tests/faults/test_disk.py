@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faults.support import Command, Outcome, call, opened, run_into, same, small
 
+from faults.support import Command, Outcome, call, opened, run_into, same, small
 from poise.ledger import files, schema
 
 ROUNDS = 40

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from faults.support import Command, files, shell, small
 
 import poise
+from faults.support import Command, files, shell, small
 
 SOURCE = Path(poise.__file__).parent
 FORBIDDEN = re.compile(

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from faults.support import Command, call, opened, run_into, same, small
 
+from faults.support import Command, call, opened, run_into, same, small
 from poise.core.errors import LedgerError, RunLocked
 from poise.experiments.runner import resume
 from poise.ledger.lock import Lock

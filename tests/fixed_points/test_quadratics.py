@@ -80,7 +80,7 @@ def test_uniform_sampling_is_unbiased() -> None:
 
     On quadratics a round is affine in the model, so the expectation of the model follows the deterministic map.
     """
-    solver, rounds, seeds = SGD(lr=0.05, steps=3), 3, 400
+    solver, rounds, seeds = SGD(lr=0.05, steps=3), 3, 250
     full = poise.train(problem(), problem().task, solver, rounds=rounds).model
     ends = np.array([
         poise.train(problem(), problem().task, solver, Uniform(2), rounds=rounds, seed=s, evaluate_every=9).model

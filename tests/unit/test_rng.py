@@ -18,7 +18,7 @@ LEVEL = 1e-6  # probability that a right implementation fails a chi-square test 
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("streams", ["clients", "rounds", "seeds"])
 def test_permutations_are_uniform(size: int, streams: str) -> None:
-    count = 24_000
+    count = 24_000 if streams != "seeds" else 6_000
     numbers = np.arange(count)
     if streams == "clients":
         key = keys(0, "work", 3, numbers, 0)

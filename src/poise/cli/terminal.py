@@ -73,14 +73,15 @@ class Bar:
         )  # fmt: skip
 
     def __enter__(self) -> Bar:
-        self._progress.start()
         return self
 
     def __exit__(self, *what: object) -> None:
-        self._progress.stop()
+        if self._progress.tasks:
+            self._progress.stop()
 
     def observer(self, label: str, rounds: int | None) -> Any:
         """A callback that moves the bar of one run."""
+        self._progress.start()
         task = self._progress.add_task(label, total=rounds, score="")
 
         def observe(record: Record) -> None:

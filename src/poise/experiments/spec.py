@@ -49,8 +49,7 @@ class Experiment:
 
     def locate(self, error: PoiseError, table: str) -> PoiseError:
         """The same error with the file, and the line of the key that it speaks of."""
-        quoted = re.findall(r"'([\w-]+)'|(?<![\w-])([a-z_]+) (?:must|=|\d|is|\[)", error.message)
-        words = [a or b for a, b in quoted]
+        words = spoken_of(error.message)
         for item in self.overrides:
             if item.partition("=")[0].strip() in {f"{table}.{word}" for word in words}:
                 return type(error)(f"--set {item}: {error.message}", error.hint)
@@ -117,23 +116,40 @@ def _check_run(run: Mapping[str, Any], where: str, text: str) -> None:
         if key == "metrics" and not (isinstance(value, list) and all(isinstance(m, str) for m in value)):
             raise InvalidOption(f'{place}: metrics must be a list of names, for example ["client_loss"]')
     if "rounds" not in run and "time" not in run:
-        raise InvalidOption(f"{where}: the run has no end", "give rounds or time under [run]")
+        raise InvalidOption(f"{_at(where, text, 'run')}: the run has no end", "give rounds or time under [run]")
 
 
-def line_of(text: str, table: str, keys: Iterable[str] = ()) -> int | None:
-    """The line of the first of these keys inside a table, else of the table's header."""
+def spoken_of(message: str) -> list[str]:
+    """The words of a message that may be a key or a value of the file, the likeliest first.
+
+    >>> spoken_of("partition 'dirichlet': alpha must be above 0, not -1.0")
+    ['dirichlet', 'alpha', 'partition', 'must', 'be', 'above', 'not']
+    """
+    quoted = re.findall(r"'([\w-]+)'", message)
+    subjects = re.findall(r"(?<![\w-])([a-z_]+) (?:must|=|-?\d|is|has|\[)", message)
+    return list(dict.fromkeys([*quoted, *subjects, *re.findall(r"(?<![\w'-])[a-z_]+(?![\w'-])", message)]))
+
+
+def line_of(text: str, table: str, words: Iterable[str] = ()) -> int | None:
+    """The line, inside a table, of the first word that is a key or a text there; else of the table's header."""
     header = None
     inside = False
-    wanted = list(keys)
+    lines: list[tuple[int, str]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         stripped = line.strip()
         if stripped.startswith("["):
             inside = bool(re.match(rf"\[\[?\s*{re.escape(table)}\s*(\.|\])", stripped))
             header = number if inside and header is None else header
-        elif (inside and any(re.match(rf"[\"']?{re.escape(k)}[\"']?\s*[=.]", stripped) for k in wanted)) or (
-            not inside and re.match(rf"{re.escape(table)}\s*[=.]", stripped)
-        ):
+        elif inside:
+            lines.append((number, stripped))
+        elif re.match(rf"{re.escape(table)}\s*[=.]", stripped):
             return number
+    wanted = [re.escape(word) for word in words]
+    for pattern in (r"[\"']?{}[\"']?\s*[=.]", r".*=.*[\"']{}[\"']"):  # as a key, then as a text
+        for word in wanted:
+            for number, line in lines:
+                if re.match(pattern.format(word), line):
+                    return number
     return header
 
 

@@ -1,0 +1,58 @@
+"""A run that is taken up while clients are at work ends bit for bit as if it had never stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from poise.core.durations import as_durations
+from poise.core.types import Flight, Record, Setting, Sky, Step
+from poise.engine import Parts
+from poise.samplers import Full
+from poise.servers import Add
+from poise.solvers import SGD
+from poise.tasks import Task
+from poise.testing import SampleFederation
+from poise.training import Composition, begin, take_up
+from poise.weightings import Proportional
+
+
+@dataclass(frozen=True)
+class FirstTwo:
+    """Aggregates whenever two clients have arrived; the others stay in the air."""
+
+    slot: ClassVar[str] = "clock"
+    name: ClassVar[str] = "first-two"
+
+    def fit(self, setting: Setting) -> None: ...
+
+    def times(self, clients: int) -> Any:
+        return as_durations([1.0 + 0.37 * i for i in range(clients)], clients)
+
+    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
+        flights = sorted((*sky.flights, *started))
+        return Step(index, flights[1].finish, tuple(flights[:2])), Sky(flights[1].finish, tuple(flights[2:]))
+
+
+@pytest.mark.parametrize("path", [None, "rows"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_run_taken_up_with_work_in_flight_is_the_same_run(tmp_path: Path, path: Any, dtype: Any) -> None:
+    fed = SampleFederation.random([25, 3, 17, 40, 8, 13, 1, 31], shape=(64,), classes=10)
+    task = Task("mlp", {"hidden": 50}, dtype=dtype, path=path)
+    parts = Parts(SGD(lr=0.1, epochs=2, batch_size=10), Full(), FirstTwo(), Proportional(), Add())
+    composition = Composition(fed, task, parts, rounds=7)
+    whole = begin(composition, tmp_path / "whole")
+    seen: list[Record] = []
+    begin(composition, tmp_path / "stopped", [seen.append], stop=lambda: len(seen) >= 2).close()
+    assert seen[-1].sky.flights, "somebody was in the air"
+    resumed = take_up(composition, tmp_path / "stopped")
+    gap = np.abs(resumed.model - whole.model).max()
+    assert gap < (1e-5 if dtype == "float32" else 1e-13)
+    assert resumed.digest == whole.digest, f"the models differ by {gap:.1e}"
+    whole.close()
+    resumed.close()
