@@ -8,9 +8,14 @@ Names load when they are first used, so that ``import poise`` stays light.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from poise._version import __version__
+
+# MKL may round a product otherwise when its memory starts elsewhere; one fixed code path makes a client's result
+# independent of its place in the stack. Read by MKL at its first call; a user's own setting stands.
+os.environ.setdefault("MKL_CBWR", "AVX2")
 
 if TYPE_CHECKING:
     from poise import attacks, backends, clocks, recipes, samplers, servers, solvers, testing, weightings

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from poise.core import equation
-from poise.core.checks import refusals, without
+from poise.core.checks import check_coefficients, refusals, without
 from poise.core.errors import UpdateRefused
 from poise.core.protocols import (
     Attack,
@@ -78,6 +78,11 @@ class Plan:
     metrics: frozenset[str] = frozenset()
     drop_refused: bool = False
 
+    def over(self, step: Step) -> bool:
+        """Whether a step lies beyond the budget."""
+        late = self.time is not None and step.time > self.time * (1 + 1e-9)
+        return late or (self.rounds is not None and step.index >= self.rounds)
+
 
 class Journal(Protocol):
     """Where the engine writes what happened."""
@@ -99,14 +104,14 @@ def run(
     """Go on until the budget of rounds or of simulated time is used, or ``stop`` says so."""
     bench = Workbench(backend, plan.parts.weighting.needs)
     times = plan.parts.clock.times(plan.setting.clients)
-    while (plan.rounds is None or state.index < plan.rounds) and not stop():
+    step, under_way = schedule(state, plan, times)
+    while not plan.over(step) and not stop():
         began = wall.perf_counter()
-        step, state = schedule(state, plan, times)
-        if plan.time is not None and step.time > plan.time * (1 + 1e-9):
-            break
-        record, state = aggregate(state, step, plan, bench, backend, oracle.layout.trainable)
-        record = replace(record, seconds=wall.perf_counter() - began)
-        journal.append(record, state.theta, state.server)
+        record, state = aggregate(under_way, step, plan, bench, oracle.layout.trainable)
+        step, under_way = schedule(state, plan, times)  # one step ahead, to know the last round by sight
+        if plan.over(step) or state.index % plan.evaluate_every == 0:
+            record = replace(record, metrics=backend.measure(state.theta, plan.metrics))
+        journal.append(replace(record, seconds=wall.perf_counter() - began), state.theta, state.server)
         after_round(record)
     return state
 
@@ -123,9 +128,7 @@ def schedule(state: State, plan: Plan, times: Times) -> tuple[Step, State]:
     return step, replace(state, sky=sky, models={**state.models, n: state.theta})
 
 
-def aggregate(
-    state: State, step: Step, plan: Plan, bench: Workbench, backend: Backend, trainable: int
-) -> tuple[Record, State]:
+def aggregate(state: State, step: Step, plan: Plan, bench: Workbench, trainable: int) -> tuple[Record, State]:
     """One application of the equation, and the record of it."""
     n, parts = state.index, plan.parts
     updates = bench.collect(step.flights, state.sky.flights, state.models, state.theta)
@@ -143,12 +146,11 @@ def aggregate(
         base, loss_before=updates.loss_before, loss_after=updates.loss_after, sizes=updates.samples,
         clients=step.clients[kept], versions=step.versions[kept], round=n,
     )  # fmt: skip
+    check_coefficients(omega, step.clients[kept], n)
     theta, server = equation.step(state.theta, updates.deltas, omega, parts.server, state.server, trainable)
-    last = plan.rounds == n + 1
-    measured = backend.measure(theta, plan.metrics) if last or (n + 1) % plan.evaluate_every == 0 else {}
     size = len(theta) * theta.element_size()
     record = Record(
-        n, step.time, contributions(flights, base, omega, updates), measured,
+        n, step.time, contributions(flights, base, omega, updates), metrics={},
         bytes_up=size * len(step.flights), bytes_down=size * len(step.flights), sky=state.sky, refusals=refused,
     )  # fmt: skip
     flying = {f.version for f in state.sky.flights}

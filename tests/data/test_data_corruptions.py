@@ -91,9 +91,7 @@ def test_domain_by_a_function():
 )
 def test_held_and_on_demand_agree_with_themselves(name, options):
     held = federation("digits", clients=8).with_corruption(name, **options)
-    made = federation("digits", clients=10**5, on_demand=True, samples_per_client=12).with_corruption(
-        name, **options
-    )
+    made = federation("digits", clients=10**5, on_demand=True, samples_per_client=12).with_corruption(name, **options)
     for fed in (held, made):
         together = fed.shards([5, 2])
         for k, client in enumerate([5, 2]):

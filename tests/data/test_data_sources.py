@@ -83,9 +83,7 @@ def test_folders_are_searched_in_order(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert folders() == [tmp_path / "given", tmp_path / "cache/poise"]
     file = File("set/one.bin", 1, "sha256:00")
-    with pytest.raises(
-        DataError, match=r"put these into .*given or .*cache.poise: set/one.bin \(sha256:00\)"
-    ):
+    with pytest.raises(DataError, match=r"put these into .*given or .*cache.poise: set/one.bin \(sha256:00\)"):
         home("thing", [file])
     (tmp_path / "cache/poise/set").mkdir(parents=True)
     (tmp_path / "cache/poise/set/one.bin").write_bytes(b"x")
@@ -176,9 +174,7 @@ def test_windows_are_slices_and_never_straddle(tmp_path):
             for k, text in enumerate("\n".join(text) + "\n" for text in lines.values())
             for s in range(0, len(text) - 5, stride)
         ]
-        read = [
-            "".join(VOCABULARY[t] for t in window) for window in pool.raw[torch.from_numpy(rows)].tolist()
-        ]
+        read = ["".join(VOCABULARY[t] for t in window) for window in pool.raw[torch.from_numpy(rows)].tolist()]
         after = [VOCABULARY[t] for t in pool.labels[torch.from_numpy(rows)].tolist()]
         assert list(zip(read, after, keys.tolist(), strict=True)) == expected
     assert pool.raw.untyped_storage().nbytes() == sum(map(len, roles.values()))
@@ -228,6 +224,7 @@ def test_digits_are_always_there():
     assert fed.test[0].max() == 1.0
     assert abs(np.bincount(fed.test[1]) - 36).max() <= 1
     assert federation("digits", clients=10, seed=9).test[1].tolist() == fed.test[1].tolist()
+
 
 def test_token_arrays_stay_token_numbers() -> None:
     x = np.arange(12).reshape(4, 3) % 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import tomllib
 from pathlib import Path
@@ -130,24 +131,16 @@ def test_overrides_reach_nested_tables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "words", "line"),
-    [
-        ("solver", ["lr"], 3),
-        ("solver", ["nothing"], 2),
-        ("solver", ["sgd"], 4),
-        ("sampler", ["m"], 6),
-        ("run", ["x"], None),
-    ],
+    ("table", "word", "line"),
+    [("solver", "lr", 3), ("solver", "nothing", 2), ("solver", "sgd", 4), ("sampler", "m", 6), ("run", "x", None)],
 )
-def test_lines_are_found(table: str, words: list[str], line: int | None) -> None:
+def test_lines_are_found(table: str, word: str, line: int | None) -> None:
     text = 'lr = 1\n[solver]\nlr = 0.1\nname = "sgd"\n[ sampler ]\n"m" = 3\n'
-    assert line_of(text, table, words) == line
+    assert line_of(text, table, [word]) == line
 
 
 @settings(max_examples=100, deadline=None)
 @given(text=st.text(max_size=200) | st.text(alphabet='[]=".#\n abrun{}', max_size=80))
 def test_any_text_is_parsed_or_refused(text: str) -> None:
-    try:
-        parse(text)
-    except InvalidOption as error:
-        assert error.message.startswith("experiment")
+    with contextlib.suppress(InvalidOption):
+        assert parse(text).seeds

@@ -222,7 +222,7 @@ ALTERED = {
     "gone-contribution": "DELETE FROM contributions WHERE n = 4 AND row = 1",
     "gone-metric": "DELETE FROM metrics WHERE n = 4 AND name = 'loss'",
     "gone-round": "DELETE FROM rounds WHERE n = 4",
-    "added-refusal": "INSERT INTO refusals VALUES (4, 0, 1, 4, 'never happened')",
+    "added-refusal": "INSERT INTO refusals VALUES (4, 0, 1, 4, 'never happened', 0)",
 }
 
 

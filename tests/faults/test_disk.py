@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from faults.support import Command, Outcome, call, opened, run_into, same, small
-from poise.ledger import files, schema
+from poise.ledger import schema
 
 ROUNDS = 40
 EXPERIMENT = small(rounds=ROUNDS, keep='"all"')
@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_written_is_named(
     file = tmp_path / "exp.toml"
     file.write_text(EXPERIMENT)
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, "replace", replace)
+        patch.setattr("poise.ledger.files.os.replace", replace)
         outcome = call("run", file, "--out", tmp_path / "out")
     one_clear_message(outcome, tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.part"))

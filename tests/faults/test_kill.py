@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_a_killed_run_ends_as_if_it_had_never_been_killed(
     file = tmp_path / "exp.toml"
     file.write_text(experiment(keep))
     run = tmp_path / "out" / "seed-0"
-    start = lambda: Command(tmp_path, "run", file, "--out", tmp_path / "out")
+    start = partial(Command, tmp_path, "run", file, "--out", tmp_path / "out")
     if number % 5 == 3:  # in its very first moments
         killed(start(), run, 0, draw.uniform(0, 0.03))
     else:

@@ -74,8 +74,8 @@ def test_those_still_working_are_a_prefix_and_padding_stays_inside_the_shard() -
     for k in range(len(plan)):
         batch = plan.batch(k)
         assert len(batch.counts) == sum(s > k for s in steps)
-        assert batch.positions.shape[1] == int(batch.counts.max())
-        assert batch.full == bool((batch.counts == batch.counts.max()).all())
+        assert batch.positions.shape[1] == 5  # the width does not depend on who else still works
+        assert batch.full == bool((batch.counts == 5).all())
         for row, positions in enumerate(batch.positions):
             assert int(positions.min()) >= ends[row] - sizes[row]
             assert int(positions.max()) < ends[row]

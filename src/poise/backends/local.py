@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from poise.core.errors import require
+from poise.core.batches import batch_widths
+from poise.core.errors import PoiseError, UpdateRefused, require
 from poise.core.parts import part
 from poise.core.protocols import Oracle, Solver
 from poise.core.rng import keys
@@ -57,18 +58,7 @@ class LocalWorkers:
     _pool: ThreadPoolExecutor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        threads = torch.get_num_threads()
-        ready = threading.Barrier(self.workers + 1)
-
-        def settle() -> None:
-            torch.set_num_threads(1)
-            ready.wait()
-
         self._pool = ThreadPoolExecutor(self.workers, "poise")
-        for _ in range(self.workers):
-            self._pool.submit(settle)  # each waits for the others, so each thread gets one
-        ready.wait()
-        torch.set_num_threads(threads)  # the workers' setting is theirs alone
 
     def work(
         self,
@@ -94,7 +84,10 @@ class LocalWorkers:
             start = models[version].expand(len(rows), -1)
             own = _contiguous(rows)
             place = deltas[rows[0] : rows[-1] + 1] if own else None
-            done = local_work(self.oracle, self.solver, start, clients[rows], version, streams[rows], reports, place)
+            with _named(clients[rows], version):
+                done = local_work(
+                    self.oracle, self.solver, start, clients[rows], version, streams[rows], reports, place
+                )
             if not own:
                 deltas[torch.from_numpy(rows)] = done.deltas
             return done
@@ -105,11 +98,13 @@ class LocalWorkers:
         return Updates(deltas, **columns)
 
     def _chunks(self, clients: Ints, versions: Ints) -> list[Ints]:
-        """Rows that work together: one model version, similar numbers of local steps, most first."""
-        steps = self.solver.steps_for(self.sizes[clients])
-        order = np.lexsort((-steps, versions))
+        """Rows that work together: one model version, one batch width, similar numbers of steps, most first."""
+        sizes = self.sizes[clients]
+        widths = batch_widths(sizes, self.solver.batch_size)
+        order = np.lexsort((-self.solver.steps_for(sizes), widths, versions))
         size = self.oracle.rows(self.solver.batch_size)
-        cuts = np.flatnonzero(np.diff(versions[order])) + 1
+        same = (np.diff(versions[order]) == 0) & (np.diff(widths[order]) == 0)
+        cuts = np.flatnonzero(~same) + 1
         return [run[a : a + size] for run in np.split(order, cuts) for a in range(0, len(run), size)]
 
     def measure(self, theta: Vector, names: frozenset[str]) -> dict[str, Any]:
@@ -118,7 +113,12 @@ class LocalWorkers:
 
     def spread(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """Map over the workers; results in order."""
-        return list(self._pool.map(function, items))
+
+        def alone(item: Any) -> Any:
+            torch.set_num_threads(1)  # in every task: PyTorch forgets a thread's setting when another changes its own
+            return function(item)
+
+        return list(self._pool.map(alone, items))
 
     def close(self) -> None:
         """Stop the workers."""
@@ -127,3 +127,15 @@ class LocalWorkers:
 
 def _contiguous(rows: Ints) -> bool:
     return bool((np.diff(rows) == 1).all())
+
+
+@contextmanager
+def _named(clients: Ints, version: int) -> Iterator[None]:
+    """Errors that PyTorch raises inside local work say whose work it was."""
+    try:
+        yield
+    except PoiseError:
+        raise
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        who = f"client {clients[0]}" if len(clients) == 1 else f"clients {clients.tolist()}"
+        raise UpdateRefused(f"round {version}: the local work of {who} failed: {error}") from error

@@ -20,8 +20,8 @@ from poise.core.types import Ints
 class Batch:
     """Positions of one step's samples inside the clients' shards.
 
-    Row k has ``counts[k]`` samples; where rows differ, the rest of a short row repeats its first
-    position and must get weight zero.
+    Row k has ``counts[k]`` samples; the rest of a short row repeats its first position and must get
+    weight zero.
     """
 
     positions: torch.Tensor  # (a, b) int64
@@ -43,8 +43,8 @@ class Plan:
     @classmethod
     def draw(cls, streams: U64, sizes: Ints, offsets: Ints, steps: Ints, batch_size: int | None) -> Plan:
         """Draw the batches of clients with these stream keys, sizes and numbers of steps."""
-        width = np.minimum(sizes, batch_size or sizes.max())
-        positions = np.zeros((int(steps.max()), len(sizes), int(width.max())), dtype=np.int64)
+        width = int(batch_widths(sizes, batch_size).max())
+        positions = np.zeros((int(steps.max()), len(sizes), width), dtype=np.int64)
         counts = np.zeros(positions.shape[:2], dtype=np.int64)
         shapes = np.stack([sizes, steps], axis=1)
         for size, count in np.unique(shapes, axis=0).tolist():
@@ -65,8 +65,22 @@ class Plan:
         """The batch of step k, for the clients that still work."""
         active = int((self.counts[k] > 0).sum())
         counts = self.counts[k, :active]
-        width = int(counts.max())
-        return Batch(self.positions[k, :active, :width], counts, bool((counts == width).all()))
+        return Batch(self.positions[k, :active], counts, bool((counts == self.positions.shape[2]).all()))
+
+
+def batch_widths(sizes: Ints, batch_size: int | None) -> Ints:
+    """How many positions a client's batches take, padding included: a function of its own size only.
+
+    A client with fewer samples than the batch size (or any client, where a step takes all samples) is
+    padded to the next of 1, 2, 3, 4, 6, 8, 12, 16, …, so that clients of similar size can work in one stack and none
+    of them in another shape than it would alone: the same bits whoever else is in the cohort.
+
+    >>> batch_widths(np.array([5, 9, 40, 100]), 50)
+    array([ 6, 12, 48, 50])
+    """
+    power = 2 ** np.floor(np.log2(np.maximum(sizes, 1))).astype(np.int64)
+    grid = np.where(sizes <= power, power, np.where(2 * sizes <= 3 * power, 3 * power // 2, 2 * power))
+    return np.asarray(grid if batch_size is None else np.minimum(grid, batch_size), dtype=np.int64)
 
 
 def _epochs(streams: U64, size: int, steps: int, b: int) -> tuple[Ints, Ints]:

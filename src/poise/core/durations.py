@@ -48,7 +48,10 @@ def as_durations(given: Durations, clients: int | None) -> FixedDurations:
         return FixedDurations()
     if isinstance(given, str):
         return FixedDurations(scenario(given, clients or 2))
-    tau = np.asarray(given, dtype=np.float64)
+    try:
+        tau = np.asarray(given, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise InvalidOption(f"durations must be numbers: {error}", "give one per client") from error
     require(tau.ndim == 1 and len(tau) > 0, "durations must be a list of numbers, one per client")
     bad = np.flatnonzero(~(np.isfinite(tau) & (tau > 0)))
     require(len(bad) == 0, f"duration of client {bad[0] if len(bad) else ''} must be above 0")

@@ -31,6 +31,8 @@ def part(slot: str, name: str) -> Callable[[type[T]], type[T]]:
         check_values = cls.__dict__.get("__post_init__")
 
         def check(self: Any) -> None:
+            for f in dataclasses.fields(self):  # values that can be compared, hashed and never changed
+                object.__setattr__(self, f.name, _frozen(getattr(self, f.name)))
             _check_types(self)
             if check_values is not None:
                 check_values(self)
@@ -72,10 +74,12 @@ def build(slot: str, table: Mapping[str, Any], where: str = "") -> Any:
 
 def describe(made: Any) -> dict[str, Any]:
     """The table that `build` makes this part from; options at their default are left out."""
+    if not is_part(made):
+        return {"name": type(made).__name__}  # the user's own object: the file can only say what it was
     table: dict[str, Any] = {"name": made.name}
     for f in dataclasses.fields(made):
         value = getattr(made, f.name)
-        if _required(f) or not _same(value, f.default if f.default is not dataclasses.MISSING else None):
+        if _required(f) or value != f.default:
             table[f.name] = _plain(value)
     return table
 
@@ -89,21 +93,17 @@ def _required(f: dataclasses.Field[Any]) -> bool:
     return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
 
 
-def _same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and bool(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b)
+def _frozen(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return _frozen(value.tolist())
+    return tuple(_frozen(v) for v in value) if isinstance(value, list | tuple) else value
 
 
 def _plain(value: Any) -> Any:
     """A value that an experiment file can hold."""
     if is_part(value):
         return {"slot": value.slot, **describe(value)}
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return value
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value
 
 
 def _revive(value: Any) -> Any:

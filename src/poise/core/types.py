@@ -154,6 +154,7 @@ class Refusal:
     client: int
     version: int
     reason: str
+    occurrence: int = 0
 
 
 @dataclass(frozen=True)

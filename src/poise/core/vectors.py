@@ -92,7 +92,7 @@ class Layout:
     def views(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
         """The named tensors inside a vector (d,) or a stack (m, d), as views."""
         lead = values.shape[:-1]
-        return {e.name: values[..., e.start : e.stop].view(*lead, *e.shape) for e in self.entries}
+        return {e.name: values[..., e.start : e.stop].view((*lead, *e.shape)) for e in self.entries}
 
     def flatten(self, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype = torch.float32) -> Vector:
         """The vector that holds these named tensors."""

@@ -140,9 +140,7 @@ SHAKESPEARE = File(
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/"
 
 HOSPITALS = {
-    name: File(
-        f"heart_disease/processed.{name}.data", size, f"sha256:{digest}", (f"{_UCI}processed.{name}.data",)
-    )
+    name: File(f"heart_disease/processed.{name}.data", size, f"sha256:{digest}", (f"{_UCI}processed.{name}.data",))
     for name, size, digest in (
         ("cleveland", 18461, "a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8"),
         ("hungarian", 10263, "d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796"),

@@ -50,9 +50,7 @@ def deal(
         return Held.of([rows[part] for part in _given(partition, clients, len(rows))]), None
     if rule is by_key:
         if pool.keys is None:
-            hint = (
-                "pass by='writer' or by='series'" if pool.name == "mnist" else "pass keys= with (x, y) arrays"
-            )
+            hint = "pass by='writer' or by='series'" if pool.name == "mnist" else "pass keys= with (x, y) arrays"
             raise InvalidOption(f"by-key: {pool.name} has no natural clients here", hint)
         parts, keys = by_key(pool.keys, clients, seed, **options)
         return Held.of([rows[part] for part in parts]), keys

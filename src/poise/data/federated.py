@@ -251,9 +251,7 @@ class Federation:
         digest.update(repr(self.corruptions).encode())
         digest.update(self.holdings.fingerprint())
         digest.update(np.ascontiguousarray(pool.labels.numpy()).data)
-        digest.update(
-            repr(self.weighing).encode() if isinstance(self.weighing, str) else self.weighing.tobytes()
-        )
+        digest.update(repr(self.weighing).encode() if isinstance(self.weighing, str) else self.weighing.tobytes())
         if self.source.name == "arrays":
             digest.update(np.ascontiguousarray(pool.raw.numpy()).data)
         return digest.hexdigest()

@@ -131,9 +131,7 @@ def _rule(partition: Any, on_demand: bool) -> Callable[..., Any] | None:
     if not on_demand:
         return PARTITIONS.get(partition, by_key)
     if partition not in POPULATIONS:
-        raise InvalidOption(
-            f"partition {partition!r} cannot be made on demand", f"known: {', '.join(POPULATIONS)}"
-        )
+        raise InvalidOption(f"partition {partition!r} cannot be made on demand", f"known: {', '.join(POPULATIONS)}")
     return POPULATIONS[partition]
 
 
@@ -164,9 +162,7 @@ def _load(source: Any, loader: Any, options: dict[str, Any], clients: int, seed:
 def _weighing(importance: Any, clients: int) -> str | Floats:
     if isinstance(importance, str):
         if importance not in ("size", "equal"):
-            raise InvalidOption(
-                f"importance = {importance!r} is not known", suggest(importance, ["size", "equal"])
-            )
+            raise InvalidOption(f"importance = {importance!r} is not known", suggest(importance, ["size", "equal"]))
         return importance
     given = np.asarray(importance, dtype=np.float64)
     require(given.shape == (clients,), f"importance has shape {given.shape}, but there are {clients} clients")

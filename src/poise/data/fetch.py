@@ -54,9 +54,7 @@ def listing() -> list[Listed]:
         files, at = found or (data.variants[data.fetched or 0], None)
         total = sum(file.size for file in files)
         place = str(at) if at else ""
-        lines.append(
-            Listed(name, data.about, at is not None, place, total, data.fetched is not None, data.licence)
-        )
+        lines.append(Listed(name, data.about, at is not None, place, total, data.fetched is not None, data.licence))
     return lines
 
 
@@ -71,9 +69,7 @@ def verify(name: str, folder: str | Path | None = None) -> list[Path]:
         for place in places:
             if any((place / file.path).is_file() for file in files):
                 return [check(place, file) for file in files]
-    raise DataError(
-        f"{name}: none of its files are in {' or '.join(map(str, places))}", _by_hand(data.name, places[0])
-    )
+    raise DataError(f"{name}: none of its files are in {' or '.join(map(str, places))}", _by_hand(data.name, places[0]))
 
 
 def fetch(name: str, folder: str | Path | None = None, progress: Progress | None = None) -> list[Path]:
@@ -90,9 +86,7 @@ def fetch(name: str, folder: str | Path | None = None, progress: Progress | None
     data = entry(name)
     target = Path(folder) if folder is not None else folders()[0]
     if data.fetched is None:
-        raise DataError(
-            f"{name} cannot be downloaded: its file was derived from others", _by_hand(name, target)
-        )
+        raise DataError(f"{name} cannot be downloaded: its file was derived from others", _by_hand(name, target))
     files = data.variants[data.fetched]
     total, done = sum(file.size for file in files), 0
     paths = []
@@ -148,9 +142,7 @@ def download(address: str, path: Path, file: File, report: Callable[[int], None]
             raise
     size, found = part.stat().st_size, checksum(part, file.algorithm)
     if file.size and size < file.size:
-        raise DataError(
-            f"the connection ended after {size} of {file.size} bytes", "try again: it goes on from there"
-        )
+        raise DataError(f"the connection ended after {size} of {file.size} bytes", "try again: it goes on from there")
     if found != file.digest:
         part.unlink()
         raise DataError(f"{file.algorithm} {found}, expected {file.digest}", "the server has another file")
@@ -177,7 +169,5 @@ def _by_hand(name: str, folder: Path) -> str:
     """What to do without a network."""
     data = entry(name)
     files = data.variants[data.fetched or 0]
-    lines = [
-        f"{file.path} ({file.checksum}{''.join(f', from {a}' for a in file.addresses[:1])})" for file in files
-    ]
+    lines = [f"{file.path} ({file.checksum}{''.join(f', from {a}' for a in file.addresses[:1])})" for file in files]
     return f"without a network, put into {folder}: {'; '.join(lines)}"

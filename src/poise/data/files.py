@@ -67,14 +67,10 @@ def check(folder: Path, file: File) -> Path:
         raise DataError(f"{path}: no such file", f"expected {file.size} bytes, {file.checksum}")
     size = path.stat().st_size
     if file.size and size != file.size:
-        raise DataError(
-            f"{path}: {size} bytes instead of {file.size}", "truncated or replaced; fetch it again"
-        )
+        raise DataError(f"{path}: {size} bytes instead of {file.size}", "truncated or replaced; fetch it again")
     found = checksum(path, file.algorithm)
     if found != file.digest:
-        raise DataError(
-            f"{path}: {file.algorithm} {found}, expected {file.digest}", "altered; fetch it again"
-        )
+        raise DataError(f"{path}: {file.algorithm} {found}, expected {file.digest}", "altered; fetch it again")
     return path
 
 

@@ -122,8 +122,8 @@ def _check_run(run: Mapping[str, Any], where: str, text: str) -> None:
 def spoken_of(message: str) -> list[str]:
     """The words of a message that may be a key or a value of the file, the likeliest first.
 
-    >>> spoken_of("partition 'dirichlet': alpha must be above 0, not -1.0")
-    ['dirichlet', 'alpha', 'partition', 'must', 'be', 'above', 'not']
+    >>> spoken_of("partition 'dirichlet': alpha must be positive")
+    ['dirichlet', 'alpha', 'partition', 'must', 'be', 'positive']
     """
     quoted = re.findall(r"'([\w-]+)'", message)
     subjects = re.findall(r"(?<![\w-])([a-z_]+) (?:must|=|-?\d|is|has|\[)", message)

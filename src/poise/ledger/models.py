@@ -68,7 +68,7 @@ class MemoryStore:
         """Read tensors."""
         if key not in self._kept:
             raise LedgerError(f"model {key} was not kept", "train with keep='all'")
-        return self._kept[key]
+        return {name: t.clone() for name, t in self._kept[key].items()}
 
     def keys(self) -> list[str]:
         """What is kept."""

@@ -51,8 +51,8 @@ def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, diges
         ],
     )
     connection.executemany(
-        "INSERT INTO refusals VALUES (?, ?, ?, ?, ?)",
-        [(n, k, r.client, r.version, r.reason) for k, r in enumerate(record.refusals)],
+        "INSERT INTO refusals VALUES (?, ?, ?, ?, ?, ?)",
+        [(n, k, r.client, r.version, r.reason, r.occurrence) for k, r in enumerate(record.refusals)],
     )
     connection.execute("INSERT INTO timings VALUES (?, ?)", (n, record.seconds))
 
@@ -74,7 +74,9 @@ def select(connection: sqlite3.Connection, n: int) -> tuple[Record, Hashes, str]
     }
     refusals = tuple(
         Refusal(*r)
-        for r in connection.execute("SELECT client, version, reason FROM refusals WHERE n = ? ORDER BY row", (n,))
+        for r in connection.execute(
+            "SELECT client, version, reason, occurrence FROM refusals WHERE n = ? ORDER BY row", (n,)
+        )
     )
     seconds = _seconds(connection, n)
     record = Record(n, time, contributions, metrics, up, down, sky(flights), refusals, seconds)
@@ -109,6 +111,6 @@ def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
     for f in record.sky.flights:
         state.update(struct.pack("<dqqqd", f.finish, f.client, f.version, f.occurrence, f.weight))
     for r in record.refusals:
-        state.update(struct.pack("<qq", r.client, r.version) + r.reason.encode())
+        state.update(struct.pack("<qqq", r.client, r.version, r.occurrence) + r.reason.encode())
     state.update(struct.pack("<d", record.sky.now) + f"{hashes.model}/{hashes.state}".encode())
     return state.hexdigest()

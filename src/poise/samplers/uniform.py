@@ -46,6 +46,7 @@ class Uniform:
         """The closed forms of E, table 2.1."""
         p = np.asarray(importance, dtype=np.float64)
         n, m, squares = len(p), self.m, float(p @ p)
+        require(m <= n, f"Uniform: m = {m} clients per round, but there are {n}")
         alpha = (n - m) / (m * (n - 1)) if n > 1 else 0.0
         return WeightStatistics(
             p, (n / m - 1) * p**2, alpha=alpha, sum_variance=alpha * (n * squares - 1), expected_clients=float(m)

@@ -53,7 +53,7 @@ class SGD:
         require(work is not None and work >= 1, f"SGD: local work must be at least 1, not {work}")
         require(self.batch_size is None or self.batch_size >= 1, f"SGD: batch_size {self.batch_size} is below 1")
         require(0 <= self.momentum < 1, f"SGD: momentum must be in [0, 1), not {self.momentum}")
-        require(self.weight_decay >= 0, f"SGD: weight_decay {self.weight_decay} is negative")
+        require(0 <= self.weight_decay < float("inf"), f"SGD: weight_decay must be 0 or more, not {self.weight_decay}")
         require(self.clip is None or self.clip > 0, f"SGD: clip must be above 0, not {self.clip}")
         require(0 < self.decay <= 1, f"SGD: decay must be in (0, 1], not {self.decay}")
 

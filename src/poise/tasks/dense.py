@@ -62,8 +62,9 @@ class DenseKernel:
         where = {entry.name: slice(entry.start, entry.stop) for entry in self.layout.entries}
         for name, layer in leaves(module):
             if isinstance(layer, nn.Linear):
-                bias = where[f"{name}.bias"] if layer.bias is not None else None
-                self.layers.append(Linear(where[f"{name}.weight"], bias, layer.in_features, layer.out_features))
+                prefix = f"{name}." if name else ""
+                bias = where[f"{prefix}bias"] if layer.bias is not None else None
+                self.layers.append(Linear(where[f"{prefix}weight"], bias, layer.in_features, layer.out_features))
             elif isinstance(layer, ELEMENTWISE):
                 self.layers.append(_out_of_place(layer))
         self.first = next(k for k, layer in enumerate(self.layers) if isinstance(layer, Linear))
@@ -71,15 +72,28 @@ class DenseKernel:
         self.widths = linear[0].inside + sum(layer.outside for layer in linear)
 
     @staticmethod
-    def takes(module: nn.Module) -> bool:
-        """Whether a module is a chain of dense layers and nothing else."""
+    def takes(module: nn.Module, dimensions: int) -> bool:
+        """Whether a module is a plain chain of dense layers, for samples of this many dimensions.
+
+        Anything that could make a layer act otherwise (a subclass, a hook, a parametrisation, a layer or weight
+        used twice, frozen parameters) sends it to the row path, which runs the module itself.
+        """
         chain = leaves(module)
-        known = all(isinstance(layer, (nn.Linear, nn.Flatten, nn.Identity, *ELEMENTWISE)) for _, layer in chain)
-        linear = [layer for _, layer in chain if isinstance(layer, nn.Linear)]
-        flatten_first = all(not isinstance(layer, nn.Flatten) or k == 0 for k, (_, layer) in enumerate(chain))
-        moving = all(p.requires_grad for p in module.parameters())
-        apart = len({id(p) for layer in linear for p in layer.parameters()}) == sum(1 for _ in module.parameters())
-        return known and bool(linear) and flatten_first and moving and apart and len(set(linear)) == len(linear)
+        layers = [layer for _, layer in chain]
+        linear = [layer for layer in layers if type(layer) is nn.Linear]
+        return (
+            all(type(layer) in (nn.Linear, nn.Flatten, nn.Identity, *ELEMENTWISE) for layer in layers)
+            and len(linear) > 0
+            and len({id(layer) for layer in layers}) == len(layers)
+            and len({id(p) for layer in linear for p in layer.parameters()})
+            == sum(len(list(layer.parameters())) for layer in linear)
+            and all(p.requires_grad for p in module.parameters())
+            and not any(_hooked(m) for m in module.modules())
+            and _flat(layers, dimensions)
+        )
+
+    def begin(self) -> None:
+        """Nothing is kept between clients."""
 
     def rows(self, batch_size: int) -> int:
         """As many clients as fit into the cache."""
@@ -132,8 +146,23 @@ def leaves(module: nn.Module, name: str = "") -> list[tuple[str, nn.Module]]:
     """The layers of nested ``nn.Sequential`` in the order they act; any other module is one leaf."""
     if type(module) is not nn.Sequential:
         return [(name, module)]
-    inner = [(f"{name}.{key}" if name else key, child) for key, child in module.named_children()]
+    inner = [(f"{name}.{key}" if name else key, child) for key, child in module._modules.items() if child is not None]
     return [leaf for key, child in inner for leaf in leaves(child, key)]
+
+
+def _flat(layers: list[nn.Module], dimensions: int) -> bool:
+    """Samples reach the first dense layer as vectors, and nothing flattens them later."""
+    flattens = [k for k, layer in enumerate(layers) if type(layer) is nn.Flatten]
+    standard = all(layers[k].start_dim == 1 and layers[k].end_dim == -1 for k in flattens)
+    return standard and (flattens == [0] or (not flattens and dimensions == 1))
+
+
+def _hooked(module: nn.Module) -> bool:
+    """Whether something is attached to a module that changes what it does."""
+    hooks = (
+        module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
+    )  # fmt: skip
+    return any(hooks) or hasattr(module, "parametrizations")
 
 
 def _out_of_place(layer: nn.Module) -> nn.Module:

@@ -27,6 +27,9 @@ class Kernel(Protocol):
     def rows(self, batch_size: int) -> int:
         """How many clients to put into one call."""
 
+    def begin(self) -> None:
+        """Called before a piece of work."""
+
     def gradients(
         self, rows: Stack, x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool,
         generators: list[torch.Generator] | None, out: Stack,
@@ -41,6 +44,6 @@ def choose(
     module: nn.Module, loss: str | PerSample, example: torch.Tensor, dtype: torch.dtype, force_rows: bool = False
 ) -> Kernel:
     """The batched kernel for chains of dense layers with a known loss, the row kernel for all else."""
-    if isinstance(loss, str) and DenseKernel.takes(module) and not force_rows:
+    if isinstance(loss, str) and DenseKernel.takes(module, example.dim() - 1) and not force_rows:
         return DenseKernel(module, loss, dtype)
     return RowKernel(module, loss, example, dtype)

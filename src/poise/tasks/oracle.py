@@ -99,6 +99,7 @@ class SampleOracle:
 
     def open(self, clients: Ints, streams: U64) -> Opened:
         """The data of these clients."""
+        self.kernel.begin()
         generators = None
         if self.kernel.random:
             generators = [torch.Generator().manual_seed(int(s) >> 1) for s in streams.tolist()]
@@ -140,6 +141,7 @@ class SampleOracle:
 
     def _sums(self, theta: Vector, shard: Shards, span: tuple[int, int], names: set[str]) -> dict[str, float]:
         """Sums of per-sample values over a span of positions of a shard."""
+        self.kernel.begin()
         totals = dict.fromkeys(names, 0.0)
         for a, b in _blocks(span[1], self.kernel.block, span[0]):
             x, y = self._here(*shard.take(torch.arange(a, b)))

@@ -31,7 +31,7 @@ class RowKernel:
         self.layout = Layout.of_module(module)
         self.loss = loss
         self.dtype = dtype
-        self._template = copy.deepcopy(module).to(dtype)
+        self._template = copy.deepcopy(module).to(dtype).train()
         images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
         self._format = torch.channels_last if images else torch.contiguous_format
         if images:
@@ -71,14 +71,20 @@ class RowKernel:
             result: torch.Tensor = module(self._input(x))
         return result
 
+    def begin(self) -> None:
+        """Take a fresh copy of the module: nothing passes from one client to the next inside it."""
+        self._local.module = copy.deepcopy(self._template)
+        self._local.tensors = self._local.module.state_dict(keep_vars=True)
+        self._local.training = True
+
     def _mine(self, training: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:
         """This thread's copy of the module and its named tensors."""
         if not hasattr(self._local, "module"):
-            self._local.module = copy.deepcopy(self._template)
-            self._local.tensors = self._local.module.state_dict(keep_vars=True)
+            self.begin()
         module: nn.Module = self._local.module
-        if module.training != training:
+        if self._local.training != training:
             module.train(training)
+            self._local.training = training
         tensors: dict[str, torch.Tensor] = self._local.tensors
         return module, tensors
 

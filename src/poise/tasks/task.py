@@ -82,8 +82,8 @@ class Task:
         target = _device(device)
         dtype = DTYPES[self.dtype]
         module = self._module(samples, 0)
-        kernel = choose(module, loss, example_of(samples), dtype, force_rows=self.path == "rows")
         self._probe(module, samples, loss)
+        kernel = choose(module, loss, example_of(samples), dtype, force_rows=self.path == "rows")
         per_sample = LOSSES[loss] if isinstance(loss, str) else loss
 
         def start(seed: int) -> Vector:
@@ -114,10 +114,12 @@ class Task:
     def _probe(self, module: nn.Module, samples: Samples, loss: str | PerSample) -> None:
         """One forward pass, so that a module that does not fit the data is refused before training."""
         example = example_of(samples)
+        dtype = DTYPES[self.dtype]
+        example = example.to(dtype) if example.is_floating_point() else example
         try:
             with torch.no_grad():
-                outputs = module.eval()(example)
-        except RuntimeError as error:
+                outputs = copy.deepcopy(module).to(dtype).eval()(example)
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise IncompatibleParts(
                 f"Task: {type(module).__name__} does not take samples of shape {samples.shape}: {error}",
                 "choose a model that fits the data, or reshape the data",

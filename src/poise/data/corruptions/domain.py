@@ -83,9 +83,7 @@ class Domain:
             part = slice(int(own.offsets[k]), int(own.offsets[k + 1]))
             raw, labels = own.samples.raw[part], own.labels[part]
             if callable(self.transforms):
-                new, own.labels[part] = _checked(
-                    client, raw, labels, self.transforms(client, raw.clone(), labels)
-                )
+                new, own.labels[part] = _checked(client, raw, labels, self.transforms(client, raw.clone(), labels))
             else:
                 new = self._transformed(client, raw, span)
             own.samples.raw[part] = new

@@ -19,9 +19,7 @@ from poise.data.partitions.common import (
 )
 
 
-def dirichlet(
-    labels: Labels, clients: int, seed: int = 0, *, alpha: float = 1.0, sizes: Sizes = None
-) -> list[Ints]:
+def dirichlet(labels: Labels, clients: int, seed: int = 0, *, alpha: float = 1.0, sizes: Sizes = None) -> list[Ints]:
     """Client i draws class proportions π_i ~ Dir(α·1) and owns exactly ``sizes[i]`` samples in them.
 
     α → 0: one class per client; α → ∞: uniform. Whole numbers by largest remainders. No sample has two
@@ -66,9 +64,7 @@ def proportions(seed: int, clients: Ints, alpha: float, classes: int) -> Floats:
     """
     from scipy.special import gammaincinv
 
-    require(
-        bool(np.isfinite(alpha)) and alpha > 0, f"dirichlet: alpha = {alpha!r} must be positive and finite"
-    )
+    require(bool(np.isfinite(alpha)) and alpha > 0, f"dirichlet: alpha = {alpha!r} must be positive and finite")
     draws = words(keys(seed, "dirichlet", clients), 2 * classes)
     uniform = ((draws >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     logs = np.log(gammaincinv(alpha + 1, uniform[:, :classes])) + np.log(uniform[:, classes:]) / alpha

@@ -51,9 +51,7 @@ class Population:
         """Rows of these clients, made now."""
         counts = self.rule.counts(clients)
         groups = counts.shape[1]
-        streams = np.broadcast_to(
-            keys(self.seed, "population", clients[:, None], np.arange(groups)), counts.shape
-        )
+        streams = np.broadcast_to(keys(self.seed, "population", clients[:, None], np.arange(groups)), counts.shape)
         flat = counts.ravel()
         position = np.arange(int(flat.sum())) - np.repeat(np.cumsum(flat) - flat, flat)
         group = np.repeat(np.tile(np.arange(groups), len(clients)), flat)

@@ -91,9 +91,7 @@ def _classes(labels: list[NDArray[Any]], classes: int | None) -> int:
     return high + 1 if classes is None else int(classes)
 
 
-def _pool(
-    x: NDArray[Any], y: NDArray[Any], classes: int, normalize: str | None, vocabulary: int | None
-) -> Samples:
+def _pool(x: NDArray[Any], y: NDArray[Any], classes: int, normalize: str | None, vocabulary: int | None) -> Samples:
     labels = torch.from_numpy(np.array(y, dtype=np.int64 if classes else np.float32))
     if vocabulary is not None:
         return Samples(_tokens(x, vocabulary), labels, tokens=True, classes=classes, vocabulary=vocabulary)
@@ -110,5 +108,5 @@ def _pool(
 def _tokens(x: NDArray[Any], vocabulary: int) -> torch.Tensor:
     require(x.dtype.kind in "iu", f"token numbers must be whole numbers, not {x.dtype}")
     low, high = int(x.min()), int(x.max())
-    require(0 <= low and high < vocabulary, f"tokens go from {low} to {high}, vocabulary = {vocabulary}")
+    require(low >= 0 and high < vocabulary, f"tokens go from {low} to {high}, vocabulary = {vocabulary}")
     return torch.from_numpy(np.array(x, dtype=np.uint8 if vocabulary <= 256 else np.int32, order="C"))

@@ -40,9 +40,7 @@ def cifar10(normalize: str = "unit", version: str = "auto") -> Source:
     Source: Krizhevsky 2009; used in B §4, C §3.4, E §3.6.
     """
     if version not in ("auto", *_NOTES):
-        raise InvalidOption(
-            f"cifar10: version = {version!r} is not known", suggest(version, ("auto", *_NOTES))
-        )
+        raise InvalidOption(f"cifar10: version = {version!r} is not known", suggest(version, ("auto", *_NOTES)))
     if version == "auto":
         version = "subset" if locate([CIFAR10_ARCHIVE]) is None and locate([CIFAR10_SUBSET]) else "full"
     file = CIFAR10_ARCHIVE if version == "full" else CIFAR10_SUBSET

@@ -26,9 +26,7 @@ VOCABULARY = string.printable
 Tokens = NDArray[np.uint8]
 
 
-def shakespeare(
-    window: int = 80, stride: int = 1, min_characters: int = 1000, test_share: float = 0.2
-) -> Source:
+def shakespeare(window: int = 80, stride: int = 1, min_characters: int = 1000, test_share: float = 0.2) -> Source:
     """Windows of ``window`` characters, labelled with the character that follows; a client is a role.
 
     The last ``test_share`` of each role's text is held out. A window, with its label, lies inside the

@@ -49,9 +49,7 @@ class Source:
     def __post_init__(self) -> None:
         require(len(self) > 0, f"{self.name}: no training samples are left")
         if self.keys is not None:
-            require(
-                len(self.keys) == len(self), f"{self.name}: {len(self.keys)} keys for {len(self)} samples"
-            )
+            require(len(self.keys) == len(self), f"{self.name}: {len(self.keys)} keys for {len(self)} samples")
 
     def __len__(self) -> int:
         return len(self.train) if self.rows is None else len(self.rows)

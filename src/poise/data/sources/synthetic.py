@@ -57,8 +57,7 @@ def synthetic(
     x, y = np.concatenate([m[0] for m in made]), np.concatenate([m[1] for m in made])
     test = held_out(keys, share_of(test_share, "test_share"), generator(seed, "synthetic/test"))
     train_pool, test_pool = (
-        Samples(torch.from_numpy(x[part]).float(), torch.from_numpy(y[part]), classes=classes)
-        for part in (~test, test)
+        Samples(torch.from_numpy(x[part]).float(), torch.from_numpy(y[part]), classes=classes) for part in (~test, test)
     )
     held = bool(test.any())
     return Source(

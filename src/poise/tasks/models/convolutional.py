@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import nn
 
@@ -45,5 +47,6 @@ def _channels(samples: Samples, name: str, smallest: int) -> int:
 
 
 def _width(body: list[nn.Module], samples: Samples) -> int:
+    """Features behind these layers, found on a copy: the layers themselves stay as they are."""
     with torch.no_grad():
-        return int(nn.Sequential(*body).eval()(torch.zeros(1, *samples.shape)).shape[1])
+        return int(copy.deepcopy(nn.Sequential(*body)).eval()(torch.zeros(1, *samples.shape)).shape[1])
