@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -87,17 +86,17 @@ class Rounds:
         self.federation = federation_of(work)
 
     def seconds(self, rounds: int) -> list[float]:
-        """Wall-clock of each round but the first, records and models written to disk."""
+        """Wall-clock of rounds between the first (warming up) and the last (measured), written to disk."""
         stamps: list[float] = []
         with tempfile.TemporaryDirectory() as folder:
             poise.train(
                 self.federation, poise.task(self.work.model),
                 solver=poise.solvers.SGD(lr=0.01, steps=self.work.steps, batch_size=self.work.batch),
-                rounds=rounds + 1, evaluate_every=10**9, metrics=(), out=Path(folder) / "run",
+                rounds=rounds + 2, evaluate_every=10**9, metrics=(), out=Path(folder) / "run",
                 backend=poise.backends.Local(workers=self.workers),
                 callbacks=[lambda record: stamps.append(time.perf_counter())], keep="last",
             ).close()  # fmt: skip
-        return np.diff(stamps).tolist()
+        return np.diff(stamps)[:rounds].tolist()
 
 
 def plain_of(work: Work) -> tuple[Any, Any]:
@@ -152,7 +151,7 @@ def outside(work: Work) -> float:
     try:
         rounds.seconds(1)
         spent = 0.0
-        total = sum(rounds.seconds(3)) * 4 / 3  # the first round of a run is not in the list, but in `spent`
+        total = sum(rounds.seconds(4)) * 6 / 4  # the first and the last round are not in the list, but in `spent`
     finally:
         SampleOracle.gradients = original  # type: ignore[method-assign]
     return 1 - spent / total
@@ -180,8 +179,7 @@ def population(clients: int) -> dict[str, float]:
         sampler=poise.samplers.Uniform(100), rounds=30, evaluate_every=10**9,
         callbacks=[lambda record: stamps.append(time.perf_counter())],
     )  # fmt: skip
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": statistics.median(np.diff(stamps).tolist()), "peak_mb": peak}
+    return {"seconds": statistics.median(np.diff(stamps).tolist()), "peak_mb": _peak_megabytes()}
 
 
 def populations() -> dict[str, dict[str, float]]:
@@ -197,6 +195,12 @@ def populations() -> dict[str, dict[str, float]]:
         clients: {key: statistics.median(f[key] for f in runs) for key in ("seconds", "peak_mb")}
         for clients, runs in found.items()
     }
+
+
+def _peak_megabytes() -> float:
+    """Peak memory of this process; unlike ``ru_maxrss`` it does not count the process that started it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def _timed(function: Any) -> float:

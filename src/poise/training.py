@@ -161,13 +161,18 @@ def train(
     return begin(composition, out, callbacks, stop)
 
 
+def prepare(composition: Composition) -> tuple[Oracle, engine.Plan]:
+    """The gradient oracle of a composition and the engine's orders; raises where something does not fit."""
+    oracle = composition.task.bind(composition.federation, composition.backend.device)
+    return oracle, composition.plan(oracle)
+
+
 def begin(
     composition: Composition, out: str | Path | None = None, callbacks: Iterable[Callable[[Record], None]] = (),
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool] = lambda: False, prepared: tuple[Oracle, engine.Plan] | None = None,
 ) -> Run:  # fmt: skip
     """Begin a composed run in a new folder, or in memory."""
-    oracle = composition.task.bind(composition.federation, composition.backend.device)
-    plan = composition.plan(oracle)
+    oracle, plan = prepared or prepare(composition)
     meta, arrays = composition.facts()
     ledger = Ledger.create(Path(out) if out is not None else None, meta, arrays, meta["experiment"])
     try:
@@ -184,8 +189,7 @@ def take_up(
     stop: Callable[[], bool] = lambda: False,
 ) -> Run:  # fmt: skip
     """Go on with a run at its last good round; it ends bit for bit as if it had never stopped."""
-    oracle = composition.task.bind(composition.federation, composition.backend.device)
-    plan = composition.plan(oracle)
+    oracle, plan = prepare(composition)
     meta, arrays = composition.facts()
     ledger, restart = reopen(path, meta, arrays)
     try:
@@ -293,4 +297,4 @@ def _backend(given: Any) -> Any:
     return build("backend", {"name": given}, "backend") if isinstance(given, str) else given
 
 
-__all__ = ["EXPERIMENT", "Composition", "begin", "take_up", "train"]
+__all__ = ["EXPERIMENT", "Composition", "begin", "prepare", "take_up", "train"]

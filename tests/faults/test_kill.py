@@ -15,7 +15,7 @@ import pytest
 from faults.support import Command, call, opened, run_into, same, shell, small
 
 KILLS = int(os.environ.get("POISE_KILLS", "5"))
-ROUNDS = 200
+ROUNDS = 150
 RULES = ("last", "all", "unlearnable")
 
 

@@ -223,9 +223,11 @@ def test_a_taken_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "experiment.toml").write_text(small(rounds=2))  # someone's own file, not a run
     for path in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(LedgerError, match="is not a run folder"):
             resume(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["experiment.toml"]
 
 
 def test_a_run_with_a_budget_of_time_knows_whether_it_was_stopped(tmp_path: Path) -> None:

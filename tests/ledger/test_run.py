@@ -166,7 +166,7 @@ def test_a_digest_covers_everything_but_wall_clock_time() -> None:
         dataclasses.replace(record, index=1),
         *(
             dataclasses.replace(record, contributions=(dataclasses.replace(made[0], **{name: 3}),))
-            for name in ["client", "version", "occurrence", "base", "coefficient", "norm", "samples", "steps", "loss_before", "loss_after"]
+            for name in (f.name for f in dataclasses.fields(made[0]))
         ),
     ]  # fmt: skip
     digests = {rows.digest_of(rows.GENESIS, other, rows.Hashes("m")) for other in others}

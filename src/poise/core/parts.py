@@ -59,7 +59,7 @@ def build(slot: str, table: Mapping[str, Any], where: str = "") -> Any:
     known = parts_of(slot)
     if name is None:
         raise InvalidOption(f"{where} has no name", f"known {slot}s: {', '.join(known)}")
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise InvalidOption(f"{where} unknown {slot} {name!r}", suggest(str(name), known))
     cls = known[name]
     fields = {f.name: f for f in dataclasses.fields(cls)}

@@ -15,9 +15,9 @@ from poise.core.types import Record
 from poise.data import federation as make_federation
 from poise.experiments.spec import SLOTS, Experiment, load, parse
 from poise.ledger.run import Run, open_run
-from poise.ledger.store import DATABASE, EXPERIMENT
+from poise.ledger.store import DATABASE, EXPERIMENT, LOCK
 from poise.tasks import task as make_task
-from poise.training import Composition, begin, take_up
+from poise.training import Composition, begin, prepare, take_up
 
 Observer = Callable[[Record], None]
 
@@ -57,7 +57,8 @@ def run_experiment(
         composition = compositions.pop() if compositions else compose(experiment, seed)
         folder = out / f"seed-{seed}" if out is not None else None
         with _fitting(experiment, composition):
-            runs.append(begin(composition, folder, observe(seed, composition), stop))
+            prepared = prepare(composition)
+        runs.append(begin(composition, folder, observe(seed, composition), stop, prepared))
         if stop():
             break
     return runs
@@ -107,17 +108,16 @@ def folders_in(path: str | Path) -> list[Path]:
 
 
 def _begun(folder: Path) -> bool:
-    return (folder / DATABASE).exists() or (folder / EXPERIMENT).exists()
+    """Whether a run began here; killed in its first moments, it has no ledger yet."""
+    return (folder / DATABASE).exists() or ((folder / EXPERIMENT).exists() and (folder / LOCK).exists())
 
 
 def recorded(folder: Path) -> Experiment:
     """What a run is: its experiment file, or the copy of it in the ledger."""
+    if not _begun(folder):
+        raise LedgerError(f"{folder} is not a run folder: it has no {DATABASE}")
     file = folder / EXPERIMENT
-    if file.exists():
-        return load(file)
-    if (folder / DATABASE).exists():
-        return parse(open_run(folder).meta["experiment"], file)
-    raise LedgerError(f"{folder} is not a run folder: it has no {EXPERIMENT}")
+    return load(file) if file.exists() else parse(open_run(folder).meta["experiment"], file)
 
 
 def _federation(experiment: Experiment, seed: int) -> Any:
@@ -159,6 +159,8 @@ def _fitting(experiment: Experiment, composition: Composition) -> Iterator[None]
         slots = {type(getattr(composition.parts, slot)).__name__: slot for slot in SLOTS}
         tables = {**slots, "Task": "task", str(getattr(composition.task, "model", "")): "task"}
         raise experiment.locate(error, tables.get(named, "run")) from error
+    except (TypeError, ValueError, OverflowError) as error:  # the model is made here, of values nobody expected
+        raise experiment.locate(InvalidOption(f"[task] {error}"), "task") from error
 
 
 __all__ = ["compose", "folders_in", "recorded", "resume", "run_experiment", "runs_in"]

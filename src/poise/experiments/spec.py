@@ -93,10 +93,19 @@ def parse(text: str, path: Path | None = None, overrides: Iterable[str] = ()) ->
         if not isinstance(tables[name], kind):
             wanted = "an array of tables [[attacks]]" if kind is list else f"a table [{name}]"
             raise InvalidOption(f"{_at(where, text, name)}: {name} must be {wanted}")
-    for name in ("run",):
-        tables.setdefault(name, {})
+        for key, value in tables[name].items() if kind is dict else ():
+            if _beyond(value):
+                raise InvalidOption(f"{_at(where, text, name, key)}: {key} has a whole number beyond 64 bits")
+    tables.setdefault("run", {})
     _check_run(tables["run"], where, text)
     return Experiment(tables, text, path, changes)
+
+
+def _beyond(value: Any) -> bool:
+    """Whether a whole number in this value is larger than a machine's."""
+    if isinstance(value, dict | list):
+        return any(_beyond(v) for v in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
 def _check_run(run: Mapping[str, Any], where: str, text: str) -> None:

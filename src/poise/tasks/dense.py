@@ -18,7 +18,7 @@ from poise.core.vectors import Layout, Stack, Vector
 ELEMENTWISE = (
     nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.ELU, nn.SELU, nn.LeakyReLU, nn.Softplus, nn.Hardtanh, nn.ReLU6,
 )  # fmt: skip
-CACHE = 4 * 2**20  # bytes of parameters, gradients and samples that one call should touch
+CACHE = 8 * 2**20  # bytes of parameters, gradients and samples that one call should touch
 
 
 @dataclass(frozen=True)

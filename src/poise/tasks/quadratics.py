@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,13 @@ class Quadratics:
     def importance(self) -> Floats:
         """p_i = n_i / sum n_j."""
         return np.asarray(self.sizes / self.sizes.sum(), dtype=np.float64)
+
+    def digest(self) -> str:
+        """Hash of what the clients own."""
+        state = hashlib.blake2b(digest_size=16)
+        for values in (self.optima, self.curvature, self.sizes):
+            state.update(str(values.shape).encode() + np.ascontiguousarray(values).tobytes())
+        return state.hexdigest()
 
     @property
     def task(self) -> QuadraticTask:

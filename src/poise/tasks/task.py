@@ -57,6 +57,8 @@ class Task:
             f"Task: unknown loss {self.loss!r}", suggest(str(self.loss), LOSSES),
         )  # fmt: skip
         require(self.path in (None, "rows"), f"Task: path {self.path!r}", "known: rows")
+        odd = isinstance(self.metrics, Mapping) and not all(callable(f) for f in self.metrics.values())
+        require(not odd, "Task: metrics must be names, or functions by name", suggest("", METRICS))
         for name in self.metrics or ():
             known = isinstance(self.metrics, Mapping) or name in METRICS
             require(known, f"Task: unknown metric {name!r}", suggest(str(name), METRICS))

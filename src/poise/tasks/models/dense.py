@@ -17,10 +17,9 @@ def logistic(samples: Samples, outputs: int) -> nn.Module:
 
 def mlp(samples: Samples, outputs: int, hidden: int | list[int] = 50) -> nn.Module:
     """Fully connected ReLU network; ``hidden=50`` is E section 3.6, 128 is C section 4.5.3."""
-    widths = [hidden] if isinstance(hidden, int) else list(hidden)
-    require(
-        bool(widths) and all(isinstance(w, int) and w > 0 for w in widths), f"mlp: hidden must be above 0, not {hidden}"
-    )
+    widths = list(hidden) if isinstance(hidden, list | tuple) else [hidden]
+    whole = all(isinstance(w, int) and not isinstance(w, bool) and w > 0 for w in widths)
+    require(bool(widths) and whole, f"mlp: hidden must be whole numbers above 0, not {hidden!r}")
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in zip([prod(samples.shape), *widths], widths, strict=False):
         layers += [nn.Linear(before, after), nn.ReLU()]
