@@ -16,6 +16,8 @@ import numpy as np
 from poise.core import equation
 from poise.core.checks import check_coefficients, refusals, without
 from poise.core.errors import UpdateRefused
+from poise.core.history import History
+from poise.core.memory import Memories, Named, memory_of, server_side
 from poise.core.protocols import (
     Attack,
     Backend,
@@ -63,6 +65,7 @@ class State:
     server: ServerState
     sky: Sky = Sky()
     models: Mapping[int, Vector] = field(default_factory=dict)  # versions that work in flight began from
+    memories: Memories = Memories()
 
 
 @dataclass(frozen=True)
@@ -87,18 +90,21 @@ class Plan:
 class Journal(Protocol):
     """Where the engine writes what happened."""
 
-    def append(self, record: Record, theta: Vector, server: ServerState) -> None:
-        """Keep a record and what it led to, durably, before the next round begins."""
+    def append(self, record: Record, theta: Vector, server: ServerState, own: Mapping[int, Named]) -> None:
+        """Keep a record, what it led to, and what its clients keep, durably, before the next round begins."""
 
 
 def initial(oracle: Oracle, plan: Plan) -> State:
     """The state before the first aggregation."""
     theta = oracle.initial(plan.seed)
-    return State(0, theta, plan.parts.server.init(theta[: oracle.layout.trainable]))
+    moving = theta[: oracle.layout.trainable]
+    memory = memory_of(plan.parts.solver)
+    shared = {} if memory is None else memory.shared(moving)
+    return State(0, theta, plan.parts.server.init(moving), memories=Memories(shared))
 
 
 def run(
-    state: State, plan: Plan, oracle: Oracle, backend: Backend, journal: Journal,
+    state: State, plan: Plan, oracle: Oracle, backend: Backend, journal: Journal, history: History,
     after_round: Callable[[Record], None] = lambda record: None, stop: Callable[[], bool] = lambda: False,
 ) -> State:  # fmt: skip
     """Go on until the budget of rounds or of simulated time is used, or ``stop`` says so."""
@@ -107,11 +113,13 @@ def run(
     step, under_way = schedule(state, plan, times)
     while not plan.over(step) and not stop():
         began = wall.perf_counter()
-        record, state = aggregate(under_way, step, plan, bench, oracle.layout.trainable)
+        record, state, own = aggregate(under_way, step, plan, bench, oracle.layout.trainable, history)
         step, under_way = schedule(state, plan, times)  # one step ahead, to know the last round by sight
         if plan.over(step) or state.index % plan.evaluate_every == 0:
-            record = replace(record, metrics=backend.measure(state.theta, plan.metrics))
-        journal.append(replace(record, seconds=wall.perf_counter() - began), state.theta, state.server)
+            record = replace(record, metrics=backend.measure(state.theta, plan.metrics, state.memories))
+        record = replace(record, seconds=wall.perf_counter() - began)
+        journal.append(record, state.theta, {**state.server, **state.memories.tensors()}, own)
+        history.add(record)
         after_round(record)
     return state
 
@@ -125,13 +133,16 @@ def schedule(state: State, plan: Plan, times: Times) -> tuple[Step, State]:
         cohort = Cohort(cohort.clients[free], cohort.weights[free])
     started = launch(cohort, times, sky.now, n, plan.seed)
     step, sky = parts.clock.advance(sky, started, n)
-    return step, replace(state, sky=sky, models={**state.models, n: state.theta})
+    models = {**state.models, n: state.theta}
+    return step, replace(state, sky=sky, models=models, memories=state.memories.sending(n))
 
 
-def aggregate(state: State, step: Step, plan: Plan, bench: Workbench, trainable: int) -> tuple[Record, State]:
-    """One application of the equation, and the record of it."""
-    n, parts = state.index, plan.parts
-    updates = bench.collect(step.flights, state.sky.flights, state.models, state.theta)
+def aggregate(
+    state: State, step: Step, plan: Plan, bench: Workbench, trainable: int, history: History
+) -> tuple[Record, State, Mapping[int, Named]]:
+    """One application of the equation, the record of it, and what its clients keep."""
+    n, parts, memories = state.index, plan.parts, state.memories
+    updates = bench.collect(step.flights, state.sky.flights, state.models, state.theta, memories)
     updates = attacked(updates, step.flights, state.models, parts.attacks, plan.seed)
     refused = refusals(updates, step.flights, state.theta)
     if refused and not plan.drop_refused:
@@ -141,17 +152,28 @@ def aggregate(state: State, step: Step, plan: Plan, bench: Workbench, trainable:
         )
     kept = without(step.flights, refused)
     flights, updates = tuple(step.flights[k] for k in kept), updates.rows(kept)
-    base = step.weights[kept]
+    clients, base = step.clients[kept], step.weights[kept]
     omega = parts.weighting.coefficients(
         base, loss_before=updates.loss_before, loss_after=updates.loss_after, sizes=updates.samples,
-        clients=step.clients[kept], versions=step.versions[kept], round=n,
+        clients=clients, versions=step.versions[kept], round=n,
+        lowest_loss=history.lowest(clients), reached=history.reached,
     )  # fmt: skip
-    check_coefficients(omega, step.clients[kept], n)
-    theta, server = equation.step(state.theta, updates.deltas, omega, parts.server, state.server, trainable)
-    size = len(theta) * theta.element_size()
+    check_coefficients(omega, clients, n)
+    memory, shift = memory_of(parts.solver), None
+    if memory is not None:
+        importance = plan.setting.importance[clients]
+        memories, shift = server_side(memory, memories, flights, updates, parts.solver, importance, trainable)
+    theta, server = equation.step(state.theta, updates.deltas, omega, parts.server, state.server, trainable, shift)
+    if memory is not None:
+        shared = memory.observe(memories.shared, theta[:trainable] - state.theta[:trainable])
+        memories = replace(memories, shared=shared)
+    own = memories.kept(flights, updates)
+    size = theta.element_size() * len(step.flights)
     record = Record(
-        n, step.time, contributions(flights, base, omega, updates), metrics={},
-        bytes_up=size * len(step.flights), bytes_down=size * len(step.flights), sky=state.sky, refusals=refused,
+        n, step.time, contributions(flights, base, omega, updates), metrics={}, bytes_up=size * len(theta),
+        bytes_down=size * (len(theta) + trainable * len(memories.shared)), sky=state.sky, refusals=refused,
     )  # fmt: skip
     flying = {f.version for f in state.sky.flights}
-    return record, State(n + 1, theta, server, state.sky, {v: m for v, m in state.models.items() if v in flying})
+    models = {v: m for v, m in state.models.items() if v in flying}
+    memories = replace(memories.landed(flying), own={**memories.own, **own})
+    return record, State(n + 1, theta, server, state.sky, models, memories), own

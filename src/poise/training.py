@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import tomli_w
+import torch
 
 from poise import attacks as _attacks  # noqa: F401 - parts are known by name once their module is loaded
 from poise import engine
@@ -18,6 +19,8 @@ from poise._version import __version__
 from poise.backends import Local
 from poise.clocks import Synchronous
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, require, suggest
+from poise.core.history import History
+from poise.core.memory import Memories
 from poise.core.parts import build, describe, is_part
 from poise.core.protocols import Oracle
 from poise.core.threads import one_thread
@@ -30,6 +33,9 @@ from poise.ledger.store import EXPERIMENT, Ledger
 from poise.samplers import Full
 from poise.servers import Add
 from poise.weightings import Proportional
+
+OF_CLIENTS = ("client_", "train_", "own_")
+"""How the names of metrics begin that are measured client by client."""
 
 TABLE_LIMIT = 10_000  # clients beyond which a run keeps no table of them
 
@@ -49,6 +55,7 @@ class Composition:
     keep: Keep = "last"
     bad_updates: Literal["stop", "drop"] = "stop"
     backend: Any = Local()
+    personal: Literal["batchnorm"] | None = None
 
     def __post_init__(self) -> None:
         require(self.rounds is not None or self.time is not None, "the run has no end", "give rounds= or time=")
@@ -62,6 +69,18 @@ class Composition:
         require(self.time is None or 0 < self.time < np.inf, f"time must be above 0 and finite, not {self.time}")
         require(self.keep in RULES, f"keep = {self.keep!r} is not a rule", suggest(str(self.keep), RULES))
         require(self.bad_updates in ("stop", "drop"), f"bad_updates = {self.bad_updates!r}", "known: drop, stop")
+        require(self.personal in (None, "batchnorm"), f"personal = {self.personal!r}", "known: batchnorm")
+
+    def personal_positions(self, oracle: Any) -> torch.Tensor | None:
+        """Where the entries lie that stay with each client."""
+        if self.personal is None:
+            return None
+        if self.federation.on_demand or not hasattr(oracle, "norms"):
+            raise IncompatibleParts(
+                "personal layers need clients that come back, and a model with batch norm", "leave personal out"
+            )
+        positions: torch.Tensor = oracle.norms()
+        return positions
 
     def setting(self, oracle: Oracle) -> Setting:
         """What the parts may know of the federation."""
@@ -83,11 +102,17 @@ class Composition:
         for name in self.metrics:
             if name not in known:
                 raise InvalidOption(f"unknown metric {name!r}", suggest(name, known))
-            if self.federation.on_demand and name.startswith(("client_", "train_")):
+            if self.federation.on_demand and name.startswith(OF_CLIENTS):
                 raise IncompatibleParts(f"{name} needs all clients, but they are made on demand", "leave it out")
-        held_out = {name for name in known if not name.startswith(("client_", "train_"))}
-        own = set() if self.federation.on_demand else {"train_loss"} & known
-        return frozenset((held_out or own) | set(self.metrics))
+        held_out = {name for name in known if not name.startswith(OF_CLIENTS)}
+        if self.personal is not None:  # there is no one model that held-out data could be shown to
+            for name in held_out & set(self.metrics):
+                raise IncompatibleParts(
+                    f"{name} is of one model, but clients have layers of their own", f"use own_{name}"
+                )
+            held_out = {name for name in known if name.startswith("own_")}
+        fallback = set() if self.federation.on_demand else {"train_loss"} & known
+        return frozenset((held_out or fallback) | set(self.metrics))
 
     def table(self) -> dict[str, Any]:
         """The experiment file's tables; ``data`` or ``task`` is absent where Python objects were given."""
@@ -96,7 +121,7 @@ class Composition:
         run = {
             "rounds": self.rounds, "time": self.time, "seeds": [self.seed], "evaluate_every": self.evaluate_every,
             "metrics": list(self.metrics), "keep": self.keep, "bad_updates": self.bad_updates,
-            "backend": describe(self.backend),
+            "backend": describe(self.backend), "personal": self.personal,
         }  # fmt: skip
         attacks = {"attacks": [describe(a) for a in self.parts.attacks]} if self.parts.attacks else {}
         kept = {k: v for k, v in run.items() if v is not None}
@@ -125,6 +150,7 @@ def train(
     backend: Any = "local", out: str | Path | None = None, attacks: Iterable[Any] = (),
     callbacks: Iterable[Callable[[Record], None]] = (), metrics: Iterable[str] = (), keep: Keep = "last",
     bad_updates: Literal["stop", "drop"] = "stop", stop: Callable[[], bool] = lambda: False,
+    personal: Literal["batchnorm"] | None = None,
 ) -> Run:  # fmt: skip
     """Train one model on a federation; every slot takes a part.
 
@@ -148,6 +174,7 @@ def train(
         keep: which models stay: ``"all"``, ``"unlearnable"``, ``"last"``.
         bad_updates: ``"stop"`` at an update that is not finite, or ``"drop"`` it and go on.
         stop: asked before each round; true ends the run cleanly.
+        personal: ``"batchnorm"`` keeps batch-norm parameters and statistics with each client (FedBN).
     """
     parts = engine.Parts(
         _slot("solver", solver), _slot("sampler", sampler or Full()), _slot("clock", clock or Synchronous()),
@@ -156,7 +183,7 @@ def train(
     )  # fmt: skip
     composition = Composition(
         federation, task, parts, 100 if rounds is None and time is None else rounds, time, seed, evaluate_every,
-        tuple(metrics), keep, bad_updates, _backend(backend),
+        tuple(metrics), keep, bad_updates, _backend(backend), personal,
     )  # fmt: skip
     return begin(composition, out, callbacks, stop)
 
@@ -181,7 +208,7 @@ def begin(
     except BaseException:
         ledger.close()
         raise
-    return _go(composition, plan, oracle, ledger, state, callbacks, stop)
+    return _go(composition, plan, oracle, ledger, state, callbacks, stop, History())
 
 
 def take_up(
@@ -205,9 +232,10 @@ def take_up(
                     f"{path}: the task has {len(place)} parameters, the model of the run {len(restart.theta)}",
                     "give the task that the run began with",
                 )
+            server = {k: v.to(place) for k, v in restart.server.items()}
             state = engine.State(
-                restart.index, restart.theta.to(place), {k: v.to(place) for k, v in restart.server.items()},
-                restart.sky, {v: m.to(place) for v, m in restart.versions.items()},
+                restart.index, restart.theta.to(place), {k: v for k, v in server.items() if "/" not in k},
+                restart.sky, {v: m.to(place) for v, m in restart.versions.items()}, Memories.of(server, restart.own),
             )  # fmt: skip
         if meta["experiment"] != recorded["experiment"]:
             ledger.set_experiment(meta["experiment"])
@@ -216,18 +244,19 @@ def take_up(
     except BaseException:
         ledger.close()
         raise
-    return _go(composition, plan, oracle, ledger, state, callbacks, stop)
+    return _go(composition, plan, oracle, ledger, state, callbacks, stop, History.of(restart.records))
 
 
 def _go(
     composition: Composition, plan: engine.Plan, oracle: Oracle, ledger: Ledger, state: engine.State,
-    callbacks: Iterable[Callable[[Record], None]], stop: Callable[[], bool],
+    callbacks: Iterable[Callable[[Record], None]], stop: Callable[[], bool], history: History,
 ) -> Run:  # fmt: skip
     """Run the engine and leave the ledger in a known state, whatever happens."""
     observers = tuple(callbacks)
     sizes = composition.federation.sizes
     try:
-        backend = composition.backend.open(oracle, composition.parts.solver, sizes, composition.seed)
+        personal = composition.personal_positions(oracle)
+        backend = composition.backend.open(oracle, composition.parts.solver, sizes, composition.seed, personal)
     except BaseException:
         ledger.close()
         raise
@@ -238,7 +267,7 @@ def _go(
 
     try:
         with one_thread():
-            end = engine.run(state, plan, oracle, backend, ledger, after_round, stop)
+            end = engine.run(state, plan, oracle, backend, ledger, history, after_round, stop)
         whole = composition.rounds is not None and end.index >= composition.rounds
         ledger.set("status", "done" if whole or not stop() else "stopped")
     except PoiseError as error:

@@ -58,6 +58,11 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "SoftMax": lambda: [poise.weightings.SoftMax(temperature=1.0)],
         "SoftMin": lambda: [poise.weightings.SoftMin(temperature=1.0)],
         "Exp": lambda: [poise.weightings.Exp(alpha=0.2)],
+        "Switch": lambda: [
+            poise.weightings.Switch([(1, poise.weightings.SoftMin(0.2)), (None, poise.weightings.Proportional())]),
+            poise.weightings.Switch([(0.5, poise.weightings.Exp(0.2)), (float("inf"), poise.weightings.Max())]),
+        ],
+        "Anneal": lambda: [poise.weightings.Anneal(poise.weightings.SoftMax(0.5), poise.weightings.Proportional(), 4)],
         "Identical": lambda: [poise.weightings.Identical()],
     },
     "server": {

@@ -201,7 +201,7 @@ def test_local_work_is_that_of_plain_pytorch(problem: str, rule: str) -> None:
 
 def test_clipping_is_that_of_pytorch_up_to_its_guard() -> None:
     """``clip_grad_norm_`` divides by (norm + 1e-6); poise divides by the norm."""
-    from poise.solvers.sgd import clipped
+    from poise.solvers.base import clipped
 
     gradients = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64)
     ours = clipped(2.0)(gradients.clone(), gradients)

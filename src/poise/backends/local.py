@@ -14,6 +14,7 @@ import torch
 
 from poise.core.batches import batch_widths
 from poise.core.errors import PoiseError, UpdateRefused, require
+from poise.core.memory import PERSONAL, Memories
 from poise.core.parts import part
 from poise.core.protocols import Oracle, Solver
 from poise.core.rng import keys
@@ -40,10 +41,13 @@ class Local:
     def __post_init__(self) -> None:
         require(self.workers is None or self.workers >= 1, f"Local: workers must be at least 1, not {self.workers}")
 
-    def open(self, oracle: Oracle, solver: Solver, sizes: Ints, seed: int) -> LocalWorkers:
+    def open(
+        self, oracle: Oracle, solver: Solver, sizes: Ints, seed: int, personal: torch.Tensor | None = None
+    ) -> LocalWorkers:
         """Start the workers for a federation with these client sizes."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return LocalWorkers(oracle, solver, sizes, seed, self.workers or (cores if self.device == "cpu" else 1))
+        workers = self.workers or (cores if self.device == "cpu" else 1)
+        return LocalWorkers(oracle, solver, sizes, seed, workers, personal)
 
 
 @dataclass
@@ -55,6 +59,7 @@ class LocalWorkers:
     sizes: Ints
     seed: int
     workers: int
+    personal: torch.Tensor | None = None
     _pool: ThreadPoolExecutor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -66,6 +71,7 @@ class LocalWorkers:
         flights: Sequence[Flight],
         reports: frozenset[str],
         spare: Stack | None = None,
+        memories: Memories | None = None,
     ) -> Updates:
         """Do these pieces of work, each from the model version it names."""
         clients, versions, occurrences = (
@@ -86,8 +92,9 @@ class LocalWorkers:
             place = deltas[rows[0] : rows[-1] + 1] if own else None
             with _named(clients[rows], version):
                 done = local_work(
-                    self.oracle, self.solver, start, clients[rows], version, streams[rows], reports, place
-                )
+                    self.oracle, self.solver, start, clients[rows], version, streams[rows], reports, place,
+                    memories, self.personal,
+                )  # fmt: skip
             if not own:
                 deltas[torch.from_numpy(rows)] = done.deltas
             return done
@@ -95,7 +102,8 @@ class LocalWorkers:
         done = Updates.join(self.spread(do, chunks), deltas)
         back = np.argsort(np.concatenate(chunks))
         columns: dict[str, Any] = {name: None if (c := getattr(done, name)) is None else c[back] for name in REPORTED}
-        return Updates(deltas, **columns)
+        order = torch.from_numpy(back)
+        return Updates(deltas, **columns, own={name: kept[order] for name, kept in done.own.items()})
 
     def _chunks(self, clients: Ints, versions: Ints) -> list[Ints]:
         """Rows that work together: one model version, one batch width, similar numbers of steps, most first."""
@@ -107,9 +115,11 @@ class LocalWorkers:
         cuts = np.flatnonzero(~same) + 1
         return [run[a : a + size] for run in np.split(order, cuts) for a in range(0, len(run), size)]
 
-    def measure(self, theta: Vector, names: frozenset[str]) -> dict[str, Any]:
-        """Metrics of a model."""
-        return self.oracle.measure(theta, names, self.spread)
+    def measure(self, theta: Vector, names: frozenset[str], memories: Memories | None = None) -> dict[str, Any]:
+        """Metrics of a model; with personal layers, of each client's own version of it."""
+        if self.personal is None or memories is None:
+            return self.oracle.measure(theta, names, self.spread)
+        return self.oracle.measure(theta, names, self.spread, _Personal(self.personal, memories))
 
     def spread(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """Map over the workers; results in order."""
@@ -123,6 +133,22 @@ class LocalWorkers:
     def close(self) -> None:
         """Stop the workers."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class _Personal:
+    """Each client's own version of a model."""
+
+    positions: torch.Tensor
+    memories: Memories
+
+    def __call__(self, theta: Vector, client: int) -> Vector:
+        own = self.memories.own.get(client, {}).get(PERSONAL)
+        if own is None:
+            return theta
+        mine = theta.clone()
+        mine[self.positions] = own.to(theta)
+        return mine
 
 
 def _contiguous(rows: Ints) -> bool:

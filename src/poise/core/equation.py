@@ -24,9 +24,10 @@ def combine(omega: Floats, deltas: Stack) -> Vector:
 
 
 def step(
-    theta: Vector, deltas: Stack, omega: Floats, server: Server, state: ServerState, trainable: int
-) -> tuple[Vector, ServerState]:
-    """The next global model and server state.
+    theta: Vector, deltas: Stack, omega: Floats, server: Server, state: ServerState, trainable: int,
+    shift: Vector | None = None,
+) -> tuple[Vector, ServerState]:  # fmt: skip
+    """The next global model and server state; ``shift`` is what a solver's memory adds to the direction.
 
     Only what gradients move goes through the server optimiser. Batch-norm statistics and other
     buffers are averages, not optimisation variables: they move by the same weighted sum, scaled so
@@ -34,6 +35,8 @@ def step(
     was averaged from).
     """
     direction = combine(omega, deltas)
+    if shift is not None:
+        direction[:trainable] += shift
     moved, state = server.apply(theta[:trainable], direction[:trainable], state)
     if trainable == len(theta):
         return moved, state

@@ -28,7 +28,7 @@ def part(slot: str, name: str) -> Callable[[type[T]], type[T]]:
     """Declare a class to be the part ``name`` of a slot."""
 
     def declare(cls: type[T]) -> type[T]:
-        check_values = cls.__dict__.get("__post_init__")
+        check_values = getattr(cls, "__post_init__", None)
 
         def check(self: Any) -> None:
             for f in dataclasses.fields(self):  # values that can be compared, hashed and never changed

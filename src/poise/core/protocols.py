@@ -33,6 +33,45 @@ class Rule:
     point: Callable[[Stack], Stack] | None = None
 
 
+@dataclass(frozen=True)
+class ServerView:
+    """What the server sees of the work that arrived, row by row: enough to follow the clients' memories."""
+
+    deltas: Stack  # (m, trainable)
+    steps: Ints  # (m,)
+    rates: Floats  # (m,) learning rate each worked with
+    importance: Floats  # (m,) p_i
+    sent: Mapping[str, Stack]  # (m, trainable): the shared vectors that each had been sent
+
+
+class Memory(Protocol):
+    """What a solver remembers between rounds, on both sides.
+
+    The server keeps ``shared`` vectors and sends them with the model; each client keeps its ``own``, zero at first.
+    """
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """Names of the vectors that every client keeps."""
+
+    def shared(self, theta: Vector) -> Mapping[str, Vector]:
+        """The server's vectors before the first round."""
+
+    def terms(self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]) -> tuple[Transform, ...]:
+        """What the memory adds to the clients' gradients; comes before the rule's transforms."""
+
+    def own_after(
+        self, own: Mapping[str, Stack], shared: Mapping[str, Vector], deltas: Stack, steps: Ints, rate: float
+    ) -> Mapping[str, Stack]:
+        """What each client keeps after its work."""
+
+    def absorb(self, shared: Mapping[str, Vector], seen: ServerView) -> tuple[Mapping[str, Vector], Vector | None]:
+        """The server's vectors after the updates arrived, and a shift of the direction if there is one."""
+
+    def observe(self, shared: Mapping[str, Vector], change: Vector) -> Mapping[str, Vector]:
+        """The server's vectors after the model moved by ``change``."""
+
+
 class Fits(Protocol):
     """What every part can be asked when a run is composed."""
 
@@ -55,6 +94,9 @@ class Solver(Protocol):
 
     def rule(self, start: Stack, version: int) -> Rule:
         """The local step for clients that start from the trainable rows ``start`` of a version."""
+
+    def rate(self, version: int) -> float:
+        """Learning rate of work on this version; asked only where the solver has a memory."""
 
 
 class Sampler(Protocol):
@@ -166,8 +208,17 @@ class Oracle(Protocol):
     def losses(self, rows: Stack, data: Any) -> Floats:
         """Mean loss of each row over all data of its client."""
 
-    def measure(self, theta: Vector, names: frozenset[str], spread: Callable[..., list[Any]]) -> dict[str, Any]:
-        """The named metrics of a model; ``spread(f, items)`` maps over the workers, in order."""
+    def measure(
+        self,
+        theta: Vector,
+        names: frozenset[str],
+        spread: Callable[..., list[Any]],
+        version: Callable[[Vector, int], Vector] = ...,
+    ) -> dict[str, Any]:
+        """The named metrics of a model; ``spread(f, items)`` maps over the workers, in order.
+
+        ``version(theta, i)`` is client i's own version of the model, where layers are personal.
+        """
 
 
 class Backend(Protocol):
@@ -179,13 +230,15 @@ class Backend(Protocol):
         flights: Sequence[Flight],
         reports: frozenset[str],
         spare: Stack | None = None,
+        memories: Any = None,
     ) -> Updates:
         """Do these pieces of work, each from the model version it names; rows in this order.
 
-        ``spare`` is a stack that nobody needs any more and whose memory may be used.
+        ``spare`` is a stack that nobody needs any more and whose memory may be used; ``memories``
+        (`poise.core.memory.Memories`) is what server and clients remember.
         """
 
-    def measure(self, theta: Vector, names: frozenset[str]) -> dict[str, Any]:
+    def measure(self, theta: Vector, names: frozenset[str], memories: Any = None) -> dict[str, Any]:
         """Metrics of a model."""
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -107,6 +107,7 @@ class Updates:
     steps: Ints  # (m,)
     loss_before: Floats | None = None
     loss_after: Floats | None = None
+    own: Mapping[str, Stack] = field(default_factory=dict)  # what each client keeps to itself from now on
 
     def rows(self, rows: Ints) -> Updates:
         """Some of the rows, in this order."""
@@ -114,7 +115,8 @@ class Updates:
         if whole:
             return self
         columns: dict[str, Any] = {name: None if (c := getattr(self, name)) is None else c[rows] for name in REPORTED}
-        return Updates(self.deltas[torch.from_numpy(rows)], **columns)
+        index = torch.from_numpy(rows)
+        return Updates(self.deltas[index], **columns, own={name: kept[index] for name, kept in self.own.items()})
 
     @classmethod
     def join(cls, parts: Sequence[Updates], deltas: Stack | None = None) -> Updates:
@@ -124,7 +126,8 @@ class Updates:
             for name in REPORTED
             for found in [[getattr(p, name) for p in parts]]
         }
-        return cls(torch.cat([p.deltas for p in parts]) if deltas is None else deltas, **columns)
+        own = {name: torch.cat([p.own[name] for p in parts]) for name in (parts[0].own if parts else ())}
+        return cls(torch.cat([p.deltas for p in parts]) if deltas is None else deltas, **columns, own=own)
 
 
 REPORTED = ("norms", "samples", "steps", "loss_before", "loss_after")

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from poise.core.batches import Plan
+from poise.core.memory import PERSONAL, Memories, memory_of
 from poise.core.protocols import Oracle, Solver
 from poise.core.rng import U64
 from poise.core.types import Ints, Updates
@@ -25,6 +26,8 @@ def local_work(
     streams: U64,
     reports: frozenset[str] = frozenset(),
     out: Stack | None = None,
+    memories: Memories | None = None,
+    personal: torch.Tensor | None = None,
 ) -> Updates:
     """Let clients work from ``start`` (m, d) and return what they changed.
 
@@ -37,15 +40,28 @@ def local_work(
         streams: one random stream per client.
         reports: which of ``loss_before``, ``loss_after`` to compute.
         out: where to write the changes, (m, d).
+        memories: what server and clients remember, for solvers that have a memory.
+        personal: positions of the model that stay with each client (FedBN); they are not part of the change.
     """
     data = oracle.open(clients, streams)
     trainable = oracle.layout.trainable
     steps = solver.steps_for(data.sizes)
+    remembered = memories or Memories()
+    if personal is not None:
+        start = _with_own(start, clients, remembered, personal)
     rows = torch.empty_like(start) if out is None else out
     rows.copy_(start)
     before = oracle.losses(rows, data) if "loss_before" in reports else None
 
+    memory, shared = memory_of(solver), remembered.sent.get(version, {})
     rule = solver.rule(start[:, :trainable], version)
+    transforms, own = rule.transforms, {}
+    if memory is not None:
+        own = remembered.rows(memory.keeps, clients.tolist(), rows[:, :trainable])
+        transforms = (
+            *memory.terms(start[:, :trainable], shared or memory.shared(rows[0, :trainable]), own),
+            *transforms,
+        )
     units = data.sizes if oracle.batches else np.ones_like(data.sizes)
     plan = Plan.draw(streams, units, data.offsets[:-1], steps, solver.batch_size)
     scratch = torch.empty_like(rows[:, :trainable])
@@ -57,11 +73,28 @@ def local_work(
         oracle.gradients(at, data, batch, out=gradients)
         if at is not active:
             active[:, trainable:] = at[:, trainable:]
-        for transform in rule.transforms:
+        for transform in transforms:
             gradients = transform(gradients, weights)
         weights.sub_(gradients, alpha=rule.rate)
 
     after = oracle.losses(rows, data) if "loss_after" in reports else None
+    kept = {} if personal is None else {PERSONAL: rows[:, personal]}
     rows.sub_(start)
+    if personal is not None:
+        rows[:, personal] = 0.0
+    if memory is not None and memory.keeps:
+        kept |= memory.own_after(
+            own, shared or memory.shared(rows[0, :trainable]), rows[:, :trainable], steps, rule.rate
+        )
     norms = torch.linalg.vector_norm(rows, dim=1).double().cpu().numpy()
-    return Updates(rows, norms, np.asarray(data.sizes), steps, before, after)
+    return Updates(rows, norms, np.asarray(data.sizes), steps, before, after, kept)
+
+
+def _with_own(start: Stack, clients: Ints, memories: Memories, personal: torch.Tensor) -> Stack:
+    """The models received, with each client's own values where it has some."""
+    rows = start.clone()
+    for k, client in enumerate(clients.tolist()):
+        own = memories.own.get(client, {}).get(PERSONAL)
+        if own is not None:
+            rows[k, personal] = own.to(rows)
+    return rows

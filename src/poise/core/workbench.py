@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from poise.core.memory import Memories
 from poise.core.protocols import Attack, Backend
 from poise.core.types import Flight, Updates
 from poise.core.vectors import Stack, Vector
@@ -26,14 +27,16 @@ class Workbench:
     _spare: Stack | None = None
 
     def collect(
-        self, arrived: Sequence[Flight], under_way: Sequence[Flight], models: Mapping[int, Vector], like: Vector
-    ) -> Updates:
+        self, arrived: Sequence[Flight], under_way: Sequence[Flight], models: Mapping[int, Vector], like: Vector,
+        memories: Memories | None = None,
+    ) -> Updates:  # fmt: skip
         """The updates of the flights that arrived, in their order; ``models`` holds the versions they began from."""
         if any(f.key not in self._done for f in arrived):
             todo = [f for f in (*arrived, *under_way) if f.key not in self._done]
             versions = {f.version for f in todo}
             wanted = {v: m for v, m in models.items() if v in versions}
-            updates = self.backend.work(wanted, todo, self.reports, None if self._done else self._spare)
+            spare = None if self._done else self._spare
+            updates = self.backend.work(wanted, todo, self.reports, spare, memories)
             self._spare = updates.deltas
             self._done |= {f.key: (updates, row) for row, f in enumerate(todo)}
         found = [self._done.pop(f.key) for f in arrived]

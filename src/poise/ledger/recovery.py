@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from poise.core.errors import IncompatibleParts, LedgerError
 from poise.core.types import Record, Sky
 from poise.core.vectors import Vector
-from poise.ledger import models, rows, schema
+from poise.ledger import models, own, rows, schema
 from poise.ledger.rows import Hashes
 from poise.ledger.store import DATABASE, Ledger
 
@@ -30,6 +30,8 @@ class Restart:
     server: Mapping[str, Vector]
     sky: Sky
     versions: Mapping[int, Vector]
+    own: Mapping[int, Mapping[str, Vector]] = field(default_factory=dict)
+    records: tuple[Record, ...] = ()
 
 
 UNREADABLE = (sqlite3.Error, struct.error, ValueError, TypeError, LookupError, AttributeError)
@@ -135,10 +137,13 @@ def _last_restart(ledger: Ledger, entries: list[Entry], initial: str | None) -> 
                 v: ledger.store.get(models.name(v), entries[v - 1][1].model if v else initial)["theta"]
                 for v in {f.version for f in record.sky.flights}
             }
+            kept = own.read(ledger.store, entries[:index])
         except LedgerError as error:
             complaint = complaint or error.message
             continue
-        return Restart(index, theta, server, record.sky, versions), complaint
+        records = tuple(r for r, _, _ in entries[:index])
+        ledger.own_files = own.OwnFiles((r, h) for r, h, _ in entries[:index])
+        return Restart(index, theta, server, record.sky, versions, kept, records), complaint
     return Restart(0, None, {}, Sky(), {}), complaint
 
 

@@ -16,10 +16,11 @@ GENESIS = "0" * 64
 
 
 class Hashes(NamedTuple):
-    """Content hashes of the model after an aggregation and of the server's state (empty: none)."""
+    """Hashes of the model after an aggregation, of the server's state and of what clients keep (empty: none)."""
 
     model: str
     state: str = ""
+    clients: str = ""
 
 
 def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, digest: str) -> None:
@@ -32,8 +33,8 @@ def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, diges
         }
     )
     connection.execute(
-        "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (n, record.time, record.bytes_up, record.bytes_down, flights, hashes.model, hashes.state, digest),
+        "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (n, record.time, record.bytes_up, record.bytes_down, flights, *hashes, digest),
     )
     connection.executemany(
         "INSERT INTO contributions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -62,7 +63,7 @@ def select(connection: sqlite3.Connection, n: int) -> tuple[Record, Hashes, str]
     row = connection.execute("SELECT * FROM rounds WHERE n = ?", (n,)).fetchone()
     if row is None:
         return None
-    _, time, up, down, flights, model, state, digest = row
+    _, time, up, down, flights, model, state, clients, digest = row
     columns = "client, version, occurrence, base, coefficient, norm, samples, steps, loss_before, loss_after"
     contributions = tuple(
         Contribution(*r)
@@ -80,7 +81,7 @@ def select(connection: sqlite3.Connection, n: int) -> tuple[Record, Hashes, str]
     )
     seconds = _seconds(connection, n)
     record = Record(n, time, contributions, metrics, up, down, sky(flights), refusals, seconds)
-    return record, Hashes(model, state), digest
+    return record, Hashes(model, state, clients), digest
 
 
 def _seconds(connection: sqlite3.Connection, n: int) -> float:
@@ -112,5 +113,5 @@ def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
         state.update(struct.pack("<dqqqd", f.finish, f.client, f.version, f.occurrence, f.weight))
     for r in record.refusals:
         state.update(struct.pack("<qqq", r.client, r.version, r.occurrence) + r.reason.encode())
-    state.update(struct.pack("<d", record.sky.now) + f"{hashes.model}/{hashes.state}".encode())
+    state.update(struct.pack("<d", record.sky.now) + "/".join(hashes).encode())
     return state.hexdigest()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from poise.core.errors import LedgerError
 from poise.core.types import Record
 from poise.core.vectors import Vector
-from poise.ledger import models, rows, schema
+from poise.ledger import models, own, rows, schema
 from poise.ledger.files import hint, write_whole
 from poise.ledger.lock import Lock
 from poise.ledger.models import FileStore, MemoryStore, ModelStore
@@ -35,6 +35,7 @@ class Ledger:
         self.path = path
         self.store: ModelStore = MemoryStore() if path is None else FileStore(path / MODELS)
         self._rule: Retention | None = None
+        self.own_files = own.OwnFiles()
         self._lock = Lock(path / LOCK) if path is not None and writing else None
         if self._lock is not None:
             self._lock.acquire()
@@ -113,15 +114,18 @@ class Ledger:
         with self.guard(), self._transaction():
             self.database.execute("INSERT OR REPLACE INTO meta VALUES ('initial', ?)", (digest,))
 
-    def append(self, record: Record, theta: Vector, server: Mapping[str, Vector]) -> None:
-        """Keep a record, the model it led to and the server's state, durably."""
+    def append(
+        self, record: Record, theta: Vector, server: Mapping[str, Vector],
+        kept: Mapping[int, Mapping[str, Vector]] | None = None,
+    ) -> None:  # fmt: skip
+        """Keep a record, the model it led to, the server's state and what the clients keep, durably."""
         after = models.name(record.index + 1)
         model = self.store.put(after, {"theta": theta})
         state = self.store.put(f"{after}.state", server) if server else ""
-        hashes = rows.Hashes(model, state)
+        hashes = rows.Hashes(model, state, own.put(self.store, record.index + 1, kept or {}))
         with self.guard(), self._transaction():
             rows.insert(self.database, record, hashes, rows.digest_of(self.digest(), record, hashes))
-        self._drop_surplus(record)
+        self._drop_surplus(record, bool(hashes.clients))
 
     def digest(self) -> str:
         """The digest of the newest record, which vouches for all before it."""
@@ -184,11 +188,13 @@ class Ledger:
         if self._lock is not None:
             self._lock.release()
 
-    def _drop_surplus(self, record: Record) -> None:
+    def _drop_surplus(self, record: Record, keeps: bool) -> None:
         """Delete what the retention rule no longer needs."""
         for version in self._retention().surplus(record):
             self.store.drop(models.name(version))
         self.store.drop(f"{models.name(record.index - 1)}.state")
+        for version in self.own_files.surplus(record) if keeps else ():
+            self.store.drop(own.key(version))
 
     def _retention(self) -> Retention:
         """The rule, with its memory of earlier rounds read from the ledger when it is first needed."""

@@ -1,5 +1,9 @@
 """What each client does: local solvers."""
 
+from poise.solvers.feddyn import FedDyn
+from poise.solvers.fedfor import FedFor
+from poise.solvers.prox import Prox
+from poise.solvers.scaffold import Scaffold
 from poise.solvers.sgd import SGD
 
-__all__ = ["SGD"]
+__all__ = ["SGD", "FedDyn", "FedFor", "Prox", "Scaffold"]

@@ -74,6 +74,7 @@ class SampleOracle:
     loss: PerSample
     scores: dict[str, PerSample]
     device: torch.device
+    norms: Callable[[], torch.Tensor]  # positions of the batch-norm layers
 
     batches = True
 
@@ -86,8 +87,11 @@ class SampleOracle:
     def metrics(self) -> frozenset[str]:
         """Metrics of the held-out data, and of the clients' own."""
         names = {"loss", *self.scores}
-        held_out = names if self.federation.test_shard is not None else set()
-        return frozenset(held_out | {f"client_{name}" for name in names} | {f"train_{name}" for name in names})
+        known = set(names) if self.federation.test_shard is not None else set()
+        prefixes = ["client_", "train_"]
+        if getattr(self.federation, "has_client_test", False):
+            prefixes += ["client_test_", "own_"]
+        return frozenset(known | {prefix + name for prefix in prefixes for name in names})
 
     def initial(self, seed: int) -> Vector:
         """The model that a run with this seed starts from."""
@@ -116,26 +120,51 @@ class SampleOracle:
         sums = [self._sums(rows[k], data.shards, (ends[k], ends[k + 1]), {"loss"}) for k in range(len(rows))]
         return np.array([s["loss"] for s in sums]) / data.sizes
 
-    def measure(self, theta: Vector, names: frozenset[str], spread: Callable[..., list[Any]]) -> dict[str, Any]:
-        """Metrics on the held-out data (``loss``, …) and on the clients' (``client_loss``, ``train_loss``)."""
+    def measure(
+        self, theta: Vector, names: frozenset[str], spread: Callable[..., list[Any]],
+        version: Callable[[Vector, int], Vector] = lambda theta, client: theta,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Metrics on the held-out data and on the clients'.
+
+        ``loss``, ``accuracy``, …: on `test_shard`. ``client_*`` (N,) and ``train_*`` (their mean by importance): on the
+        clients' training data. ``client_test_*`` (N,) and ``own_*``: on the test data that clients keep themselves.
+        ``version(theta, i)`` is client i's own version of the model, where layers are personal.
+        """
         result: dict[str, Any] = {}
-        own = {n.removeprefix("client_").removeprefix("train_") for n in names if n.startswith(("client_", "train_"))}
         held_out = {n for n in names if n in self.scores or n == "loss"}
         shard = self.federation.test_shard
         if held_out and shard is not None:
-            parts = spread(
-                lambda span: self._sums(theta, shard, span, held_out), _blocks(len(shard.rows), self.kernel.block)
-            )
+            spans = _blocks(len(shard.rows), self.kernel.block)
+            parts = spread(lambda span: self._sums(theta, shard, span, held_out), spans)
             result |= {name: sum(p[name] for p in parts) / len(shard.rows) for name in sorted(held_out)}
-        if own:
-            each = spread(lambda i: self._of_client(theta, i, own), range(self.federation.clients))
-            for name in sorted(own):
-                values = np.array([e[name] for e in each])
-                result |= {f"client_{name}": values, f"train_{name}": float(self.federation.importance @ values)}
+        for many, mean, shards in (
+            ("client_test_", "own_", self._tests),
+            ("client_", "train_", self.federation.shards),
+        ):
+            wanted = {n.removeprefix(p) for p in (many, mean) for n in names if n.startswith(p) and n not in result}
+            wanted &= {"loss", *self.scores}
+            if wanted:
+                each = spread(
+                    lambda i, shards=shards, wanted=wanted: self._mean(
+                        version(theta, i), shards(np.array([i])), wanted
+                    ),
+                    range(self.federation.clients),
+                )
+                for name in sorted(wanted):
+                    values = np.array([e[name] for e in each])
+                    there = ~np.isnan(values)
+                    weights = self.federation.importance[there]
+                    result |= {many + name: values, mean + name: float(weights @ values[there] / weights.sum())}
         return {name: result[name] for name in sorted(names)}
 
-    def _of_client(self, theta: Vector, client: int, names: set[str]) -> dict[str, float]:
-        shard = self.federation.shards(np.array([client]))
+    def _tests(self, clients: Ints) -> Shards:
+        shards: Shards = self.federation.client_test_shards(clients)  # type: ignore[attr-defined]
+        return shards
+
+    def _mean(self, theta: Vector, shard: Shards, names: set[str]) -> dict[str, float]:
+        """Means over a client's samples; nan for a client that has none."""
+        if not len(shard.rows):
+            return dict.fromkeys(names, float("nan"))
         sums = self._sums(theta, shard, (0, len(shard.rows)), names)
         return {name: value / len(shard.rows) for name, value in sums.items()}
 

@@ -115,7 +115,13 @@ class QuadraticOracle:
         """L_i at each row."""
         return self._losses(rows, data.clients)
 
-    def measure(self, theta: Vector, names: frozenset[str], spread: Callable[..., list[Any]]) -> dict[str, Any]:
+    def measure(
+        self,
+        theta: Vector,
+        names: frozenset[str],
+        spread: Callable[..., list[Any]],
+        version: Callable[[Vector, int], Vector] = lambda theta, client: theta,
+    ) -> dict[str, Any]:
         """``loss`` = sum_i p_i L_i(w), ``client_loss`` = L_i(w)."""
         each = self._losses(theta[None], torch.arange(len(self.optima)))
         values = {"loss": float(self.federation.importance @ each), "client_loss": each}

@@ -20,6 +20,7 @@ from poise.tasks.kernels import choose
 from poise.tasks.losses import LOSSES, METRICS, PerSample
 from poise.tasks.models import MODELS
 from poise.tasks.oracle import SampleOracle, example_of
+from poise.tasks.personal import batchnorm_positions
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -92,7 +93,10 @@ class Task:
             made = self._module(samples, seed)
             return Layout.of_module(made).flatten(made.state_dict(keep_vars=True), dtype)
 
-        return SampleOracle(federation, kernel, start, per_sample, self._scores(loss), target)
+        def norms() -> torch.Tensor:
+            return batchnorm_positions(module, kernel.layout)
+
+        return SampleOracle(federation, kernel, start, per_sample, self._scores(loss), target, norms)
 
     def _module(self, samples: Samples, seed: int) -> nn.Module:
         """The module with the initial weights of a seed."""

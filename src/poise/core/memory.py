@@ -1,0 +1,84 @@
+"""What server and clients remember between rounds, for solvers that have a memory and for personal layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from poise.core.protocols import Memory, ServerView, Solver
+from poise.core.types import Flight, Floats, Updates
+from poise.core.vectors import Stack, Vector
+
+Named = Mapping[str, Vector]
+
+PERSONAL = "personal"
+"""The name under which a client keeps the entries of the model that are its own."""
+
+
+def memory_of(solver: Solver) -> Memory | None:
+    """The memory of a solver, if it has one."""
+    return getattr(solver, "memory", None)
+
+
+@dataclass(frozen=True)
+class Memories:
+    """The server's shared vectors, those that went out with versions still in flight, and the clients' own."""
+
+    shared: Named = field(default_factory=dict)
+    sent: Mapping[int, Named] = field(default_factory=dict)  # by version
+    own: Mapping[int, Named] = field(default_factory=dict)  # by client
+
+    def sending(self, version: int) -> Memories:
+        """The shared vectors go out with this version of the model."""
+        return replace(self, sent={**self.sent, version: self.shared}) if self.shared else self
+
+    def landed(self, flying: Iterable[int]) -> Memories:
+        """Versions that nobody works on any more are let go."""
+        still = set(flying)
+        return replace(self, sent={v: named for v, named in self.sent.items() if v in still})
+
+    def rows(self, names: Sequence[str], clients: Sequence[int], like: Stack) -> dict[str, Stack]:
+        """What these clients keep, one row each; zero for a client that has not worked yet."""
+        zero = like.new_zeros(like.shape[1])
+        return {name: torch.stack([self.own.get(c, {}).get(name, zero) for c in clients]) for name in names}
+
+    def kept(self, flights: Sequence[Flight], updates: Updates) -> dict[int, dict[str, Vector]]:
+        """What the clients of these flights keep from now on."""
+        return {
+            f.client: {name: rows[k].clone() for name, rows in updates.own.items()}
+            for k, f in enumerate(flights)
+            if updates.own
+        }
+
+    def tensors(self) -> dict[str, Vector]:
+        """The server's side, flat, as the ledger keeps it."""
+        flat = {f"shared/{name}": v for name, v in self.shared.items()}
+        return flat | {f"sent/{n}/{name}": v for n, named in self.sent.items() for name, v in named.items()}
+
+    @classmethod
+    def of(cls, tensors: Named, own: Mapping[int, Named]) -> Memories:
+        """The inverse of `tensors`."""
+        sent: dict[int, dict[str, Vector]] = {}
+        for key in [k for k in tensors if k.startswith("sent/")]:
+            _, version, name = key.split("/", 2)
+            sent.setdefault(int(version), {})[name] = tensors[key]
+        shared = {k.removeprefix("shared/"): v for k, v in tensors.items() if k.startswith("shared/")}
+        return cls(shared, sent, own)
+
+
+def server_side(
+    memory: Memory, memories: Memories, flights: Sequence[Flight], updates: Updates, solver: Solver,
+    importance: Floats, trainable: int,
+) -> tuple[Memories, Vector | None]:  # fmt: skip
+    """What the server learns from the updates that arrived, and the shift of the direction if there is one."""
+    names = list(memories.shared)
+    seen = ServerView(
+        updates.deltas[:, :trainable], updates.steps,
+        np.array([solver.rate(f.version) for f in flights]),
+        importance, {name: torch.stack([memories.sent[f.version][name] for f in flights]) for name in names},
+    )  # fmt: skip
+    shared, shift = memory.absorb(memories.shared, seen) if flights else (memories.shared, None)
+    return replace(memories, shared=shared), shift

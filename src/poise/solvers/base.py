@@ -1,0 +1,117 @@
+"""What the local solvers share: SGD's options, its numbers of steps, and its chain of transforms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from poise.core.errors import IncompatibleParts, require
+from poise.core.protocols import Memory, Rule, Transform
+from poise.core.types import Ints, Setting
+from poise.core.vectors import Stack
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSGD:
+    """Options of local SGD; a solver adds its own terms to the gradient by `terms` or by a `memory`.
+
+    The order is: the solver's own terms, clipping, weight decay, momentum (PyTorch's order).
+    """
+
+    lr: float
+    steps: int | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = None
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        require(0 < self.lr < float("inf"), f"{name}: lr must be above 0, not {self.lr}")
+        require(
+            (self.steps is None) != (self.epochs is None),
+            f"{name}: the amount of local work is not clear",
+            "give either steps= or epochs=",
+        )
+        work = self.steps if self.epochs is None else self.epochs
+        require(work is not None and work >= 1, f"{name}: local work must be at least 1, not {work}")
+        require(self.batch_size is None or self.batch_size >= 1, f"{name}: batch_size {self.batch_size} is below 1")
+        require(0 <= self.momentum < 1, f"{name}: momentum must be in [0, 1), not {self.momentum}")
+        finite = 0 <= self.weight_decay < float("inf")
+        require(finite, f"{name}: weight_decay must be 0 or more, not {self.weight_decay}")
+        require(self.clip is None or self.clip > 0, f"{name}: clip must be above 0, not {self.clip}")
+        require(0 < self.decay <= 1, f"{name}: decay must be in (0, 1], not {self.decay}")
+
+    @property
+    def memory(self) -> Memory | None:
+        """What clients and server remember between rounds; nothing by default."""
+        return None
+
+    def fit(self, setting: Setting) -> None:
+        """Batches need data that can be cut into batches."""
+        if not setting.batches and self.batch_size is not None:
+            raise IncompatibleParts(
+                f"{type(self).__name__}: batch_size={self.batch_size}, but this task has exact gradients, no batches",
+                "leave batch_size out",
+            )
+        if self.memory is not None and self.memory.keeps and setting.on_demand:
+            raise IncompatibleParts(
+                f"{type(self).__name__}: clients keep state between rounds, but these are made on demand and forget",
+                "use a solver without client state",
+            )
+
+    def steps_for(self, sizes: Ints) -> Ints:
+        """Local steps of clients with this many samples."""
+        if self.steps is not None:
+            return np.full(len(sizes), self.steps, dtype=np.int64)
+        assert self.epochs is not None
+        per_epoch = -(-sizes // np.minimum(sizes, self.batch_size or sizes))
+        return np.asarray(self.epochs * per_epoch, dtype=np.int64)
+
+    def terms(self, start: Stack) -> tuple[Transform, ...]:
+        """What this solver adds to the gradient; nothing by default."""
+        return ()
+
+    def rule(self, start: Stack, version: int) -> Rule:
+        """The local step of clients that start from ``start``."""
+        chain = list(self.terms(start))
+        if self.clip is not None:
+            chain.append(clipped(self.clip))
+        if self.weight_decay:
+            chain.append(decayed(self.weight_decay))
+        if self.momentum:
+            chain.append(heavy_ball(self.momentum, torch.zeros_like(start)))
+        return Rule(self.rate(version), tuple(chain))
+
+    def rate(self, version: int) -> float:
+        """Learning rate of work on this model version, ``lr * decay**n``."""
+        return self.lr * self.decay**version
+
+
+def clipped(norm: float) -> Transform:
+    """Rows longer than ``norm`` are scaled back to it."""
+
+    def transform(gradients: Stack, weights: Stack) -> Stack:
+        length = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
+        return gradients.mul_((norm / length).clamp_(max=1.0))  # a row of length 0: inf clamps to 1
+
+    return transform
+
+
+def decayed(rate: float) -> Transform:
+    """The gradient of ``rate/2 * |w|^2`` is added."""
+    return lambda gradients, weights: gradients.add_(weights, alpha=rate)
+
+
+def heavy_ball(beta: float, velocity: Stack) -> Transform:
+    """``v <- beta v + g``, and v is the step."""
+
+    def transform(gradients: Stack, weights: Stack) -> Stack:
+        moving = velocity[: len(gradients)]
+        return moving.mul_(beta).add_(gradients)
+
+    return transform

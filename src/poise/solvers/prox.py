@@ -1,0 +1,41 @@
+"""FedProx: stay near the model that was received."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from poise.core.errors import require
+from poise.core.parts import part
+from poise.core.protocols import Transform
+from poise.core.vectors import Stack
+from poise.solvers.base import LocalSGD
+
+
+@part("solver", "prox")
+class Prox(LocalSGD):
+    """The gradient of ``L_i(w) + mu/2 |w - theta|^2``: ``g_i(w) + mu (w - theta)``; mu = 0 is `SGD`.
+
+    Args:
+        mu: strength of the pull to the model received. The other options are those of `SGD`.
+
+    Source: C section 4.2, E section 6.2.6 (Li et al. 2020).
+
+    >>> Prox(0.1, lr=0.1, steps=5).mu
+    0.1
+    """
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.mu >= 0 and isfinite(self.mu), f"Prox: mu must be 0 or more, not {self.mu}")
+
+    def terms(self, start: Stack) -> tuple[Transform, ...]:
+        """``mu (w - theta)``."""
+        if self.mu == 0:
+            return ()
+
+        def pull(gradients: Stack, weights: Stack) -> Stack:
+            return gradients.add_(weights, alpha=self.mu).sub_(start[: len(gradients)], alpha=self.mu)
+
+        return (pull,)

@@ -1,0 +1,148 @@
+"""Loss-based weightings against numbers worked by hand, limits, and properties."""
+
+from __future__ import annotations
+
+from math import exp, inf
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import poise
+from poise.core.errors import InvalidOption, UpdateRefused
+from poise.weightings import Anneal, Exp, Max, Min, Proportional, SoftMax, SoftMin, Switch
+
+BASE = np.array([0.2, 0.3, 0.5])
+BEFORE = np.array([1.0, 3.0, 2.0])
+AFTER = np.array([0.5, 1.0, 1.9])
+SOFT = [SoftMax(0.7), SoftMin(0.7), Exp(0.7)]
+
+
+def weigh(weighting, base=BASE, before=BEFORE, after=AFTER, **more):
+    return weighting.coefficients(np.asarray(base), loss_before=before, loss_after=after, **more)
+
+
+def test_by_hand() -> None:
+    raised = [0.2 * exp(1 / 0.5), 0.3 * exp(3 / 0.5), 0.5 * exp(2 / 0.5)]
+    assert weigh(SoftMax(0.5)) == pytest.approx(np.array(raised) / sum(raised), rel=1e-12)
+    lowered = [0.2 * exp(-1 / 0.5), 0.3 * exp(-3 / 0.5), 0.5 * exp(-2 / 0.5)]
+    assert weigh(SoftMin(0.5)) == pytest.approx(np.array(lowered) / sum(lowered), rel=1e-12)
+    # B eq. 3 with sizes 10, 20, 30: s = 3 * n / 60 = 0.5, 1, 1.5
+    moved = [0.2 * exp(0.5 * -0.5 / 0.2), 0.3 * exp(-2.0 / 0.2), 0.5 * exp(1.5 * -0.1 / 0.2)]
+    sized = weigh(Exp(0.2), sizes=np.array([10, 20, 30]))
+    assert sized == pytest.approx(np.array(moved) / sum(moved), rel=1e-12)
+
+
+def test_max_and_min_share_ties_and_take_shares_of_the_cohort() -> None:
+    losses = np.array([1.0, 2.0, 2.0, 0.5])
+    quarter = np.full(4, 0.25)
+    assert weigh(Max(1), quarter, losses).tolist() == [0, 0.5, 0.5, 0]
+    assert weigh(Max(3), quarter, losses) == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
+    assert weigh(Max(0.5), quarter, losses).tolist() == [0, 0.5, 0.5, 0]
+    assert weigh(Min(2), quarter, losses).tolist() == [0.5, 0, 0, 0.5]
+    assert weigh(Max(99), quarter, losses) == pytest.approx([0.25] * 4)
+
+
+@pytest.mark.parametrize("weighting", SOFT, ids=repr)
+@given(shift=st.floats(-1e3, 1e3))
+def test_a_constant_added_to_all_losses_changes_nothing(weighting, shift: float) -> None:
+    moved = weigh(weighting, before=BEFORE + shift, after=AFTER + shift)
+    assert moved == pytest.approx(weigh(weighting), rel=1e-9)
+
+
+@pytest.mark.parametrize("make", [SoftMax, SoftMin, Exp], ids=lambda f: f.__name__)
+def test_limits(make) -> None:
+    assert weigh(make(1e9)) == pytest.approx(weigh(Proportional()), rel=1e-8)
+    if make is not Exp:
+        cold = weigh(make(1e-4))
+        assert cold == pytest.approx(weigh(Max(1) if make is SoftMax else Min(1)), abs=1e-12)
+
+
+@pytest.mark.parametrize("weighting", [*SOFT, Max(2), Min(2)], ids=repr)
+@given(
+    losses=st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3),
+    improved=st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3),
+)
+def test_weights_are_shares_whatever_the_losses(weighting, losses, improved) -> None:
+    found = weigh(weighting, before=np.array(losses), after=np.array(improved))
+    assert (found >= 0).all()
+    assert found.sum() == pytest.approx(1.0, rel=1e-12)
+    order = np.array([2, 0, 1])
+    again = weigh(weighting, BASE[order], np.array(losses)[order], np.array(improved)[order])
+    assert again == pytest.approx(found[order], rel=1e-12, abs=1e-300)
+
+
+@pytest.mark.parametrize("weighting", SOFT, ids=repr)
+def test_equal_losses_give_the_base_weights(weighting) -> None:
+    same = np.full(3, 700.0)
+    assert weigh(weighting, before=same, after=same) == pytest.approx(BASE, rel=1e-12)
+
+
+@pytest.mark.parametrize("weighting", [*SOFT, Max(1), Min(1)], ids=repr)
+def test_a_loss_that_is_not_finite_is_refused_by_client(weighting) -> None:
+    bad = np.array([1.0, np.nan, 2.0])
+    with pytest.raises(UpdateRefused, match="client 17"):
+        weigh(weighting, before=bad, after=bad, clients=np.array([4, 17, 9]))
+    with pytest.raises(InvalidOption, match="loss_before"):
+        weighting.coefficients(BASE)
+
+
+def test_floors() -> None:
+    clients = np.array([0, 1, 2])
+    assert weigh(Max(1, floor=(0.0, 2.5, 0.0)), clients=clients).tolist() == [0, 0, 1]  # gaps 1, 0.5, 2
+    lowest = np.array([0.9, 0.1, np.inf])  # gaps 0.1, 2.9, and 0 for a client never seen before
+    assert weigh(Max(1, floor="running_min"), clients=clients, lowest_loss=lowest).tolist() == [0, 1, 0]
+    assert weigh(SoftMax(0.7, floor=5.0)) == pytest.approx(weigh(SoftMax(0.7)))
+    with pytest.raises(InvalidOption, match="client"):
+        weigh(Max(1, floor=(0.0,)), clients=clients)
+
+
+def test_switch_by_round_and_by_accuracy() -> None:
+    by_round = Switch([(20, SoftMin(0.2)), (None, Proportional())])
+    assert weigh(by_round, round=19) == pytest.approx(weigh(SoftMin(0.2)))
+    assert weigh(by_round, round=20).tolist() == BASE.tolist()
+    by_score = Switch([(0.8, Max(1)), (inf, Proportional())])
+    assert weigh(by_score, round=99, reached={"accuracy": 0.79}).tolist() == [0, 1, 0]
+    assert weigh(by_score, round=1, reached={"accuracy": 0.8}).tolist() == BASE.tolist()
+    assert weigh(by_score, round=0, reached={}).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "stages", [[], [(1, 2)], [(3, Proportional())], [(None, Max()), (None, Min())], [(2.5, Max())]]
+)
+def test_switch_refuses_stages_that_make_no_sense(stages) -> None:
+    with pytest.raises(InvalidOption, match="Switch"):
+        Switch(stages)
+
+
+def test_anneal_is_a_straight_line_between_the_two() -> None:
+    mixed = Anneal(Max(1), Proportional(), over=4)
+    for n, t in ((0, 0.0), (1, 0.25), (4, 1.0), (9, 1.0)):
+        assert weigh(mixed, round=n) == pytest.approx((1 - t) * weigh(Max(1)) + t * BASE)
+
+
+def test_a_run_asks_the_clients_for_what_its_weighting_needs_and_remembers_the_lowest_loss() -> None:
+    quad = poise.quadratics([[0.0], [4.0], [10.0]])
+    solver = poise.solvers.SGD(lr=0.1, steps=2)
+    run = poise.train(quad, quad.task, solver, weighting=Exp(0.5), rounds=5)
+    c = run.contributions
+    assert not np.isnan(c["loss_before"]).any()
+    assert not np.isnan(c["loss_after"]).any()
+    plain = poise.train(quad, quad.task, solver, rounds=5)
+    assert np.isnan(plain.contributions["loss_before"]).all()
+    worst = poise.train(quad, quad.task, solver, weighting=Max(1), rounds=3)
+    assert (worst.weights.argmax(axis=1) == 2).all()  # the optimum at 10 is the farthest from 0
+
+
+def test_switch_by_accuracy_in_a_run_stays_switched() -> None:
+    fed = poise.federation("digits", partition="iid", clients=10)
+    stages = Switch([(0.5, Max(1)), (None, Proportional())])
+    run = poise.train(
+        fed, poise.task("logistic"), poise.solvers.SGD(lr=0.5, epochs=1, batch_size=20), weighting=stages, rounds=12
+    )
+    reached = np.flatnonzero(run.metric("accuracy") >= 0.5)[0]
+    alone = (run.weights > 0).sum(axis=1) == 1
+    assert alone[: reached + 1].all()
+    assert not alone[reached + 1 :].any()
+    assert len(alone) > reached + 1
