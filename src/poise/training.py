@@ -3,145 +3,32 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import tomli_w
-import torch
 
 from poise import attacks as _attacks  # noqa: F401 - parts are known by name once their module is loaded
 from poise import engine
 from poise import solvers as _solvers  # noqa: F401
-from poise._version import __version__
-from poise.backends import Local
 from poise.clocks import Synchronous
-from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, require, suggest
+from poise.composition import Composition, slot
+from poise.core.errors import IncompatibleParts, PoiseError, require
 from poise.core.history import History
 from poise.core.memory import Memories
-from poise.core.parts import build, describe, is_part
+from poise.core.numerics import HINT, mkl_mode, warn_if_unfixed
 from poise.core.protocols import Oracle
 from poise.core.threads import one_thread
-from poise.core.types import Record, Setting
+from poise.core.types import Record
 from poise.ledger.models import Keep
 from poise.ledger.recovery import reopen
-from poise.ledger.retention import RULES
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import EXPERIMENT, Ledger
 from poise.samplers import Full
 from poise.servers import Add
 from poise.weightings import Proportional
-
-OF_CLIENTS = ("client_", "train_", "own_")
-"""How the names of metrics begin that are measured client by client."""
-
-TABLE_LIMIT = 10_000  # clients beyond which a run keeps no table of them
-
-
-@dataclass(frozen=True)
-class Composition:
-    """Everything that defines a run: data, task, a choice for each slot, and a budget."""
-
-    federation: Any
-    task: Any
-    parts: engine.Parts
-    rounds: int | None = None
-    time: float | None = None
-    seed: int = 0
-    evaluate_every: int = 1
-    metrics: tuple[str, ...] = ()
-    keep: Keep = "last"
-    bad_updates: Literal["stop", "drop"] = "stop"
-    backend: Any = Local()
-    personal: Literal["batchnorm"] | None = None
-
-    def __post_init__(self) -> None:
-        require(self.rounds is not None or self.time is not None, "the run has no end", "give rounds= or time=")
-        for name, least in (("rounds", 1), ("evaluate_every", 1), ("seed", 0)):
-            value = getattr(self, name)
-            fits = type(value) is int or isinstance(value, np.integer) or (value is None and name == "rounds")
-            require(fits, f"{name} must be a whole number, not {value!r}")
-            require(value is None or value >= least, f"{name} must be at least {least}, not {value}")
-        timed = isinstance(self.time, int | float | np.number) and not isinstance(self.time, bool)
-        require(timed or self.time is None, f"time must be a number, not {self.time!r}")
-        require(self.time is None or 0 < self.time < np.inf, f"time must be above 0 and finite, not {self.time}")
-        require(self.keep in RULES, f"keep = {self.keep!r} is not a rule", suggest(str(self.keep), RULES))
-        require(self.bad_updates in ("stop", "drop"), f"bad_updates = {self.bad_updates!r}", "known: drop, stop")
-        require(self.personal in (None, "batchnorm"), f"personal = {self.personal!r}", "known: batchnorm")
-
-    def personal_positions(self, oracle: Any) -> torch.Tensor | None:
-        """Where the entries lie that stay with each client."""
-        if self.personal is None:
-            return None
-        if self.federation.on_demand or not hasattr(oracle, "norms"):
-            raise IncompatibleParts(
-                "personal layers need clients that come back, and a model with batch norm", "leave personal out"
-            )
-        positions: torch.Tensor = oracle.norms()
-        return positions
-
-    def setting(self, oracle: Oracle) -> Setting:
-        """What the parts may know of the federation."""
-        fed = self.federation
-        return Setting(fed.clients, fed.sizes, fed.importance, oracle.batches, fed.on_demand)
-
-    def plan(self, oracle: Oracle) -> engine.Plan:
-        """The engine's orders; raises where the parts do not fit."""
-        setting = self.setting(oracle)
-        self.parts.fit(setting)
-        return engine.Plan(
-            self.parts, setting, self.seed, self.rounds, self.time, self.evaluate_every,
-            self._metrics(oracle), self.bad_updates == "drop",
-        )  # fmt: skip
-
-    def _metrics(self, oracle: Oracle) -> frozenset[str]:
-        """Held-out metrics (or the training loss where nothing is held out) and those asked for."""
-        known = oracle.metrics
-        for name in self.metrics:
-            if name not in known:
-                raise InvalidOption(f"unknown metric {name!r}", suggest(name, known))
-            if self.federation.on_demand and name.startswith(OF_CLIENTS):
-                raise IncompatibleParts(f"{name} needs all clients, but they are made on demand", "leave it out")
-        held_out = {name for name in known if not name.startswith(OF_CLIENTS)}
-        if self.personal is not None:  # there is no one model that held-out data could be shown to
-            for name in held_out & set(self.metrics):
-                raise IncompatibleParts(
-                    f"{name} is of one model, but clients have layers of their own", f"use own_{name}"
-                )
-            held_out = {name for name in known if name.startswith("own_")}
-        fallback = set() if self.federation.on_demand else {"train_loss"} & known
-        return frozenset((held_out or fallback) | set(self.metrics))
-
-    def table(self) -> dict[str, Any]:
-        """The experiment file's tables; ``data`` or ``task`` is absent where Python objects were given."""
-        named = {"data": self.federation.spec, "task": self.task.spec}
-        slots = {s: describe(getattr(self.parts, s)) for s in ("solver", "sampler", "clock", "weighting", "server")}
-        run = {
-            "rounds": self.rounds, "time": self.time, "seeds": [self.seed], "evaluate_every": self.evaluate_every,
-            "metrics": list(self.metrics), "keep": self.keep, "bad_updates": self.bad_updates,
-            "backend": describe(self.backend), "personal": self.personal,
-        }  # fmt: skip
-        attacks = {"attacks": [describe(a) for a in self.parts.attacks]} if self.parts.attacks else {}
-        kept = {k: v for k, v in run.items() if v is not None}
-        return {**{k: v for k, v in named.items() if v is not None}, **slots, **attacks, "run": kept}
-
-    def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """What the ledger keeps about the federation."""
-        fed = self.federation
-        meta = {
-            "poise": __version__, "seed": self.seed, "clients": fed.clients, "keep": self.keep,
-            "experiment": tomli_w.dumps(self.table()), "status": "running",
-        }  # fmt: skip
-        arrays: dict[str, np.ndarray] = {}
-        if fed.clients <= TABLE_LIMIT:
-            arrays = {"sizes": np.asarray(fed.sizes), "importance": np.asarray(fed.importance)}
-            if getattr(fed, "classes", 0):
-                arrays["label_counts"] = fed.label_counts()
-        if hasattr(fed, "digest"):
-            meta["federation"] = fed.digest()
-        return meta, arrays
 
 
 def train(
@@ -176,14 +63,16 @@ def train(
         stop: asked before each round; true ends the run cleanly.
         personal: ``"batchnorm"`` keeps batch-norm parameters and statistics with each client (FedBN).
     """
+    require(hasattr(federation, "importance"), f"{federation!r} is not a federation", "make one: poise.federation(…)")
+    require(hasattr(task, "bind"), f"{task!r} is not a task", "make one: poise.task(…)")
     parts = engine.Parts(
-        _slot("solver", solver), _slot("sampler", sampler or Full()), _slot("clock", clock or Synchronous()),
-        _slot("weighting", weighting or Proportional()), _slot("server", server or Add()),
-        tuple(_slot("attack", a) for a in attacks),
+        slot("solver", solver), slot("sampler", sampler or Full()), slot("clock", clock or Synchronous()),
+        slot("weighting", weighting or Proportional()), slot("server", server or Add()),
+        tuple(slot("attack", a) for a in attacks),
     )  # fmt: skip
     composition = Composition(
         federation, task, parts, 100 if rounds is None and time is None else rounds, time, seed, evaluate_every,
-        tuple(metrics), keep, bad_updates, _backend(backend), personal,
+        tuple(metrics), keep, bad_updates, slot("backend", backend), personal,
     )  # fmt: skip
     return begin(composition, out, callbacks, stop)
 
@@ -199,6 +88,7 @@ def begin(
     stop: Callable[[], bool] = lambda: False, prepared: tuple[Oracle, engine.Plan] | None = None,
 ) -> Run:  # fmt: skip
     """Begin a composed run in a new folder, or in memory."""
+    warn_if_unfixed()
     oracle, plan = prepared or prepare(composition)
     meta, arrays = composition.facts()
     ledger = Ledger.create(Path(out) if out is not None else None, meta, arrays, meta["experiment"])
@@ -239,7 +129,7 @@ def take_up(
             )  # fmt: skip
         if meta["experiment"] != recorded["experiment"]:
             ledger.set_experiment(meta["experiment"])
-        ledger.event("resumed")
+        ledger.event("resumed" + _other_numerics(recorded))
         ledger.set("status", "running")
     except BaseException:
         ledger.close()
@@ -302,6 +192,16 @@ def _refuse_another(recorded: str, composition: Composition, path: Path) -> None
             )
 
 
+def _other_numerics(recorded: dict[str, str]) -> str:
+    """A remark, where the run began in a process whose products may round otherwise than in this one."""
+    began = recorded.get("mkl", "")
+    if began == mkl_mode():
+        return ""
+    remark = f"the run began with MKL's reproducibility {began or 'unknown'!r}, this process has {mkl_mode()!r}"
+    warnings.warn(f"{remark}: it may not end in the same bits ({HINT})", stacklevel=4)
+    return f"; {remark}"
+
+
 def _note_failure(ledger: Ledger, error: PoiseError) -> None:
     """Write down why a run failed, where the disk still takes it."""
     try:
@@ -311,19 +211,4 @@ def _note_failure(ledger: Ledger, error: PoiseError) -> None:
         return
 
 
-def _slot(slot: str, given: Any) -> Any:
-    """A part of this slot; a part of another one is refused by name."""
-    if is_part(given) and given.slot != slot:
-        raise IncompatibleParts(f"{type(given).__name__} is a {given.slot}, not a {slot}")
-    if isinstance(given, type):
-        raise InvalidOption(f"{slot} is the class {given.__name__}", f"make one: {given.__name__}(…)")
-    if isinstance(given, str):
-        return build(slot, {"name": given}, slot)
-    return given
-
-
-def _backend(given: Any) -> Any:
-    return build("backend", {"name": given}, "backend") if isinstance(given, str) else given
-
-
-__all__ = ["EXPERIMENT", "Composition", "begin", "prepare", "take_up", "train"]
+__all__ = ["begin", "prepare", "take_up", "train"]

@@ -9,11 +9,11 @@ import numpy as np
 from torch import Tensor
 
 import poise
+from poise.composition import Composition
 from poise.core.durations import FixedDurations, as_durations
 from poise.core.types import Flight, Setting, Sky, Step
 from poise.engine import Parts
 from poise.tasks import Quadratics
-from poise.training import Composition
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from poise.composition import Composition
 from poise.core.durations import as_durations
 from poise.core.types import Flight, Record, Setting, Sky, Step
 from poise.engine import Parts
@@ -18,7 +19,7 @@ from poise.servers import Add
 from poise.solvers import SGD
 from poise.tasks import Task
 from poise.testing import SampleFederation
-from poise.training import Composition, begin, take_up
+from poise.training import begin, take_up
 from poise.weightings import Proportional
 
 

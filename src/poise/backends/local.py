@@ -164,4 +164,8 @@ def _named(clients: Ints, version: int) -> Iterator[None]:
         raise
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         who = f"client {clients[0]}" if len(clients) == 1 else f"clients {clients.tolist()}"
-        raise UpdateRefused(f"round {version}: the local work of {who} failed: {error}") from error
+        few = "more than 1 value per channel" in str(error)
+        hint = (
+            "batch norm needs batches of two or more: choose a batch_size that leaves no single sample" if few else ""
+        )
+        raise UpdateRefused(f"round {version}: the local work of {who} failed: {error}", hint) from error

@@ -80,6 +80,23 @@ def list_parts(
 
 
 @app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Which reproduction.")] = "",
+    scale: Annotated[str, typer.Option(help="small (minutes on two cores) or paper (the paper's sizes).")] = "small",
+    out: Annotated[Optional[Path], typer.Option(help="Folder for the runs.")] = None,  # noqa: UP045
+    list: Annotated[bool, typer.Option("--list", help="What can be reproduced.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Run a paper's comparison, put its figures beside ours, and say which of its claims hold.
+
+    Interrupted reproductions go on where they stopped.
+    """
+    from poise.cli import reproducing
+
+    reproducing.show_presets(json) if list or not name else reproducing.reproduce(name, scale, out, json)
+
+
+@app.command()
 def report(
     runs: Runs,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),

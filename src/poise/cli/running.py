@@ -8,12 +8,12 @@ from typing import Any
 
 from poise.cli.reporting import summarise
 from poise.cli.terminal import Bar, print_json, remark, stoppable
+from poise.composition import Composition
 from poise.core.errors import InvalidOption, LedgerError
 from poise.experiments.runner import folders_in, recorded, resume, run_experiment
 from poise.experiments.spec import load
 from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
-from poise.training import Composition
 
 
 def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, json: bool) -> None:

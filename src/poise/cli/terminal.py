@@ -92,6 +92,11 @@ class Bar:
 
         return observe
 
+    def counter(self, label: str, total: int) -> Any:
+        """A callback that moves a bar by one."""
+        task = self._progress.add_task(label, total=total, score="")
+        return lambda: self._progress.advance(task)
+
 
 def print_json(document: Any) -> None:
     """One JSON document; numbers that JSON does not have become null."""

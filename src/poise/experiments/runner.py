@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from poise import engine
+from poise.composition import Composition
 from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError
 from poise.core.parts import build
 from poise.core.types import Record
@@ -17,7 +18,7 @@ from poise.experiments.spec import SLOTS, Experiment, load, parse
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE, EXPERIMENT, LOCK
 from poise.tasks import task as make_task
-from poise.training import Composition, begin, prepare, take_up
+from poise.training import begin, prepare, take_up
 
 Observer = Callable[[Record], None]
 

@@ -82,6 +82,8 @@ class Task:
         loss = self.loss or ("cross-entropy" if classification else "mse")
         if loss == "cross-entropy" and not classification:
             raise IncompatibleParts("Task: cross-entropy needs class labels, but the labels are numbers", "use 'mse'")
+        if loss == "mse" and classification and self.model is not None:
+            raise IncompatibleParts("Task: mse needs numbers, but the labels are classes", "give y as floats")
         target = _device(device)
         dtype = DTYPES[self.dtype]
         module = self._module(samples, 0)

@@ -1,0 +1,90 @@
+"""``poise reproduce``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from poise.cli.terminal import Bar, console, notes, print_json, stoppable
+from poise.experiments.claims import Verdict, judge, paired, score
+from poise.experiments.reproduction import Reproduction, load_reproduction, presets
+from poise.ledger.run import Run
+
+Runs = Mapping[tuple[str, str], Sequence[Run]]
+
+
+def show_presets(json: bool) -> None:
+    """What can be reproduced."""
+    rows = [{"name": n, "title": load_reproduction(n).preset["title"], "source": load_reproduction(n).preset["source"],
+             "small takes": load_reproduction(n).minutes} for n in presets()]  # fmt: skip
+    if json:
+        print_json(rows)
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("name", "title", "source", "small takes"):
+        table.add_column(column, no_wrap=column == "name")
+    for row in rows:
+        table.add_row(*row.values())
+    console.print(table)
+
+
+def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
+    """Run a preset, put the paper's figures beside ours, and say which claims hold."""
+    preset = load_reproduction(name, scale)
+    folder = out or Path("runs") / "reproduce" / f"{preset.name}-{scale}"
+    runs: dict[tuple[str, str], list[Run]] = {}
+    total = len(preset.cells) * len(preset.arms) * len(preset.seeds)
+    with stoppable(json) as stop, Bar(quiet=json) as bar:
+        advance = bar.counter(f"{name} ({scale})", total)
+        for cell, arm, _, run in preset.runs(folder, lambda label, composition: [], stop):
+            runs.setdefault((cell, arm), []).append(run)
+            advance()
+    if stop.raised:
+        notes.print(f"stopped; the runs so far are in {folder}, the same command goes on with them")
+        return
+    figures, verdicts = _figures(preset, runs), [judge(c, runs) for c in preset.preset.get("claims", ())]
+    if json:
+        print_json({"name": name, "scale": scale, "folder": str(folder), "figures": figures,
+                    "claims": [vars(v) for v in verdicts]})  # fmt: skip
+        return
+    _print(preset, figures, verdicts, folder)
+
+
+def _figures(preset: Reproduction, runs: Runs) -> list[dict[str, Any]]:
+    """Every score of every cell and arm, with the published figure where there is one."""
+    published = {(e.get("cell", ""), e["arm"], e["score"]): e["paper"] for e in preset.preset.get("expected", ())}
+    names = list(dict.fromkeys(
+        [e["score"] for e in preset.preset.get("expected", ())] + [c["score"] for c in preset.preset.get("claims", ())]
+    ))  # fmt: skip
+    rows = []
+    for cell in preset.cells:
+        for name in names:
+            for arm in preset.arms:
+                values = np.array([score(r, name) for r in runs[cell, arm]])
+                mean, half = paired(values)
+                paper = published.get((cell, arm, name))
+                rows.append({"cell": cell, "score": name, "arm": arm, "paper": paper, "ours": mean, "half": half,
+                             "seeds": len(values)})  # fmt: skip
+    return rows
+
+
+def _print(preset: Reproduction, figures: list[dict[str, Any]], verdicts: list[Verdict], folder: Path) -> None:
+    table = Table(
+        title=f"{preset.preset['title']} ({preset.preset['source']}; scale {preset.scale})", title_justify="left"
+    )
+    for column in ("cell", "score", "method", "paper", "ours ± 95 % CI"):
+        table.add_column(column)
+    for row in figures:
+        paper = "" if row["paper"] is None else " – ".join(map(str, np.atleast_1d(row["paper"]).tolist()))
+        table.add_row(row["cell"], row["score"], row["arm"], paper, f"{row['ours']:.4g} ± {row['half']:.2g}")
+    console.print(table)
+    for verdict in verdicts:
+        console.print(
+            f"[{'green' if verdict.holds else 'red'}]{'holds' if verdict.holds else 'does not hold'}[/]: ", end=""
+        )
+        console.print(f"{verdict.text} ({verdict.measured})", markup=False, highlight=False)
+    notes.print(f"runs: {folder}", markup=False)

@@ -1,0 +1,143 @@
+"""A composition: everything that defines a run, checked before anything is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import tomli_w
+import torch
+
+from poise import engine
+from poise._version import __version__
+from poise.backends import Local
+from poise.core.errors import IncompatibleParts, InvalidOption, require, suggest
+from poise.core.numerics import mkl_mode
+from poise.core.parts import build, describe, is_part, parts_of
+from poise.core.protocols import Oracle
+from poise.core.types import Setting
+from poise.ledger.models import Keep
+from poise.ledger.retention import RULES
+
+OF_CLIENTS = ("client_", "train_", "own_")
+"""How the names of metrics begin that are measured client by client."""
+
+TABLE_LIMIT = 10_000  # clients beyond which a run keeps no table of them
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Everything that defines a run: data, task, a choice for each slot, and a budget."""
+
+    federation: Any
+    task: Any
+    parts: engine.Parts
+    rounds: int | None = None
+    time: float | None = None
+    seed: int = 0
+    evaluate_every: int = 1
+    metrics: tuple[str, ...] = ()
+    keep: Keep = "last"
+    bad_updates: Literal["stop", "drop"] = "stop"
+    backend: Any = Local()
+    personal: Literal["batchnorm"] | None = None
+
+    def __post_init__(self) -> None:
+        require(self.rounds is not None or self.time is not None, "the run has no end", "give rounds= or time=")
+        for name, least in (("rounds", 1), ("evaluate_every", 1), ("seed", 0)):
+            value = getattr(self, name)
+            fits = type(value) is int or isinstance(value, np.integer) or (value is None and name == "rounds")
+            require(fits, f"{name} must be a whole number, not {value!r}")
+            require(value is None or value >= least, f"{name} must be at least {least}, not {value}")
+        timed = isinstance(self.time, int | float | np.number) and not isinstance(self.time, bool)
+        require(timed or self.time is None, f"time must be a number, not {self.time!r}")
+        require(self.time is None or 0 < self.time < np.inf, f"time must be above 0 and finite, not {self.time}")
+        require(self.keep in RULES, f"keep = {self.keep!r} is not a rule", suggest(str(self.keep), RULES))
+        require(self.bad_updates in ("stop", "drop"), f"bad_updates = {self.bad_updates!r}", "known: drop, stop")
+        require(self.personal in (None, "batchnorm"), f"personal = {self.personal!r}", "known: batchnorm")
+
+    def personal_positions(self, oracle: Any) -> torch.Tensor | None:
+        """Where the entries lie that stay with each client."""
+        if self.personal is None:
+            return None
+        if self.federation.on_demand or not hasattr(oracle, "norms"):
+            raise IncompatibleParts(
+                "personal layers need clients that come back, and a model with batch norm", "leave personal out"
+            )
+        positions: torch.Tensor = oracle.norms()
+        return positions
+
+    def setting(self, oracle: Oracle) -> Setting:
+        """What the parts may know of the federation."""
+        fed = self.federation
+        return Setting(fed.clients, fed.sizes, fed.importance, oracle.batches, fed.on_demand)
+
+    def plan(self, oracle: Oracle) -> engine.Plan:
+        """The engine's orders; raises where the parts do not fit."""
+        setting = self.setting(oracle)
+        self.parts.fit(setting)
+        return engine.Plan(
+            self.parts, setting, self.seed, self.rounds, self.time, self.evaluate_every,
+            self._metrics(oracle), self.bad_updates == "drop",
+        )  # fmt: skip
+
+    def _metrics(self, oracle: Oracle) -> frozenset[str]:
+        """Held-out metrics (or the training loss where nothing is held out) and those asked for."""
+        known = oracle.metrics
+        for name in self.metrics:
+            if name not in known:
+                raise InvalidOption(f"unknown metric {name!r}", suggest(name, known))
+            if self.federation.on_demand and name.startswith(OF_CLIENTS):
+                raise IncompatibleParts(f"{name} needs all clients, but they are made on demand", "leave it out")
+        held_out = {name for name in known if not name.startswith(OF_CLIENTS)}
+        if self.personal is not None:  # there is no one model that held-out data could be shown to
+            for name in held_out & set(self.metrics):
+                raise IncompatibleParts(
+                    f"{name} is of one model, but clients have layers of their own", f"use own_{name}"
+                )
+            held_out = {name for name in known if name.startswith("own_")}
+        fallback = set() if self.federation.on_demand else {"train_loss"} & known
+        return frozenset((held_out or fallback) | set(self.metrics))
+
+    def table(self) -> dict[str, Any]:
+        """The experiment file's tables; ``data`` or ``task`` is absent where Python objects were given."""
+        named = {"data": self.federation.spec, "task": self.task.spec}
+        slots = {s: describe(getattr(self.parts, s)) for s in ("solver", "sampler", "clock", "weighting", "server")}
+        run = {
+            "rounds": self.rounds, "time": self.time, "seeds": [self.seed], "evaluate_every": self.evaluate_every,
+            "metrics": list(self.metrics), "keep": self.keep, "bad_updates": self.bad_updates,
+            "backend": describe(self.backend), "personal": self.personal,
+        }  # fmt: skip
+        attacks = {"attacks": [describe(a) for a in self.parts.attacks]} if self.parts.attacks else {}
+        kept = {k: v for k, v in run.items() if v is not None}
+        return {**{k: v for k, v in named.items() if v is not None}, **slots, **attacks, "run": kept}
+
+    def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What the ledger keeps about the federation."""
+        fed = self.federation
+        meta = {
+            "poise": __version__, "seed": self.seed, "clients": fed.clients, "keep": self.keep,
+            "experiment": tomli_w.dumps(self.table()), "status": "running", "mkl": mkl_mode(),
+        }  # fmt: skip
+        arrays: dict[str, np.ndarray] = {}
+        if fed.clients <= TABLE_LIMIT:
+            arrays = {"sizes": np.asarray(fed.sizes), "importance": np.asarray(fed.importance)}
+            if getattr(fed, "classes", 0):
+                arrays["label_counts"] = fed.label_counts()
+        if hasattr(fed, "digest"):
+            meta["federation"] = fed.digest()
+        return meta, arrays
+
+
+def slot(name: str, given: Any) -> Any:
+    """A part of this slot; a part of another one is refused by name."""
+    if is_part(given) and given.slot != name:
+        raise IncompatibleParts(f"{type(given).__name__} is a {given.slot}, not a {name}")
+    if isinstance(given, type):
+        raise InvalidOption(f"{name} is the class {given.__name__}", f"make one: {given.__name__}(…)")
+    if isinstance(given, str):
+        return build(name, {"name": given}, name)
+    if not callable(getattr(given, "fit", None)) and name != "backend":
+        raise InvalidOption(f"{given!r} is not a {name}", f"known: {', '.join(parts_of(name))}")
+    return given

@@ -1,0 +1,37 @@
+"""Whether products round the same wherever their memory starts."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import warnings
+from functools import cache
+from pathlib import Path
+
+import torch
+
+MODES = {1: "off", 2: "auto", 3: "compatible"}
+
+HINT = "import poise before PyTorch multiplies its first matrix, or set MKL_CBWR=AVX2 in the environment"
+
+
+@cache
+def mkl_mode() -> str:
+    """How MKL promises to reproduce bits in this process: ``off`` is no promise; empty without MKL.
+
+    `poise` asks for a fixed code path when it is imported (``MKL_CBWR``), but MKL listens only before its first call.
+    """
+    torch.ones(64, 64) @ torch.ones(64, 64)  # MKL reads its setting now, if it has not yet
+    try:
+        library = ctypes.CDLL(os.fspath(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        mode = int(library.mkl_serv_cbwr_get(-1))
+    except (OSError, AttributeError):
+        return ""
+    return MODES.get(mode, str(mode))
+
+
+def warn_if_unfixed() -> None:
+    """Say so where the bits of a run could depend on where its memory happens to lie."""
+    if mkl_mode() == "off":
+        message = "MKL was used before poise was imported: this run may not be the same to the bit elsewhere"
+        warnings.warn(f"{message} ({HINT})", stacklevel=3)

@@ -1,0 +1,83 @@
+"""Scores of a reproduction's runs, and whether what a paper claims holds for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from poise.core.errors import InvalidOption
+from poise.ledger.run import Run
+
+
+def score(run: Run, name: str) -> float:
+    """A score by name: ``rounds_to:0.9``, ``final:accuracy``, ``half:accuracy``, ``smoothness``, ``weight:…``.
+
+    A target that was never reached counts as one round more than there were, which favours the slower method.
+    """
+    kind, _, rest = name.partition(":")
+    metric = "own_accuracy" if "own_accuracy" in run.metrics and "accuracy" not in run.metrics else "accuracy"
+    if kind == "rounds_to":
+        reached = run.rounds_to(float(rest), metric)
+        return float(run.rounds + 1 if reached is None else reached)
+    if kind == "smoothness":
+        return run.smoothness(metric)
+    if kind in ("final", "half", "mean"):
+        values = run.metric(rest or metric)
+        values = values[~np.isnan(values)]
+        last = values[-max(1, len(values) // 20) :]
+        return float({"final": last.mean(), "half": values[len(values) // 2], "mean": values.mean()}[kind])
+    raise InvalidOption(
+        f"unknown score {name!r}", "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, smoothness"
+    )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One claim and how it fared."""
+
+    text: str
+    holds: bool
+    measured: str
+
+
+def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]) -> Verdict:
+    """Whether a claim holds.
+
+    ``at_most = r``: mean(left) <= r * mean(right). ``above``/``below``: the paired difference over seeds has that sign,
+    with a 95 % interval that excludes 0 where ``significant = true``. ``within = r``: the means differ by at most the
+    share r. ``no_difference = true``: the 95 % interval of the paired difference contains 0.
+    """
+    left, right = (
+        np.array([score(r, claim["score"]) for r in runs[claim.get("cell", ""), claim[side]]])
+        for side in ("left", "right")
+    )
+    mean, half = paired(left - right)
+    ratio = left.mean() / right.mean() if right.mean() else float("nan")
+    measured = f"{left.mean():.4g} against {right.mean():.4g}, ratio {ratio:.2f}, difference {mean:+.4g} ± {half:.2g}"
+    if "at_most" in claim:
+        holds = ratio <= claim["at_most"]
+    elif "within" in claim:
+        holds = abs(ratio - 1) <= claim["within"]
+    elif claim.get("no_difference"):
+        holds = abs(mean) <= half
+    else:
+        signed = mean if claim.get("relation") == "above" else -mean
+        holds = signed > (half if claim.get("significant") else 0.0)
+    return Verdict(str(claim["text"]), bool(holds), measured)
+
+
+def paired(differences: np.ndarray) -> tuple[float, float]:
+    """Mean and half-width of the 95 % interval (Student) of paired differences.
+
+    >>> mean, half = paired(np.array([1.0, 2.0, 3.0]))
+    >>> mean, round(half, 3)
+    (2.0, 2.484)
+    """
+    n = len(differences)
+    if n < 2:
+        return float(differences.mean()), float("inf")
+    return float(differences.mean()), float(stats.t.ppf(0.975, n - 1) * differences.std(ddof=1) / np.sqrt(n))

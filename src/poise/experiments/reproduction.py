@@ -1,0 +1,124 @@
+"""Reproductions: a paper's comparison as data — cells, arms, published figures, claims.
+
+A preset is a TOML file with
+
+    title, source, notes
+    [base.*]              the tables of an experiment that all runs share
+    [cells.NAME.*]        settings to compare in (data, say); tables that change [base]
+    [arms.NAME.*]         methods to compare; tables that change [base]
+    [scales.NAME.*]       tables that change everything at a scale (small, paper); seeds under run
+    [[expected]]          cell, arm, score, paper: the published figure, as a number or an interval
+    [[claims]]            what the paper says, as a relation between two arms that can fail
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from poise.composition import Composition
+from poise.core.errors import InvalidOption, suggest
+from poise.core.types import Record
+from poise.experiments.runner import compose, resume
+from poise.experiments.spec import Experiment
+from poise.ledger.run import Run, open_run
+from poise.ledger.store import DATABASE
+from poise.training import begin
+
+FOLDER = Path(__file__).parent / "papers"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A preset at one scale."""
+
+    name: str
+    scale: str
+    preset: Mapping[str, Any]
+
+    @property
+    def cells(self) -> list[str]:
+        """The settings to compare in."""
+        return list(self.preset.get("cells", {"": {}}))
+
+    @property
+    def arms(self) -> list[str]:
+        """The methods to compare."""
+        return list(self.preset["arms"])
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of every cell and arm."""
+        return list(self.experiment(self.cells[0], self.arms[0]).seeds)
+
+    @property
+    def minutes(self) -> str:
+        """About how long it takes, as measured."""
+        return str(self.preset["scales"][self.scale].get("takes", "unknown"))
+
+    def experiment(self, cell: str, arm: str) -> Experiment:
+        """The experiment of one arm in one cell."""
+        layers = (
+            self.preset["base"], self.preset.get("cells", {}).get(cell, {}), self.preset["arms"][arm],
+            {k: v for k, v in self.preset["scales"][self.scale].items() if isinstance(v, Mapping)},
+        )  # fmt: skip
+        tables: dict[str, Any] = {}
+        for layer in layers:
+            for table, values in layer.items():
+                tables[table] = _merged(tables.get(table, {}), values)
+        return Experiment(tables)
+
+    def runs(
+        self, out: Path, observe: Callable[[str, Composition], list[Callable[[Record], None]]],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Iterator[tuple[str, str, int, Run]]:  # fmt: skip
+        """Every run, kept in ``out/cell/arm/seed-k``; one that is there already is not done again."""
+        for seed in self.seeds:
+            for cell in self.cells:
+                for arm in self.arms:
+                    if stop():
+                        return
+                    folder = out / (cell or "all") / arm / f"seed-{seed}"
+                    yield cell, arm, seed, self._run(cell, arm, seed, folder, observe)
+
+    def _run(self, cell: str, arm: str, seed: int, folder: Path, observe: Any) -> Run:
+        if (folder / DATABASE).exists():
+            there = open_run(folder)
+            if there.meta["status"] == "done":
+                return there
+            there.close()
+            return resume(folder)
+        composition = compose(self.experiment(cell, arm), seed)
+        label = " · ".join(part for part in (cell, arm, f"seed {seed}") if part)
+        return begin(composition, folder, observe(label, composition))
+
+
+def load_reproduction(name: str, scale: str = "small") -> Reproduction:
+    """A preset by its name."""
+    known = presets()
+    if name not in known:
+        raise InvalidOption(f"there is no reproduction {name!r}", suggest(name, known))
+    preset = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    if "same_runs_as" in preset:  # another look at the runs of another preset
+        other = tomllib.loads((FOLDER / f"{preset['same_runs_as']}.toml").read_text(encoding="utf-8"))
+        preset = {**{k: other[k] for k in ("base", "cells", "arms", "scales") if k in other}, **preset}
+    if scale not in preset["scales"]:
+        raise InvalidOption(f"{name} has no scale {scale!r}", suggest(scale, preset["scales"]))
+    return Reproduction(str(preset.get("same_runs_as", name)), scale, preset)
+
+
+def presets() -> list[str]:
+    """The names of all presets."""
+    return sorted(file.stem for file in FOLDER.glob("*.toml"))
+
+
+def _merged(below: Any, above: Any) -> Any:
+    """Tables are merged key by key, except that a table with another name replaces the one below it."""
+    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
+        return above
+    if "name" in above and above["name"] != below.get("name", above["name"]):
+        return dict(above)
+    return {**below, **above}
