@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time as wall
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,80 +17,14 @@ from poise.core.checks import check_coefficients, refusals, without
 from poise.core.errors import UpdateRefused
 from poise.core.history import History
 from poise.core.memory import Memories, Named, memory_of, server_side
-from poise.core.protocols import (
-    Attack,
-    Backend,
-    Clock,
-    Fits,
-    Oracle,
-    Sampler,
-    Server,
-    ServerState,
-    Solver,
-    Times,
-    Weighting,
-)
+from poise.core.plan import Journal, Parts, Plan, State
+from poise.core.protocols import Backend, Oracle, Times
 from poise.core.rng import generator
 from poise.core.timeline import launch
-from poise.core.types import Cohort, Record, Setting, Sky, Step, contributions
-from poise.core.vectors import Vector
+from poise.core.types import Cohort, Record, Step, contributions
 from poise.core.workbench import Workbench, attacked
 
-
-@dataclass(frozen=True)
-class Parts:
-    """A choice for each slot."""
-
-    solver: Solver
-    sampler: Sampler
-    clock: Clock
-    weighting: Weighting
-    server: Server
-    attacks: tuple[Attack, ...] = ()
-
-    def fit(self, setting: Setting) -> None:
-        """Refuse a composition whose parts do not fit the federation or each other."""
-        chosen: list[Fits] = [self.solver, self.sampler, self.clock, self.weighting, self.server, *self.attacks]
-        for one in chosen:
-            one.fit(setting)
-
-
-@dataclass(frozen=True)
-class State:
-    """Where a run stands after ``index`` aggregations."""
-
-    index: int
-    theta: Vector
-    server: ServerState
-    sky: Sky = Sky()
-    models: Mapping[int, Vector] = field(default_factory=dict)  # versions that work in flight began from
-    memories: Memories = Memories()
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to do and for how long."""
-
-    parts: Parts
-    setting: Setting
-    seed: int
-    rounds: int | None = None
-    time: float | None = None
-    evaluate_every: int = 1
-    metrics: frozenset[str] = frozenset()
-    drop_refused: bool = False
-
-    def over(self, step: Step) -> bool:
-        """Whether a step lies beyond the budget."""
-        late = self.time is not None and step.time > self.time * (1 + 1e-9)
-        return late or (self.rounds is not None and step.index >= self.rounds)
-
-
-class Journal(Protocol):
-    """Where the engine writes what happened."""
-
-    def append(self, record: Record, theta: Vector, server: ServerState, own: Mapping[int, Named]) -> None:
-        """Keep a record, what it led to, and what its clients keep, durably, before the next round begins."""
+__all__ = ["Journal", "Parts", "Plan", "State", "aggregate", "initial", "run", "schedule"]
 
 
 def initial(oracle: Oracle, plan: Plan) -> State:

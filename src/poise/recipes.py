@@ -10,9 +10,9 @@ from typing import Any
 
 from poise.clocks import Synchronous
 from poise.samplers import Full, Uniform
-from poise.servers import Add
-from poise.solvers import SGD
-from poise.weightings import Proportional
+from poise.servers import Adam, Add, Momentum
+from poise.solvers import SGD, Prox, Scaffold
+from poise.weightings import Exp, Max, Min, Proportional, SoftMax, SoftMin, Switch
 
 
 def fedavg(m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
@@ -44,4 +44,86 @@ def fedsgd(lr: float, m: int | None = None) -> dict[str, Any]:
     return fedavg(m=m, lr=lr, steps=1)
 
 
-RECIPES: dict[str, Callable[..., dict[str, Any]]] = {"fedavg": fedavg, "fedsgd": fedsgd}
+def _weighed(weighting: Any, fedavg_options: dict[str, Any]) -> dict[str, Any]:
+    """FedAvg with another weighting."""
+    return {**fedavg(**fedavg_options), "weighting": weighting}
+
+
+def fedmax(k: int | float = 1, **options: Any) -> dict[str, Any]:
+    """FedMax(k), FedWorse(k): only the k clients with the largest losses count (A, D)."""
+    return _weighed(Max(k), options)
+
+
+def fedsoftmax(temperature: float = 0.2, **options: Any) -> dict[str, Any]:
+    """FedSoftMax, FedSoftWorse: clients with larger losses count more (A, D)."""
+    return _weighed(SoftMax(temperature), options)
+
+
+def fedbetter(k: int | float = 1, **options: Any) -> dict[str, Any]:
+    """FedBetter(k): only the k clients with the smallest losses count (A)."""
+    return _weighed(Min(k), options)
+
+
+def fedsoftbetter(temperature: float = 0.2, **options: Any) -> dict[str, Any]:
+    """FedSoftBetter: clients with smaller losses count more (A)."""
+    return _weighed(SoftMin(temperature), options)
+
+
+def exp_alpha(alpha: float = 0.2, **options: Any) -> dict[str, Any]:
+    """Exp-alpha: clients that improve a lot on their own data count less (B)."""
+    return _weighed(Exp(alpha), options)
+
+
+def fedsoftbetter_avg(temperature: float = 0.2, until: int | float = 20, **options: Any) -> dict[str, Any]:
+    """FedSoftBetterAvg: soft-min until round 20, then FedAvg (A section 4.7)."""
+    return _weighed(Switch([(until, SoftMin(temperature)), (None, Proportional())]), options)
+
+
+def fedsoftworse_avg(temperature: float = 0.2, until: int | float = 20, **options: Any) -> dict[str, Any]:
+    """FedSoftWorseAvg: soft-max until round 20, then FedAvg (A section 4.7)."""
+    return _weighed(Switch([(until, SoftMax(temperature)), (None, Proportional())]), options)
+
+
+def fedavg_softworse(temperature: float = 0.2, until: int | float = 20, **options: Any) -> dict[str, Any]:
+    """FedAvgSoftWorse: FedAvg until round 20, then soft-max (A section 4.7)."""
+    return _weighed(Switch([(until, Proportional()), (None, SoftMax(temperature))]), options)
+
+
+def fedprox(mu: float, m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
+    """FedProx (Li et al. 2020): FedAvg whose clients are pulled to the model they received."""
+    return {**fedavg(m, server_lr, **solver), "solver": Prox(mu, **solver)}
+
+
+def scaffold(m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
+    """SCAFFOLD (Karimireddy et al. 2020): control variates against client drift."""
+    return {**fedavg(m, server_lr, **solver), "solver": Scaffold(**solver)}
+
+
+def fedavgm(server_lr: float = 1.0, beta: float = 0.9, m: int | None = None, **solver: Any) -> dict[str, Any]:
+    """FedAvgM (Hsu et al. 2019): FedAvg with server momentum."""
+    return {**fedavg(m, **solver), "server": Momentum(server_lr, beta)}
+
+
+def fedadam(server_lr: float = 0.01, m: int | None = None, **solver: Any) -> dict[str, Any]:
+    """FedAdam (Reddi et al. 2021): FedAvg with an adaptive server."""
+    return {**fedavg(m, **solver), "server": Adam(server_lr)}
+
+
+RECIPES: dict[str, Callable[..., dict[str, Any]]] = {
+    "exp-alpha": exp_alpha,
+    "fedadam": fedadam,
+    "fedavg": fedavg,
+    "fedavg-softworse": fedavg_softworse,
+    "fedavgm": fedavgm,
+    "fedbetter": fedbetter,
+    "fedmax": fedmax,
+    "fedprox": fedprox,
+    "fedsgd": fedsgd,
+    "fedsoftbetter": fedsoftbetter,
+    "fedsoftbetter-avg": fedsoftbetter_avg,
+    "fedsoftmax": fedsoftmax,
+    "fedsoftworse": fedsoftmax,
+    "fedsoftworse-avg": fedsoftworse_avg,
+    "fedworse": fedmax,
+    "scaffold": scaffold,
+}

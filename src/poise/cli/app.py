@@ -21,6 +21,17 @@ app = typer.Typer(
 data = typer.Typer(no_args_is_help=True, help="Data sets: list them, fetch them, verify them.")
 app.add_typer(data, name="data")
 
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Print the version, where asked."""
+    if version:
+        from poise._version import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders with one run per seed.")]
 

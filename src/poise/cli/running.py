@@ -32,7 +32,8 @@ def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, jso
         remark(f"stopped after round {runs[-1].rounds}; go on with: poise resume {runs[-1].path}")
         missing = [s for s in chosen if s not in {int(r.meta["seed"]) for r in runs}]
         if missing:
-            remark(f"seeds not begun: {', '.join(map(str, missing))}")
+            rest = ",".join(map(str, missing))
+            remark(f"seeds not begun: {rest}; begin them with: poise run {file} --seeds {rest} --out {folder}")
     _show(runs, json)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from poise.core.protocols import Memory, ServerView, Solver
-from poise.core.types import Flight, Floats, Updates
+from poise.core.protocols import Memory, ServerView, Solver, Transform
+from poise.core.types import Flight, Floats, Ints, Updates
 from poise.core.vectors import Stack, Vector
 
 Named = Mapping[str, Vector]
@@ -67,6 +67,35 @@ class Memories:
             sent.setdefault(int(version), {})[name] = tensors[key]
         shared = {k.removeprefix("shared/"): v for k, v in tensors.items() if k.startswith("shared/")}
         return cls(shared, sent, own)
+
+
+@dataclass(frozen=True)
+class Recall:
+    """What some clients and the server remember when a piece of work on one version begins."""
+
+    memory: Memory | None
+    shared: Named
+    own: Mapping[str, Stack]
+
+    @classmethod
+    def of(cls, solver: Solver, memories: Memories, clients: Sequence[int], version: int, start: Stack) -> Recall:
+        """Look it up; a server that has sent nothing yet has sent the first values."""
+        memory = memory_of(solver)
+        if memory is None:
+            return cls(None, {}, {})
+        return cls(
+            memory, memories.sent.get(version) or memory.shared(start[0]), memories.rows(memory.keeps, clients, start)
+        )
+
+    def terms(self, start: Stack) -> tuple[Transform, ...]:
+        """What the memory adds to the clients' gradients."""
+        return () if self.memory is None else self.memory.terms(start, self.shared, self.own)
+
+    def after(self, deltas: Stack, steps: Ints, rate: float) -> Mapping[str, Stack]:
+        """What each client keeps after its work."""
+        if self.memory is None or not self.memory.keeps:
+            return {}
+        return self.memory.own_after(self.own, self.shared, deltas, steps, rate)
 
 
 def server_side(

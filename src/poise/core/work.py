@@ -6,12 +6,15 @@ of steps. One client is a stack of one row, so a simulation and a real node run 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import torch
 
 from poise.core.batches import Plan
-from poise.core.memory import PERSONAL, Memories, memory_of
-from poise.core.protocols import Oracle, Solver
+from poise.core.memory import PERSONAL, Memories, Recall
+from poise.core.protocols import Oracle, Rule, Solver
 from poise.core.rng import U64
 from poise.core.types import Ints, Updates
 from poise.core.vectors import Stack
@@ -44,8 +47,7 @@ def local_work(
         personal: positions of the model that stay with each client (FedBN); they are not part of the change.
     """
     data = oracle.open(clients, streams)
-    trainable = oracle.layout.trainable
-    steps = solver.steps_for(data.sizes)
+    moving = slice(0, oracle.layout.trainable)
     remembered = memories or Memories()
     if personal is not None:
         start = _with_own(start, clients, remembered, personal)
@@ -53,17 +55,26 @@ def local_work(
     rows.copy_(start)
     before = oracle.losses(rows, data) if "loss_before" in reports else None
 
-    memory, shared = memory_of(solver), remembered.sent.get(version, {})
-    rule = solver.rule(start[:, :trainable], version)
-    transforms, own = rule.transforms, {}
-    if memory is not None:
-        own = remembered.rows(memory.keeps, clients.tolist(), rows[:, :trainable])
-        transforms = (
-            *memory.terms(start[:, :trainable], shared or memory.shared(rows[0, :trainable]), own),
-            *transforms,
-        )
+    rule = solver.rule(start[:, moving], version)
+    recall = Recall.of(solver, remembered, clients.tolist(), version, start[:, moving])
+    rule = replace(rule, transforms=(*recall.terms(start[:, moving]), *rule.transforms))
+    steps = solver.steps_for(data.sizes)
     units = data.sizes if oracle.batches else np.ones_like(data.sizes)
-    plan = Plan.draw(streams, units, data.offsets[:-1], steps, solver.batch_size)
+    _walk(oracle, rule, rows, data, Plan.draw(streams, units, data.offsets[:-1], steps, solver.batch_size))
+
+    after = oracle.losses(rows, data) if "loss_after" in reports else None
+    kept = {} if personal is None else {PERSONAL: rows[:, personal]}
+    rows.sub_(start)
+    if personal is not None:
+        rows[:, personal] = 0.0
+    kept |= recall.after(rows[:, moving], steps, rule.rate)
+    norms = torch.linalg.vector_norm(rows, dim=1).double().cpu().numpy()
+    return Updates(rows, norms, np.asarray(data.sizes), steps, before, after, kept)
+
+
+def _walk(oracle: Oracle, rule: Rule, rows: Stack, data: Any, plan: Plan) -> None:
+    """All local steps, in place; a client stops after its own number of steps."""
+    trainable = oracle.layout.trainable
     scratch = torch.empty_like(rows[:, :trainable])
     for k in range(len(plan)):
         batch = plan.batch(k)
@@ -73,21 +84,9 @@ def local_work(
         oracle.gradients(at, data, batch, out=gradients)
         if at is not active:
             active[:, trainable:] = at[:, trainable:]
-        for transform in transforms:
+        for transform in rule.transforms:
             gradients = transform(gradients, weights)
         weights.sub_(gradients, alpha=rule.rate)
-
-    after = oracle.losses(rows, data) if "loss_after" in reports else None
-    kept = {} if personal is None else {PERSONAL: rows[:, personal]}
-    rows.sub_(start)
-    if personal is not None:
-        rows[:, personal] = 0.0
-    if memory is not None and memory.keeps:
-        kept |= memory.own_after(
-            own, shared or memory.shared(rows[0, :trainable]), rows[:, :trainable], steps, rule.rate
-        )
-    norms = torch.linalg.vector_norm(rows, dim=1).double().cpu().numpy()
-    return Updates(rows, norms, np.asarray(data.sizes), steps, before, after, kept)
 
 
 def _with_own(start: Stack, clients: Ints, memories: Memories, personal: torch.Tensor) -> Stack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -23,7 +24,7 @@ class Switch:
     Source: A sections 3.2, 4.7 (FedSoftBetterAvg = soft-min, then proportional from round 20 on).
     """
 
-    stages: tuple[Any, ...]
+    stages: Sequence[Any]
 
     def __post_init__(self) -> None:
         require(len(self.stages) > 0, "Switch: there is no stage")

@@ -1,0 +1,101 @@
+"""Presets are complete, claims can fail, and a miniature of each preset runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import poise
+from poise.core.errors import DataError, InvalidOption
+from poise.experiments.claims import judge, paired, score
+from poise.experiments.reproduction import Reproduction, load_reproduction, presets
+from poise.experiments.runner import compose
+
+
+def quadratic_runs(lr: float, seeds=(0, 1, 2)):
+    quad = poise.quadratics([[0.0], [4.0]])
+    return [poise.train(quad, quad.task, poise.solvers.SGD(lr=lr, steps=1), rounds=5, seed=s) for s in seeds]
+
+
+def test_claims_hold_and_fail_by_the_numbers() -> None:
+    runs = {("", "fast"): quadratic_runs(0.5), ("", "slow"): quadratic_runs(0.01)}
+    claim = {"text": "t", "score": "final:loss", "left": "fast", "right": "slow"}
+    assert judge({**claim, "relation": "below"}, runs).holds
+    assert not judge({**claim, "relation": "above"}, runs).holds
+    assert judge({**claim, "at_most": 0.9}, runs).holds
+    assert not judge({**claim, "at_most": 0.1}, runs).holds
+    assert not judge({**claim, "within": 0.1}, runs).holds
+    assert not judge({**claim, "no_difference": True}, runs).holds
+    same = {**claim, "right": "fast"}
+    assert judge({**same, "no_difference": True}, runs).holds
+    assert judge({**same, "within": 0.0}, runs).holds
+
+
+def test_paired_interval_by_hand() -> None:
+    mean, half = paired(np.array([2.0, 4.0, 9.0]))  # sd = sqrt(13), t(0.975, 2) = 4.302653
+    assert mean == 5.0
+    assert half == pytest.approx(4.302653 * np.sqrt(13 / 3), rel=1e-6)
+    assert paired(np.array([1.0]))[1] == np.inf
+
+
+def test_unknown_scores_and_presets_are_refused() -> None:
+    with pytest.raises(InvalidOption, match="unknown score"):
+        score(quadratic_runs(0.1, (0,))[0], "best")
+    with pytest.raises(InvalidOption, match="did you mean 'exp-alpha-flips'"):
+        load_reproduction("exp-alpha-flip")
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_claim_and_figure_of_a_preset_names_what_is_there(name: str) -> None:
+    preset = load_reproduction(name)
+    assert len(preset.seeds) >= 5
+    assert {"title", "source"} <= set(preset.preset)
+    assert preset.preset["claims"]
+    for item in (*preset.preset["claims"], *preset.preset.get("expected", ())):
+        assert item.get("cell", "") in preset.cells
+        for side in ("left", "right", "arm"):
+            assert item.get(side, preset.arms[0]) in preset.arms
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_miniature_of_every_preset_runs(name: str, tmp_path: Path) -> None:
+    preset = load_reproduction(name)
+    for cell in preset.cells:
+        for arm in preset.arms:
+            experiment = preset.experiment(cell, arm)
+            tables = {**experiment.tables, "run": {**experiment.tables["run"], "rounds": 2}}
+            try:
+                composition = compose(replace(experiment, tables=tables), 0)
+            except DataError as error:
+                pytest.skip(f"{name} needs data that is not here: {error.message}")
+            from poise.training import begin
+
+            run = begin(composition, tmp_path / cell / arm)
+            assert run.rounds == 2
+            assert np.isfinite(run.metric("accuracy")[-1])
+
+
+def test_a_reproduction_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    tables = {
+        "base": {
+            "data": {"source": "digits", "clients": 4},
+            "task": {"model": "logistic"},
+            "solver": {"name": "sgd", "lr": 0.1, "steps": 2, "batch_size": 8},
+            "run": {"rounds": 3},
+        },
+        "arms": {"a": {}, "b": {"weighting": {"name": "soft-max", "temperature": 0.5}}},
+        "scales": {"small": {"run": {"seeds": [0, 1]}}},
+        "title": "t",
+        "source": "s",
+    }
+    preset = Reproduction("mini", "small", tables)
+    asked: list[str] = []
+    observe = lambda label, composition: asked.append(label) or []
+    first = [run.digest for _, _, _, run in preset.runs(tmp_path, observe)]
+    assert len(asked) == 4
+    again = [run.digest for _, _, _, run in preset.runs(tmp_path, observe)]
+    assert first == again
+    assert len(asked) == 4  # nothing was trained a second time

@@ -1,0 +1,26 @@
+"""Every recipe names parts that run together."""
+
+from __future__ import annotations
+
+import pytest
+
+import poise
+from poise.recipes import RECIPES
+
+QUAD = poise.quadratics([[0.0], [4.0], [10.0]])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_trains(name: str) -> None:
+    needed = {"fedprox": {"mu": 0.1}}.get(name, {})
+    work = {} if name == "fedsgd" else {"steps": 2}
+    run = poise.train(QUAD, QUAD.task, **RECIPES[name](lr=0.1, **work, **needed), rounds=30)
+    assert run.metric("loss")[-1] < run.metric("loss")[0]
+
+
+def test_recipes_choose_the_parts_that_their_papers_name() -> None:
+    chosen = RECIPES["fedsoftbetter-avg"](lr=0.1, steps=1)["weighting"]
+    assert chosen == poise.weightings.Switch(
+        [(20, poise.weightings.SoftMin(0.2)), (None, poise.weightings.Proportional())]
+    )
+    assert RECIPES["fedworse"](k=3, lr=0.1, steps=1)["weighting"] == poise.weightings.Max(3)
