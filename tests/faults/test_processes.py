@@ -133,7 +133,7 @@ def test_ctrl_c_leaves_later_seeds_alone_and_says_so(tmp_path: Path) -> None:
     assert outcome.code == 0
     (only,) = json.loads(outcome.out)["runs"]
     assert (only["seed"], only["status"]) == (0, "stopped")
-    assert "seeds not begun: 1, 2" in outcome.err
+    assert "seeds not begun: 1,2; begin them with: poise run" in outcome.err
     assert not (tmp_path / "out" / "seed-1").exists()
 
 

@@ -15,7 +15,10 @@ def test_every_recipe_trains(name: str) -> None:
     needed = {"fedprox": {"mu": 0.1}}.get(name, {})
     work = {} if name == "fedsgd" else {"steps": 2}
     run = poise.train(QUAD, QUAD.task, **RECIPES[name](lr=0.1, **work, **needed), rounds=30)
-    assert run.metric("loss")[-1] < run.metric("loss")[0]
+    if "better" not in name:  # methods for the better clients may leave the others behind
+        assert run.metric("loss")[-1] < run.metric("loss")[0]
+    assert 0 <= run.model[0] <= 10  # between the clients' optima
+    assert run.weights[-1].sum() == pytest.approx(1.0)
 
 
 def test_recipes_choose_the_parts_that_their_papers_name() -> None:
