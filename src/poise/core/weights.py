@@ -58,6 +58,13 @@ def gaps(floor: Floor, losses: Floats, clients: Ints | None, lowest: Floats | No
         raise InvalidOption(f"no floor was given for client {error}") from error
 
 
+def loss_gaps(floor: Floor, rows: int, reports: Mapping[str, Any]) -> Floats:
+    """``F_i - F_i*`` from what the clients reported; refused by client where a loss is not finite."""
+    clients = reports.get("clients")
+    losses = finite("loss_before", reports.get("loss_before"), rows, clients)
+    return gaps(floor, losses, clients, reports.get("lowest_loss"))
+
+
 def check_floor(name: str, floor: Any) -> None:
     """Floors must be finite numbers, or the running minimum."""
     values = [floor] if isinstance(floor, int | float) else list(getattr(floor, "values", lambda: floor)())

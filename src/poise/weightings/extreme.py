@@ -1,0 +1,67 @@
+"""Only the clients with the largest (or smallest) losses count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from poise.core.parts import part
+from poise.core.types import Floats, Setting
+from poise.core.weights import Floor, check_floor, check_k, extreme, loss_gaps
+
+
+@dataclass(frozen=True)
+class _Extreme:
+    """``1/k`` on the k clients with the largest ``sign (F_i - F_i*)``."""
+
+    k: int | float = 1
+    floor: Floor = 0.0
+
+    needs = frozenset({"loss_before"})
+    sign = 1.0
+
+    def __post_init__(self) -> None:
+        check_k(type(self).__name__, self.k)
+        check_floor(type(self).__name__, self.floor)
+
+    def fit(self, setting: Setting) -> None:
+        """Fits everywhere."""
+
+    def coefficients(self, base: Floats, **reports: Any) -> Floats:
+        """Equal weight on the k extreme losses."""
+        return extreme(self.sign * loss_gaps(self.floor, len(base), reports), self.k)
+
+
+@part("weighting", "max")
+class Max(_Extreme):
+    """``c_i = 1/k`` for the k clients with the largest ``F_i - F_i*``; ties share. FedWorse(k), FedMax(k).
+
+    Args:
+        k: how many clients count: a whole number, or a share of the cohort between 0 and 1.
+        floor: F_i*, the least loss a client can have: a number (0 for cross-entropy), ``"running_min"`` (the lowest
+            loss seen for that client), or one number per client.
+
+    Source: A section 3.1, D section 2.3.
+
+    >>> import numpy as np
+    >>> Max(k=1).coefficients(np.array([0.5, 0.5]), loss_before=np.array([1.0, 2.0]))
+    array([0., 1.])
+    """
+
+
+@part("weighting", "min")
+class Min(_Extreme):
+    """``c_i = 1/k`` for the k clients with the smallest ``F_i - F_i*``; ties share. FedBetter(k).
+
+    Args:
+        k: how many clients count, as in `Max`.
+        floor: F_i*, as in `Max`.
+
+    Source: A section 3.1.
+
+    >>> import numpy as np
+    >>> Min(k=1).coefficients(np.array([0.5, 0.5]), loss_before=np.array([1.0, 2.0]))
+    array([1., 0.])
+    """
+
+    sign = -1.0
