@@ -25,14 +25,13 @@ _global_generator = threading.Lock()
 class RowKernel:
     """Forward and backward passes of any module, row by row."""
 
-    block = 512
-
     def __init__(self, module: nn.Module, loss: str | PerSample, example: torch.Tensor, dtype: torch.dtype) -> None:
         self.layout = Layout.of_module(module)
         self.loss = loss
         self.dtype = dtype
         self._template = copy.deepcopy(module).to(dtype).train()
         images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
+        self.block = 32 if images else 256  # activations of a forward pass should stay in the cache
         self._format = torch.channels_last if images else torch.contiguous_format
         if images:
             self._template.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
