@@ -232,7 +232,7 @@ the same memory can be read (goal ≥ 0.5).
 clients, {small_ms:.0f} ms and {small_mb:.0f} MB with 1,000: {slower:.2f} × the time and {larger:.2f} × the memory
 (goal ≤ 1.2 ×).
 
-**Loss reports** (`cnn`, 10 clients × 256 samples, 2 epochs): a weighting that needs the loss before the work (`SoftMax`)
+**Loss reports** (`cnn`, 10 clients × 256 samples, 2 epochs): a weighting that needs losses before the work (`SoftMax`)
 costs {soft:.0%} of a round, one that needs it before and after (`Exp`) {exp:.0%}. They are forward passes over all of a
 client's data: by operations a sixth and a third of two epochs of training.
 """

@@ -24,14 +24,14 @@ class _Adaptive:
 
     lr: float = 0.01
     beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
+
+    tau = 1e-3  # an option of each of them, behind its own
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         require(0 < self.lr < float("inf"), f"{name}: lr must be above 0, not {self.lr}")
         for option in ("beta1", "beta2"):
-            value = getattr(self, option)
+            value = getattr(self, option, 0.0)
             require(0 <= value < 1, f"{name}: {option} must be in [0, 1), not {value}")
         require(0 < self.tau < float("inf"), f"{name}: tau must be above 0, not {self.tau}")
 
@@ -66,6 +66,9 @@ class Adam(_Adaptive):
     Source: B section 4 (Reddi et al. 2021); no bias correction.
     """
 
+    beta2: float = 0.99
+    tau: float = 1e-3
+
     def second(self, v: Vector, square: Vector) -> Vector:
         """A moving average of squares."""
         return self.beta2 * v + (1 - self.beta2) * square
@@ -84,6 +87,9 @@ class Yogi(_Adaptive):
     Source: B section 4 (Reddi et al. 2021).
     """
 
+    beta2: float = 0.99
+    tau: float = 1e-3
+
     def second(self, v: Vector, square: Vector) -> Vector:
         """Towards the square, by at most a share of it."""
         return v - (1 - self.beta2) * square * (v - square).sign()
@@ -96,13 +102,13 @@ class Adagrad(_Adaptive):
     Args:
         lr: server learning rate.
         beta1: decay of the first moment m; 0 is plain Adagrad.
-        beta2: not used.
         tau: how adaptive the step is; v starts at tau^2.
 
     Source: B section 4 (Reddi et al. 2021).
     """
 
     beta1: float = 0.0
+    tau: float = 1e-3
 
     def second(self, v: Vector, square: Vector) -> Vector:
         """The sum of squares."""
