@@ -2,7 +2,7 @@
 
 Convolutions and recurrences of different clients gain nothing from being stacked on a CPU; they gain from one
 client per core. Each worker thread keeps its own copy of the module, in channels-last memory where
-there are convolutions (pooling and small convolutions are up to twice as fast that way).
+there are convolutions (a step of `cnn` took 27 ms instead of 46 that way, on one core).
 """
 
 from __future__ import annotations
