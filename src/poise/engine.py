@@ -24,6 +24,8 @@ from poise.core.timeline import launch
 from poise.core.types import Cohort, Record, Step, contributions
 from poise.core.workbench import Workbench, attacked
 
+REPORT_BYTES = 8  # a loss that a client reports is one double
+
 __all__ = ["Journal", "Parts", "Plan", "State", "aggregate", "initial", "run", "schedule"]
 
 
@@ -41,26 +43,28 @@ def run(
     after_round: Callable[[Record], None] = lambda record: None, stop: Callable[[], bool] = lambda: False,
 ) -> State:  # fmt: skip
     """Go on until the budget of rounds or of simulated time is used, or ``stop`` says so."""
-    bench = Workbench(backend, plan.parts.weighting.needs)
+    bench = Workbench(backend, plan.parts.reports)
     times = plan.parts.clock.times(plan.setting.clients)
-    step, under_way = schedule(state, plan, times)
+    step, under_way = schedule(state, plan, times, history)
     while not plan.over(step) and not stop():
         began = wall.perf_counter()
         record, state, own = aggregate(under_way, step, plan, bench, oracle.layout.trainable, history)
-        step, under_way = schedule(state, plan, times)  # one step ahead, to know the last round by sight
+        history.add(record)
+        step, under_way = schedule(state, plan, times, history)  # one step ahead, to know the last round by sight
         if plan.over(step) or state.index % plan.evaluate_every == 0:
             record = replace(record, metrics=backend.measure(state.theta, plan.metrics, state.memories))
         record = replace(record, seconds=wall.perf_counter() - began)
-        journal.append(record, state.theta, {**state.server, **state.memories.tensors()}, own)
-        history.add(record)
+        history.note(record.metrics)
+        tensors = {**state.server, **state.memories.tensors(), **history.tensors()}
+        journal.append(record, state.theta, tensors, own)
         after_round(record)
     return state
 
 
-def schedule(state: State, plan: Plan, times: Times) -> tuple[Step, State]:
+def schedule(state: State, plan: Plan, times: Times, history: History) -> tuple[Step, State]:
     """Who starts now from the present model, and who arrives for the next aggregation."""
     n, sky, parts = state.index, state.sky, plan.parts
-    cohort = parts.sampler.draw(plan.setting, generator(plan.seed, "sampler", n), n)
+    cohort = parts.sampler.draw(plan.setting, generator(plan.seed, "sampler", n), n, history)
     if sky.flights:  # whoever is still at work does not start again
         free = ~np.isin(cohort.clients, [f.client for f in sky.flights])
         cohort = Cohort(cohort.clients[free], cohort.weights[free])
@@ -101,12 +105,14 @@ def aggregate(
         shared = memory.observe(memories.shared, theta[:trainable] - state.theta[:trainable])
         memories = replace(memories, shared=shared)
     own = memories.kept(flights, updates)
-    size = theta.element_size() * len(step.flights)
+    memories = replace(memories, own={**memories.own, **own})
+    size, told = theta.element_size() * len(step.flights), REPORT_BYTES * len(parts.reports) * len(step.flights)
     record = Record(
-        n, step.time, contributions(flights, base, omega, updates), metrics={}, bytes_up=size * len(theta),
+        n, step.time, contributions(flights, base, omega, updates), metrics={}, bytes_up=size * len(theta) + told,
         bytes_down=size * (len(theta) + trainable * len(memories.shared)), sky=state.sky, refusals=refused,
     )  # fmt: skip
     flying = {f.version for f in state.sky.flights}
     models = {v: m for v, m in state.models.items() if v in flying}
-    memories = replace(memories.landed(flying), own={**memories.own, **own})
-    return record, State(n + 1, theta, server, state.sky, models, memories), own
+    seen = history.see(flights, updates.deltas[:, :trainable])
+    own = {c: {**own.get(c, {}), **seen.get(c, {})} for c in {**own, **seen}}
+    return record, State(n + 1, theta, server, state.sky, models, memories.landed(flying)), own

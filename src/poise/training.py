@@ -16,6 +16,7 @@ from poise import solvers as _solvers  # noqa: F401
 from poise.clocks import Synchronous
 from poise.composition import Composition, slot
 from poise.core.errors import IncompatibleParts, PoiseError, require
+from poise.core.gradients import Gradients
 from poise.core.history import History
 from poise.core.memory import Memories
 from poise.core.numerics import HINT, mkl_mode, warn_if_unfixed
@@ -98,7 +99,7 @@ def begin(
     except BaseException:
         ledger.close()
         raise
-    return _go(composition, plan, oracle, ledger, state, callbacks, stop, History())
+    return _go(composition, plan, oracle, ledger, state, callbacks, stop, _history(plan))
 
 
 def take_up(
@@ -134,7 +135,17 @@ def take_up(
     except BaseException:
         ledger.close()
         raise
-    return _go(composition, plan, oracle, ledger, state, callbacks, stop, History.of(restart.records))
+    history = _history(plan)
+    history.resume(restart.records, restart.own, restart.server)
+    return _go(composition, plan, oracle, ledger, state, callbacks, stop, history)
+
+
+def _history(plan: engine.Plan) -> History:
+    """An empty history that keeps what the sampler asks for."""
+    sampler = plan.parts.sampler
+    if "gradients" not in sampler.needs:
+        return History()
+    return History(gradients=Gradients(plan.setting.clients, sampler.measure))  # type: ignore[attr-defined]
 
 
 def _go(
@@ -169,6 +180,7 @@ def _go(
         raise
     finally:
         backend.close()
+        history.close()
     if ledger.path is None:
         return Run(ledger)
     ledger.close()

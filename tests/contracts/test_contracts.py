@@ -36,13 +36,19 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
     "sampler": {
         "Full": lambda: [poise.samplers.Full()],
         "Uniform": lambda: [poise.samplers.Uniform(m=m) for m in (1, 3, N)],
-        "MD": lambda: [poise.samplers.MD(m=m) for m in (1, 4)],
+        "MD": lambda: [
+            *(poise.samplers.MD(m=m) for m in (1, 4)),
+            poise.samplers.MD(m=4, independent_draws=True),
+        ],
         "Binomial": lambda: [poise.samplers.Binomial(m=3)],
         "Poisson": lambda: [poise.samplers.Poisson(m=3)],
         "Optimal": lambda: [poise.samplers.Optimal(m=3)],
         "PowerOfChoice": lambda: [poise.samplers.PowerOfChoice(m=2, d=5)],
         "ClusteredBySize": lambda: [poise.samplers.ClusteredBySize(m=m) for m in (2, 4)],
-        "ClusteredBySimilarity": lambda: [poise.samplers.ClusteredBySimilarity(m=3)],
+        "ClusteredBySimilarity": lambda: [
+            poise.samplers.ClusteredBySimilarity(m=3),
+            poise.samplers.ClusteredBySimilarity(m=5, measure="L2", ahead=True),
+        ],
         "Target": lambda: [poise.samplers.Target(m=2, groups=(0, 0, 0, 0, 1, 1, 1, 1))],
     },
     "clock": {
@@ -82,7 +88,8 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
     "durations": {},
 }
 
-DRAWS_WITHOUT_REPLACEMENT = {"Uniform"}
+DRAWS_WITHOUT_REPLACEMENT = {"Uniform", "Binomial", "Optimal"}
+NOT_SYMMETRIC = {"ClusteredBySimilarity", "Target", "PowerOfChoice"}  # groups and ties by index; estimated
 
 
 def registered(*slots: str) -> list[Any]:
@@ -114,7 +121,11 @@ def test_part_contract(cls: Any) -> None:
 @pytest.mark.parametrize("cls", registered("sampler"))
 def test_sampler_contract(cls: Any) -> None:
     for sampler in examples(cls):
-        testing.check_sampler(sampler, replacement=cls.__name__ not in DRAWS_WITHOUT_REPLACEMENT)
+        testing.check_sampler(
+            sampler,
+            replacement=cls.__name__ not in DRAWS_WITHOUT_REPLACEMENT,
+            symmetric=cls.__name__ not in NOT_SYMMETRIC,
+        )
 
 
 @pytest.mark.parametrize("cls", registered("clock"))

@@ -26,10 +26,11 @@ class Biased:
     """Forgets N/m, but promises the statistics of uniform sampling."""
 
     m: int = 3
+    needs: ClassVar[frozenset[str]] = frozenset()
 
     def fit(self, setting: Setting) -> None: ...
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
         clients = rng.choice(setting.clients, min(self.m, setting.clients), replace=False)
         return Cohort(clients, setting.importance[clients])
 
@@ -39,8 +40,8 @@ class Biased:
 
 @dataclass(frozen=True)
 class WrongVariance(Biased):
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
-        return Uniform(min(self.m, setting.clients)).draw(setting, rng, round)
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
+        return Uniform(min(self.m, setting.clients)).draw(setting, rng, round, past)
 
     def statistics(self, importance: np.ndarray) -> Any:
         right = Uniform(self.m).statistics(importance)
@@ -49,7 +50,7 @@ class WrongVariance(Biased):
 
 @dataclass(frozen=True)
 class OutOfRange(Biased):
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
         return Cohort(np.array([setting.clients]), np.ones(1))
 
 
@@ -58,10 +59,11 @@ class Remembers:
     """Depends on what was drawn before."""
 
     turn: int = 0
+    needs: ClassVar[frozenset[str]] = frozenset()
 
     def fit(self, setting: Setting) -> None: ...
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
         self.turn += 1
         return Cohort(np.array([self.turn % setting.clients]), np.ones(1))
 
@@ -87,8 +89,8 @@ def test_a_sampler_without_replacement_must_refuse_too_many() -> None:
 
 @dataclass(frozen=True)
 class OutOfRangeNever(Biased):
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
-        return Uniform(min(self.m, setting.clients)).draw(setting, rng, round)
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
+        return Uniform(min(self.m, setting.clients)).draw(setting, rng, round, past)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from poise.core.history import History
 from poise.core.types import Setting
 from poise.samplers import Full, Uniform
 
@@ -61,7 +62,7 @@ def test_every_cohort_is_equally_likely(m: int) -> None:
     setting = Setting(5, np.ones(5, dtype=int), np.full(5, 0.2))
     rng, draws, seen = np.random.default_rng(0), 20_000, dict[Any, int]()
     for n in range(draws):
-        cohort = tuple(Uniform(m).draw(setting, rng, n).clients.tolist())
+        cohort = tuple(Uniform(m).draw(setting, rng, n, History()).clients.tolist())
         seen[cohort] = seen.get(cohort, 0) + 1
     cohorts = list(combinations(range(5), m))
     q = 1 / len(cohorts)

@@ -60,8 +60,9 @@ class PlusOneServer(Fits):
 class AlwaysZero(Fits):
     slot: ClassVar[str] = "sampler"
     name: ClassVar[str] = "always-zero"
+    needs: ClassVar[frozenset[str]] = frozenset()
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
         return Cohort(np.array([0]), np.array([1.0]))
 
 
@@ -69,8 +70,9 @@ class AlwaysZero(Fits):
 class Nobody(Fits):
     slot: ClassVar[str] = "sampler"
     name: ClassVar[str] = "nobody"
+    needs: ClassVar[frozenset[str]] = frozenset()
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
         return Cohort(np.array([], dtype=np.int64), np.array([]))
 
 
@@ -142,8 +144,9 @@ def test_the_sampler_is_used() -> None:
 class ZeroTwice(Fits):
     slot: ClassVar[str] = "sampler"
     name: ClassVar[str] = "zero-twice"
+    needs: ClassVar[frozenset[str]] = frozenset()
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: Any) -> Cohort:
         return Cohort(np.array([0, 1, 0]), np.array([0.25, 0.5, 0.25]))
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from poise.core.memory import Memories, Named
 from poise.core.protocols import Attack, Clock, Fits, Sampler, Server, ServerState, Solver, Weighting
-from poise.core.types import Record, Setting, Sky, Step
+from poise.core.types import LOSS_REPORTS, Record, Setting, Sky, Step
 from poise.core.vectors import Vector
 
 
@@ -22,6 +22,11 @@ class Parts:
     weighting: Weighting
     server: Server
     attacks: tuple[Attack, ...] = ()
+
+    @property
+    def reports(self) -> frozenset[str]:
+        """What clients are asked to report beside their update."""
+        return self.weighting.needs | (self.sampler.needs & LOSS_REPORTS)
 
     def fit(self, setting: Setting) -> None:
         """Refuse a composition whose parts do not fit the federation or each other."""

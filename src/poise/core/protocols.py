@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from poise.core.batches import Batch
+from poise.core.history import History
 from poise.core.rng import U64
 from poise.core.types import Cohort, Flight, Floats, Ints, Setting, Sky, Step, Updates
 from poise.core.vectors import Layout, Stack, Vector
@@ -102,11 +103,15 @@ class Solver(Protocol):
 class Sampler(Protocol):
     """Who works."""
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """What it looks back on beyond the records: loss reports (`LOSS_REPORTS`), ``gradients``."""
+
     def fit(self, setting: Setting) -> None:
         """Refuse a setting in which this sampler cannot work."""
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
-        """The clients of this round and their base weights."""
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
+        """The clients of this round and their base weights; ``past`` is what the server saw so far."""
 
 
 class Times(Protocol):

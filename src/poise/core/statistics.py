@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +14,9 @@ from poise.core.types import Floats
 class WeightStatistics:
     """First and second moments of the random weights omega_i of a sampler.
 
-    ``alpha`` is the constant of Cov(omega_i, omega_j) = -alpha p_i p_j where the scheme has one;
-    ``pairwise`` (N, N) holds the covariances of a scheme that has not.
+    ``alpha`` is the constant of Cov(omega_i, omega_j) = -alpha p_i p_j where the scheme has one. A scheme that has
+    not gives ``pairwise``, which makes the whole matrix when it is asked for, and ``overlap``, the term that stands for
+    alpha p_i^2 in gamma (E, Lemma A.4).
     """
 
     mean: Floats  # (N,)
@@ -22,13 +24,14 @@ class WeightStatistics:
     alpha: float | None
     sum_variance: float  # of sum_i omega_i
     expected_clients: float  # number of distinct clients in a round
-    pairwise: Floats | None = None
+    pairwise: Callable[[], Floats] | None = None
+    overlap: Floats | None = None  # (N,)
 
     @property
     def covariance(self) -> Floats:
         """The whole matrix, (N, N), with the variances on the diagonal."""
         if self.pairwise is not None:
-            return self.pairwise
+            return self.pairwise()
         assert self.alpha is not None
         matrix = -self.alpha * np.outer(self.mean, self.mean)
         np.fill_diagonal(matrix, self.variance)
@@ -41,6 +44,8 @@ class WeightStatistics:
 
     @property
     def gamma(self) -> float:
-        """Gamma = Sigma + alpha sum_i p_i^2 (E, Theorem 2.1)."""
-        alpha = 0.0 if self.alpha is None else self.alpha
-        return self.sigma + alpha * float(self.mean @ self.mean)
+        """Gamma = Sigma + alpha sum_i p_i^2 (E, Theorem 2.1); with ``overlap`` where there is no alpha (Lemma A.4)."""
+        if self.overlap is not None:
+            return self.sigma + float(self.overlap.sum())
+        assert self.alpha is not None
+        return self.sigma + self.alpha * float(self.mean @ self.mean)

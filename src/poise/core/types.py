@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -28,6 +28,13 @@ class Setting:
     importance: Floats  # (N,)
     batches: bool = True  # false where a client's gradient is exact (quadratics)
     on_demand: bool = False  # clients are made when asked for
+    _worked_out: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What ``make`` returns, worked out at the first call: tables that a part draws from in every round."""
+        if key not in self._worked_out:
+            self._worked_out[key] = make()
+        return self._worked_out[key]
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,9 @@ class OwnFiles:
     """Says which of the files are no longer needed."""
 
     def __init__(self, written: Iterable[tuple[Record, Hashes]] = ()) -> None:
-        self._newest = _newest(written)
-        self._before = dict(self._newest)
+        entries = list(written)
+        self._newest = _newest(entries)
+        self._before = _newest(entries[:-1])
 
     def surplus(self, record: Record) -> list[int]:
         """The versions whose file can go, now that this record's is written."""

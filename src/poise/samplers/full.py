@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from poise.core.errors import IncompatibleParts
+from poise.core.history import History
 from poise.core.parts import part
 from poise.core.statistics import WeightStatistics
 from poise.core.types import Cohort, Floats, Setting
@@ -18,6 +19,8 @@ class Full:
     array([0., 0.])
     """
 
+    needs = frozenset[str]()
+
     def fit(self, setting: Setting) -> None:
         """A population that is made on demand cannot all work at once."""
         if setting.on_demand:
@@ -26,7 +29,7 @@ class Full:
                 "use Uniform(m)",
             )
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
         """Everyone."""
         return Cohort(np.arange(setting.clients), setting.importance.astype(np.float64))
 

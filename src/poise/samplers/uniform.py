@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from poise.core.errors import IncompatibleParts, require
+from poise.core.history import History
 from poise.core.parts import part
 from poise.core.statistics import WeightStatistics
 from poise.core.types import Cohort, Floats, Setting
@@ -26,6 +27,8 @@ class Uniform:
 
     m: int
 
+    needs = frozenset[str]()
+
     def __post_init__(self) -> None:
         require(self.m >= 1, f"Uniform: m must be at least 1, not {self.m}")
 
@@ -37,7 +40,7 @@ class Uniform:
                 f"choose m <= {setting.clients}",
             )
 
-    def draw(self, setting: Setting, rng: np.random.Generator, round: int) -> Cohort:
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
         """M distinct clients, in ascending order. O(m) time and memory for m much below N."""
         clients = np.sort(rng.choice(setting.clients, self.m, replace=False, shuffle=False)).astype(np.int64)
         return Cohort(clients, setting.importance[clients] * (setting.clients / self.m))

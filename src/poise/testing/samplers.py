@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from poise.core.errors import IncompatibleParts
+from poise.core.history import History
 from poise.core.rng import generator
-from poise.core.types import Cohort, Floats, Setting
+from poise.core.types import LOSS_REPORTS, Cohort, Floats, Setting
 from poise.testing.clauses import fits, holds, quietly, refused, setting_of
 
 SIGMAS = 5.0
@@ -36,6 +37,7 @@ def check_sampler(
     """
     where = setting_of() if setting is None else setting
     fits(sampler, where)
+    holds(set(sampler.needs) <= LOSS_REPORTS | {"gradients"}, sampler, "says what it looks back on", sampler.needs)
     _valid_cohorts(sampler, where, seed)
     _addressed(sampler, where, seed)
     _leaves_setting_alone(sampler, where, seed)
@@ -58,13 +60,13 @@ def _valid(sampler: Any, setting: Setting, cohort: Cohort) -> None:
 
 def _valid_cohorts(sampler: Any, setting: Setting, seed: int) -> None:
     for n in range(50):
-        _valid(sampler, setting, sampler.draw(setting, generator(seed, "sampler", n), n))
+        _valid(sampler, setting, sampler.draw(setting, generator(seed, "sampler", n), n, History()))
 
 
 def _addressed(sampler: Any, setting: Setting, seed: int) -> None:
     """A draw depends on its stream and nothing that was drawn before."""
-    first = [sampler.draw(setting, generator(seed, "sampler", n), n) for n in range(5)]
-    again = [sampler.draw(setting, generator(seed, "sampler", n), n) for n in reversed(range(5))][::-1]
+    first = [sampler.draw(setting, generator(seed, "sampler", n), n, History()) for n in range(5)]
+    again = [sampler.draw(setting, generator(seed, "sampler", n), n, History()) for n in reversed(range(5))][::-1]
     for n, (a, b) in enumerate(zip(first, again, strict=True)):
         same = np.array_equal(a.clients, b.clients) and np.array_equal(a.weights, b.weights)
         holds(same, sampler, "same stream, same cohort", f"round {n}: {a} then {b}")
@@ -72,7 +74,7 @@ def _addressed(sampler: Any, setting: Setting, seed: int) -> None:
 
 def _leaves_setting_alone(sampler: Any, setting: Setting, seed: int) -> None:
     importance, sizes = setting.importance.copy(), setting.sizes.copy()
-    cohort = sampler.draw(setting, generator(seed, "sampler", 0), 0)
+    cohort = sampler.draw(setting, generator(seed, "sampler", 0), 0, History())
     holds(not np.shares_memory(cohort.weights, setting.importance), sampler, "weights are its own array")
     same = np.array_equal(importance, setting.importance) and np.array_equal(sizes, setting.sizes)
     holds(same, sampler, "the setting is not modified")
@@ -94,7 +96,9 @@ def _too_many(sampler: Any, setting: Setting, seed: int, replacement: bool) -> N
         many.fit(setting)
     except IncompatibleParts:
         return
-    cohort = quietly(lambda: many.draw(setting, generator(seed, "sampler", 0), 0), many, "what fits can be drawn")
+    cohort = quietly(
+        lambda: many.draw(setting, generator(seed, "sampler", 0), 0, History()), many, "what fits can be drawn"
+    )
     _valid(many, setting, cohort)
 
 
@@ -121,7 +125,7 @@ def simulated_weights(sampler: Any, setting: Setting, draws: int, seed: int) -> 
     omega, distinct = np.zeros((draws, setting.clients)), np.zeros(draws)
     rng = generator(seed, "simulation")
     for n in range(draws):
-        cohort = sampler.draw(setting, rng, n)
+        cohort = sampler.draw(setting, rng, n, History())
         np.add.at(omega[n], cohort.clients, cohort.weights)
         distinct[n] = len(np.unique(cohort.clients))
     return omega, distinct

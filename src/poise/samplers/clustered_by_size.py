@@ -1,0 +1,61 @@
+"""One client from each of m groups of equal weight, cut by size."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from poise.core.errors import require
+from poise.core.history import History
+from poise.core.parts import part
+from poise.core.statistics import WeightStatistics
+from poise.core.types import Cohort, Floats, Setting
+from poise.core.urns import Urns, checked, cohort, in_line, units_of, whole
+
+
+@part("sampler", "clustered-by-size")
+class ClusteredBySize:
+    """One client from each of m distributions r_k, cut from the clients in order of size; ``omega_i = count_i / m``.
+
+    Unbiased; Var omega_i = p_i/m - sum_k r_ki^2/m^2 is never above that of `MD`, and every client is at least as
+    likely to be drawn. Where importance is not by size, it takes the place of the size.
+
+    Args:
+        m: distributions, and draws per round.
+        independent_draws: a client drawn twice works twice, on batches of its own each time.
+
+    Source: E section 3.4, Algorithm 2 (in whole numbers, with the slips of the printed text mended).
+
+    >>> ClusteredBySize(2).distributions([3, 2, 1]).round(3)
+    array([[1.   , 0.   , 0.   ],
+           [0.   , 0.667, 0.333]])
+    """
+
+    m: int
+    independent_draws: bool = False
+
+    needs = frozenset[str]()
+
+    def __post_init__(self) -> None:
+        require(self.m >= 1, f"ClusteredBySize: m must be at least 1, not {self.m}")
+
+    def fit(self, setting: Setting) -> None:
+        """Fits every federation; the table is made here, once."""
+        self._urns(setting)
+
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
+        """One client from each distribution, from a table: O(m log N)."""
+        return cohort(self._urns(setting).draw(rng), self.independent_draws)
+
+    def distributions(self, sizes: ArrayLike) -> Floats:
+        """r_ki for these client sizes, (m, N): rows sum to 1, column i to m p_i."""
+        n = checked(np.asarray(sizes), self.m)
+        return in_line(n, self.m).distributions(len(n))
+
+    def statistics(self, importance: Floats) -> WeightStatistics:
+        """The closed forms of E, appendix A.1.7."""
+        return in_line(whole(importance, self.m), self.m).statistics(len(importance))
+
+    def _urns(self, setting: Setting) -> Urns:
+        made: Urns = setting.once(self, lambda: in_line(units_of(setting, self.m), self.m))
+        return made

@@ -1,0 +1,73 @@
+"""One client from each of the groups that an oracle knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from poise.core.errors import IncompatibleParts, require
+from poise.core.history import History
+from poise.core.parts import part
+from poise.core.statistics import WeightStatistics
+from poise.core.types import Cohort, Floats, Ints, Setting
+from poise.core.urns import Urns, checked, cohort, packed, units_of, whole
+
+
+@part("sampler", "target")
+class Target:
+    """Clustered sampling with groups that are given: what `ClusteredBySimilarity` should find; ``omega_i = count_i/m``.
+
+    The m largest groups have one distribution each; what does not fit, and the clients of the other groups, fill the
+    room that is left. Unbiased whatever the groups are.
+
+    Args:
+        m: distributions, and draws per round.
+        groups: the group of each client, as whole numbers.
+        independent_draws: a client drawn twice works twice, on batches of its own each time.
+
+    Source: E section 3.6.
+
+    >>> Target(2, [0, 1, 0, 1]).distributions([1, 1, 1, 1])
+    array([[0.5, 0. , 0.5, 0. ],
+           [0. , 0.5, 0. , 0.5]])
+    """
+
+    m: int
+    groups: Sequence[int]
+    independent_draws: bool = False
+
+    needs = frozenset[str]()
+
+    def __post_init__(self) -> None:
+        require(self.m >= 1, f"Target: m must be at least 1, not {self.m}")
+        whole_numbers = all(isinstance(g, int) and not isinstance(g, bool) for g in self.groups)
+        require(len(self.groups) > 0 and whole_numbers, "Target: groups must be whole numbers, one per client")
+
+    def fit(self, setting: Setting) -> None:
+        """One group per client."""
+        if len(self.groups) != setting.clients:
+            raise IncompatibleParts(
+                f"Target: {len(self.groups)} groups for {setting.clients} clients", "give the group of every client"
+            )
+        units_of(setting, self.m)
+
+    def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
+        """One client from each distribution."""
+        urns: Urns = setting.once(self, lambda: self._urns(units_of(setting, self.m)))
+        return cohort(urns.draw(rng), self.independent_draws)
+
+    def distributions(self, sizes: ArrayLike) -> Floats:
+        """r_ki for these client sizes, (m, N): rows sum to 1, column i to m p_i."""
+        n = checked(np.asarray(sizes), self.m)
+        return self._urns(n).distributions(len(n))
+
+    def statistics(self, importance: Floats) -> WeightStatistics:
+        """The closed forms of E, appendix A.1.7."""
+        return self._urns(whole(importance, self.m)).statistics(len(importance))
+
+    def _urns(self, units: Ints) -> Urns:
+        require(len(units) == len(self.groups), f"Target: {len(self.groups)} groups for {len(units)} clients")
+        labels = np.array(self.groups)
+        return packed(units, [np.flatnonzero(labels == g) for g in np.unique(labels)], self.m)
