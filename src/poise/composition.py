@@ -71,7 +71,9 @@ class Composition:
     def setting(self, oracle: Oracle) -> Setting:
         """What the parts may know of the federation."""
         fed = self.federation
-        return Setting(fed.clients, fed.sizes, fed.importance, oracle.batches, fed.on_demand)
+        few = not fed.on_demand and fed.clients <= TABLE_LIMIT
+        majority = fed.label_counts().argmax(axis=1) if few and getattr(fed, "classes", 0) else None
+        return Setting(fed.clients, fed.sizes, fed.importance, oracle.batches, fed.on_demand, majority)
 
     def plan(self, oracle: Oracle) -> engine.Plan:
         """The engine's orders; raises where the parts do not fit."""

@@ -99,3 +99,32 @@ def test_a_reproduction_goes_on_where_it_stopped(tmp_path: Path) -> None:
     again = [run.digest for _, _, _, run in preset.runs(tmp_path, observe)]
     assert first == again
     assert len(asked) == 4  # nothing was trained a second time
+
+
+def test_counts_of_clients_and_classes_are_scores() -> None:
+    """One class per client, two clients per round: by hand from the weights."""
+    fed = poise.federation("digits", "one-class", clients=10, dealt="random", seed=3)
+    target = poise.samplers.Target(2, groups="class")
+    run = poise.train(fed, poise.task("logistic"), poise.solvers.SGD(lr=0.1, steps=1), sampler=target, rounds=6)
+    used = [np.flatnonzero(w) for w in run.weights]
+    classes = [len({int(fed.client(int(i))[1][0]) for i in who}) for who in used]
+    assert score(run, "distinct_clients") == np.mean([len(who) for who in used])
+    assert score(run, "distinct_classes") == np.mean(classes)
+    assert score(run, "distinct_classes:late") == np.mean(classes[3:])
+
+
+def test_claims_about_one_method_and_about_every_seed() -> None:
+    fed = poise.quadratics(np.eye(3))
+    runs = {
+        ("", name): [
+            poise.train(fed, fed.task, poise.solvers.SGD(lr=lr, steps=1), rounds=r, metrics=["train_loss"])
+            for r in (2, 3)
+        ]
+        for name, lr in (("fast", 0.5), ("slow", 0.1))
+    }
+    claim = {"text": "t", "score": "mean:train_loss", "left": "fast", "right": "slow"}
+    assert judge({**claim, "relation": "below", "every_seed": True}, runs).holds
+    assert not judge({**claim, "relation": "above", "every_seed": True}, runs).holds
+    one = {"text": "t", "score": "distinct_clients", "left": "fast"}
+    assert judge({**one, "between": [3, 3]}, runs).holds
+    assert not judge({**one, "between": [1, 2]}, runs).holds

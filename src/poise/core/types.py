@@ -28,6 +28,7 @@ class Setting:
     importance: Floats  # (N,)
     batches: bool = True  # false where a client's gradient is exact (quadratics)
     on_demand: bool = False  # clients are made when asked for
+    majority: Ints | None = None  # (N,) the class of which each client has most, where there are classes
     _worked_out: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def check_options(taker: Callable[..., Any], options: Mapping[str, Any], what: s
     for name, value in options.items():
         kinds = _kinds(hints.get(name, Any))
         if not any(_fits(value, kind) for kind in kinds):
-            words = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
+            words = " or ".join(word for kind in kinds for word in _words(kind))
             raise InvalidOption(f"{what}: {name} must be {words}, not {value!r}")
 
 
@@ -44,7 +44,15 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
+def _words(kind: Any) -> list[str]:
+    if get_origin(kind) is Literal:
+        return [repr(choice) for choice in get_args(kind)]
+    return [_WORDS[kind]] if kind in _WORDS else []
+
+
 def _fits(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
     if kind in (int, float):
         numbers = int | np.integer if kind is int else int | float | np.integer | np.floating
         return isinstance(value, numbers) and not isinstance(value, bool)

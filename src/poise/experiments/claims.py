@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from poise.core.errors import InvalidOption
+from poise.core.errors import InvalidOption, require
 from poise.ledger.run import Run
+from poise.reports import scores
 
 
 def score(run: Run, name: str) -> float:
-    """A score by name: ``rounds_to:0.9``, ``final:accuracy``, ``half:accuracy``, ``smoothness``, ``weight:…``.
+    """A score by name: ``rounds_to:0.9``, ``final:accuracy``, ``half:accuracy``, ``smoothness``, ``distinct_classes``.
 
+    ``distinct_clients`` and ``distinct_classes`` are means over the rounds, with ``:late`` over the second half.
     A target that was never reached counts as one round more than there were, which favours the slower method.
     """
     kind, _, rest = name.partition(":")
@@ -30,9 +32,19 @@ def score(run: Run, name: str) -> float:
         values = values[~np.isnan(values)]
         last = values[-max(1, len(values) // 20) :]
         return float({"final": last.mean(), "half": values[len(values) // 2], "mean": values.mean()}[kind])
+    if kind in _COUNTS:
+        counts = _COUNTS[kind](run)
+        require(counts is not None, f"{kind}: the run has no classes")
+        return float(np.asarray(counts)[run.rounds // 2 if rest == "late" else 0 :].mean())
     raise InvalidOption(
-        f"unknown score {name!r}", "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, smoothness"
+        f"unknown score {name!r}",
+        "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, smoothness, distinct_clients, distinct_classes:late",
     )
+
+
+_COUNTS: dict[str, Callable[[Run], Any]] = {
+    "distinct_clients": scores.distinct_clients, "distinct_classes": scores.distinct_classes,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,8 +61,11 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
 
     ``at_most = r``: mean(left) <= r * mean(right). ``above``/``below``: the paired difference over seeds has that sign,
     with a 95 % interval that excludes 0 where ``significant = true``. ``within = r``: the means differ by at most the
-    share r. ``no_difference = true``: the 95 % interval of the paired difference contains 0.
+    share r. ``no_difference = true``: the 95 % interval of the paired difference contains 0. ``every_seed = true``: the
+    sign is the same for every single seed. ``between = [a, b]``: the mean of the left alone lies there.
     """
+    if "between" in claim:
+        return _between(claim, np.array([score(r, claim["score"]) for r in runs[claim.get("cell", ""), claim["left"]]]))
     left, right = (
         np.array([score(r, claim["score"]) for r in runs[claim.get("cell", ""), claim[side]]])
         for side in ("left", "right")
@@ -67,7 +82,15 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
     else:
         signed = mean if claim.get("relation") == "above" else -mean
         holds = signed > (half if claim.get("significant") else 0.0)
+        if claim.get("every_seed"):
+            holds = bool((left > right).all() if claim.get("relation") == "above" else (left < right).all())
     return Verdict(str(claim["text"]), bool(holds), measured)
+
+
+def _between(claim: Mapping[str, Any], values: np.ndarray) -> Verdict:
+    mean, half = paired(values)
+    low, high = claim["between"]
+    return Verdict(str(claim["text"]), low <= mean <= high, f"{mean:.4g} ± {half:.2g}")
 
 
 def paired(differences: np.ndarray) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,7 +25,7 @@ class Target:
 
     Args:
         m: distributions, and draws per round.
-        groups: the group of each client, as whole numbers.
+        groups: the group of each client, as whole numbers; ``"class"`` is the class of which a client has most.
         independent_draws: a client drawn twice works twice, on batches of its own each time.
 
     Source: E section 3.6.
@@ -35,39 +36,45 @@ class Target:
     """
 
     m: int
-    groups: Sequence[int]
+    groups: Sequence[int] | Literal["class"]
     independent_draws: bool = False
 
     needs = frozenset[str]()
 
     def __post_init__(self) -> None:
         require(self.m >= 1, f"Target: m must be at least 1, not {self.m}")
-        whole_numbers = all(isinstance(g, int) and not isinstance(g, bool) for g in self.groups)
-        require(len(self.groups) > 0 and whole_numbers, "Target: groups must be whole numbers, one per client")
+        if self.groups != "class":
+            whole_numbers = all(isinstance(g, int) and not isinstance(g, bool) for g in self.groups)
+            require(len(self.groups) > 0 and whole_numbers, "Target: groups must be whole numbers, one per client")
 
     def fit(self, setting: Setting) -> None:
         """One group per client."""
+        if self.groups == "class":
+            if setting.majority is None:
+                raise IncompatibleParts("Target: the classes of the clients are not known", "give groups as numbers")
+            return
         if len(self.groups) != setting.clients:
             raise IncompatibleParts(
                 f"Target: {len(self.groups)} groups for {setting.clients} clients", "give the group of every client"
             )
-        units_of(setting, self.m)
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
         """One client from each distribution."""
-        urns: Urns = setting.once(self, lambda: self._urns(units_of(setting, self.m)))
+        urns: Urns = setting.once(self, lambda: self._urns(units_of(setting, self.m), setting.majority))
         return cohort(urns.draw(rng), self.independent_draws)
 
-    def distributions(self, sizes: ArrayLike) -> Floats:
-        """r_ki for these client sizes, (m, N): rows sum to 1, column i to m p_i."""
+    def distributions(self, sizes: ArrayLike, classes: Ints | None = None) -> Floats:
+        """r_ki for these client sizes, (m, N): rows sum to 1, column i to m p_i; ``classes`` where groups need them."""
         n = checked(np.asarray(sizes), self.m)
-        return self._urns(n).distributions(len(n))
+        return self._urns(n, classes).distributions(len(n))
 
-    def statistics(self, importance: Floats) -> WeightStatistics:
-        """The closed forms of E, appendix A.1.7."""
-        return self._urns(whole(importance, self.m)).statistics(len(importance))
+    def statistics(self, importance: Floats, classes: Ints | None = None) -> WeightStatistics:
+        """The closed forms of E, appendix A.1.7; ``classes`` where groups need them."""
+        return self._urns(whole(importance, self.m), classes).statistics(len(importance))
 
-    def _urns(self, units: Ints) -> Urns:
-        require(len(units) == len(self.groups), f"Target: {len(self.groups)} groups for {len(units)} clients")
-        labels = np.array(self.groups)
+    def _urns(self, units: Ints, classes: Ints | None) -> Urns:
+        groups = classes if self.groups == "class" else self.groups
+        require(groups is not None, "Target: groups = 'class' needs the class of every client", "give classes=")
+        labels = np.asarray(groups)
+        require(len(units) == len(labels), f"Target: {len(labels)} groups for {len(units)} clients")
         return packed(units, [np.flatnonzero(labels == g) for g in np.unique(labels)], self.m)

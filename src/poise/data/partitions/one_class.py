@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from poise.core.errors import require
@@ -18,7 +20,9 @@ from poise.data.partitions.common import (
 )
 
 
-def one_class(labels: Labels, clients: int, seed: int = 0, *, sizes: Sizes = None) -> list[Ints]:
+def one_class(
+    labels: Labels, clients: int, seed: int = 0, *, sizes: Sizes = None, dealt: Literal["in turn", "random"] = "in turn"
+) -> list[Ints]:
     """Client i owns samples of class ``i mod C`` only, so class c belongs to N/C clients.
 
     Without ``sizes`` the owners of a class share all of it equally (sizes one apart at most); with fewer
@@ -29,6 +33,7 @@ def one_class(labels: Labels, clients: int, seed: int = 0, *, sizes: Sizes = Non
         clients: number of clients.
         seed: names the random stream.
         sizes: exact client sizes, see `client_sizes`.
+        dealt: ``random`` gives the same number of clients to every class, in an order that says nothing.
 
     >>> parts = one_class(np.array([0, 1, 0, 1, 0, 1]), 4)
     >>> [np.array([0, 1, 0, 1, 0, 1])[p].tolist() for p in parts]
@@ -40,9 +45,12 @@ def one_class(labels: Labels, clients: int, seed: int = 0, *, sizes: Sizes = Non
     order, starts = shuffled_by_class(labels, classes, generator(seed, "partition/one-class"))
     room = np.diff(starts)
     present = np.flatnonzero(room)
-    owner_class = present[np.arange(number) % len(present)]
+    turns = np.arange(number)
+    if dealt == "random":
+        turns = generator(seed, "partition/one-class/dealt").permutation(number)
+    owner_class = present[turns % len(present)]
     if sizes is None:
-        turn = np.arange(number) // len(present)
+        turn = turns // len(present)
         owners = np.bincount(owner_class, minlength=classes)[owner_class]
         wanted = room[owner_class] // owners + (turn < room[owner_class] % owners)
     else:
