@@ -20,8 +20,8 @@ from poise.core.memory import Memories, Named, memory_of, server_side
 from poise.core.plan import Journal, Parts, Plan, State
 from poise.core.protocols import Backend, Oracle, Times
 from poise.core.rng import generator
-from poise.core.timeline import launch
-from poise.core.types import Cohort, Record, Step, contributions
+from poise.core.timeline import launch, next_step
+from poise.core.types import Cohort, Record, Sky, Step, contributions
 from poise.core.workbench import Workbench, attacked
 
 REPORT_BYTES = 8  # a loss that a client reports is one double
@@ -65,13 +65,23 @@ def schedule(state: State, plan: Plan, times: Times, history: History) -> tuple[
     """Who starts now from the present model, and who arrives for the next aggregation."""
     n, sky, parts = state.index, state.sky, plan.parts
     cohort = parts.sampler.draw(plan.setting, generator(plan.seed, "sampler", n), n, history)
-    if sky.flights:  # whoever is still at work does not start again
-        free = ~np.isin(cohort.clients, [f.client for f in sky.flights])
-        cohort = Cohort(cohort.clients[free], cohort.weights[free])
+    if sky.flights:
+        cohort = _idle(cohort, sky, plan, n)
     started = launch(cohort, times, sky.now, n, plan.seed)
-    step, sky = parts.clock.advance(sky, started, n)
+    step, sky = next_step(parts.clock, times, sky, started, n)
     models = {**state.models, n: state.theta}
     return step, replace(state, sky=sky, models=models, memories=state.memories.sending(n))
+
+
+def _idle(cohort: Cohort, sky: Sky, plan: Plan, n: int) -> Cohort:
+    """Of those drawn, who is not at work: at most as many as keep the number at work at the size of the cohort."""
+    busy = np.zeros(plan.setting.clients, dtype=bool)
+    busy[[f.client for f in sky.flights]] = True
+    free = np.flatnonzero(~busy[cohort.clients])
+    room = max(len(cohort.clients) - len(sky.flights), 0)
+    if len(free) > room:
+        free = np.sort(generator(plan.seed, "start", n).permutation(free)[:room])
+    return Cohort(cohort.clients[free], cohort.weights[free])
 
 
 def aggregate(
@@ -90,10 +100,13 @@ def aggregate(
     kept = without(step.flights, refused)
     flights, updates = tuple(step.flights[k] for k in kept), updates.rows(kept)
     clients, base = step.clients[kept], step.weights[kept]
+    balance = parts.balance(plan.setting)
     omega = parts.weighting.coefficients(
         base, loss_before=updates.loss_before, loss_after=updates.loss_after, sizes=updates.samples,
-        clients=clients, versions=step.versions[kept], round=n,
-        lowest_loss=history.lowest(clients), reached=history.reached,
+        clients=clients, versions=step.versions[kept], round=n, importance=plan.setting.importance[clients],
+        lowest_loss=history.lowest(clients), reached=history.reached, seen=history.seen(clients) + 1,
+        identical=parts.clock.identical_weights(base, plan.setting.clients),
+        balance=None if balance is None else balance[clients],
     )  # fmt: skip
     check_coefficients(omega, clients, n)
     memory, shift = memory_of(parts.solver), None

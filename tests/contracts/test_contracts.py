@@ -56,6 +56,7 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "Asynchronous": lambda: [poise.clocks.Asynchronous(d) for d in ("F80", TAU)],
         "FixedWindow": lambda: [poise.clocks.FixedWindow(dt=0.7, durations=d) for d in ("F80", TAU)],
         "Buffered": lambda: [poise.clocks.Buffered(c=3, durations=d) for d in ("F80", TAU)],
+        "Replay": lambda: [],  # needs a file: tests/unit/test_schedules.py
     },
     "weighting": {
         "Proportional": lambda: [poise.weightings.Proportional()],
@@ -70,6 +71,11 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         ],
         "Anneal": lambda: [poise.weightings.Anneal(poise.weightings.SoftMax(0.5), poise.weightings.Proportional(), 4)],
         "Identical": lambda: [poise.weightings.Identical()],
+        "TimeBased": lambda: [poise.weightings.TimeBased(), poise.weightings.TimeBased(times="estimated")],
+        "Discount": lambda: [
+            poise.weightings.Discount(poise.weightings.SoftMax(1.0)),
+            poise.weightings.Discount(poise.weightings.Proportional(), kind="hinge", b=1),
+        ],
     },
     "server": {
         "Add": lambda: [poise.servers.Add(), poise.servers.Add(lr=0.3)],
@@ -85,7 +91,10 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "FreeRider": lambda: [poise.attacks.FreeRider(clients=(1, 4), kind=kind) for kind in ("plain", "disguised")],
     },
     "backend": {"Local": lambda: [poise.backends.Local(workers=w) for w in (1, 2)]},
-    "durations": {},
+    "durations": {
+        "Exponential": lambda: [poise.clocks.Exponential(d) for d in ("F80", TAU)],
+        "Trace": lambda: [poise.clocks.Trace([(i, 0.5 * i, 1.0) for i in range(N)])],
+    },
 }
 
 DRAWS_WITHOUT_REPLACEMENT = {"Uniform", "Binomial", "Optimal"}
@@ -167,7 +176,7 @@ def test_backend_contract(cls: Any) -> None:
 @pytest.mark.parametrize("cls", registered("durations"))
 def test_durations_contract(cls: Any) -> None:
     for durations in examples(cls):
-        testing.check_durations(durations, N)
+        testing.check_durations(durations.bind(N), N)
 
 
 def test_fixed_durations_keep_the_durations_contract() -> None:

@@ -98,6 +98,7 @@ class BadClock:
     """A synchronous clock with one thing wrong."""
 
     wrong: str
+    waits: ClassVar[bool] = True
 
     def fit(self, setting: Setting) -> None: ...
 
@@ -127,6 +128,7 @@ def test_bad_clocks_are_caught(wrong: str, clause: str) -> None:
 @dataclass(frozen=True)
 class BadWeighting:
     wrong: str
+    waits: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def fit(self, setting: Setting) -> None: ...
@@ -162,6 +164,7 @@ def test_bad_weightings_are_caught(wrong: str, clause: str) -> None:
 @dataclass(frozen=True)
 class BadServer:
     wrong: str
+    waits: ClassVar[bool] = True
 
     def fit(self, setting: Setting) -> None: ...
 

@@ -215,7 +215,7 @@ ALTERED = {
     "cut-per-client": "UPDATE metrics SET per_client = x'00ff' WHERE n = 4 AND name = 'client_loss'",
     "time": "UPDATE rounds SET time = 99 WHERE n = 4",
     "text-for-a-number": "UPDATE rounds SET time = 'soon' WHERE n = 4",
-    "sky": "UPDATE rounds SET in_flight = replace(in_flight, 'now', 'nov') WHERE n = 4",
+    "sky": "UPDATE rounds SET in_flight = '[[9.0, 1, 0, 0.5]]' WHERE n = 4",
     "no-json": "UPDATE rounds SET in_flight = '{' WHERE n = 4",
     "model-hash": "UPDATE rounds SET model = replace(model, substr(model, 1, 1), 'x') WHERE n = 4",
     "digest": "UPDATE rounds SET digest = replace(digest, substr(digest, 1, 1), 'x') WHERE n = 4",

@@ -39,6 +39,10 @@ class FirstCome:
 
     slot, name = "clock", "test-first-come"
     durations: tuple[float, ...] = (1.0, 2.5, 4.2, 9.0)
+    waits = False
+
+    def identical_weights(self, base: np.ndarray, clients: int) -> np.ndarray:
+        return base
 
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""

@@ -93,6 +93,10 @@ class Idle(Fits):
 class Slow(Fits):
     slot: ClassVar[str] = "clock"
     name: ClassVar[str] = "slow"
+    waits: ClassVar[bool] = True
+
+    def identical_weights(self, base: np.ndarray, clients: int) -> np.ndarray:
+        return base
 
     def times(self, clients: int) -> Any:
         return Synchronous().times(clients)
@@ -183,6 +187,10 @@ class FirstComeFirstServed(Fits):
 
     slot: ClassVar[str] = "clock"
     name: ClassVar[str] = "first-come"
+    waits: ClassVar[bool] = False
+
+    def identical_weights(self, base: np.ndarray, clients: int) -> np.ndarray:
+        return base
 
     def times(self, clients: int) -> Any:
         return as_durations([1.0, 2.2, 3.5], clients)

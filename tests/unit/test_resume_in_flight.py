@@ -29,6 +29,10 @@ class FirstTwo:
 
     slot: ClassVar[str] = "clock"
     name: ClassVar[str] = "first-two"
+    waits: ClassVar[bool] = False
+
+    def identical_weights(self, base: np.ndarray, clients: int) -> np.ndarray:
+        return base
 
     def fit(self, setting: Setting) -> None: ...
 

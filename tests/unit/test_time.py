@@ -22,8 +22,8 @@ def test_scenarios_run_from_slow_to_fast() -> None:
 
 
 def test_durations_are_checked_against_the_number_of_clients() -> None:
-    assert as_durations(None, 3).of(np.array([0, 2]), 0, 0).tolist() == [1.0, 1.0]
-    assert as_durations([1, 2, 3], 3).of(np.array([2, 0]), 5, 9).tolist() == [3.0, 1.0]
+    assert as_durations(None, 3).of(np.array([0, 2]), 0, 0, 0.0).tolist() == [1.0, 1.0]
+    assert as_durations([1, 2, 3], 3).of(np.array([2, 0]), 5, 9, 0.0).tolist() == [3.0, 1.0]
     for wrong in ([1.0, 2.0], [1.0, 2.0, 0.0], [1.0, 2.0, float("nan")], [1.0, float("inf"), 1.0], [[1.0, 2.0, 3.0]]):
         with pytest.raises(InvalidOption):
             as_durations(wrong, 3)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import torch
 
 from poise.core.batches import batch_widths
 from poise.core.errors import PoiseError, UpdateRefused, require
-from poise.core.memory import PERSONAL, Memories
+from poise.core.memory import PERSONAL, Memories, memory_of
 from poise.core.parts import part
 from poise.core.protocols import Oracle, Solver
 from poise.core.rng import keys
@@ -87,7 +87,12 @@ class LocalWorkers:
 
         def do(rows: Ints) -> Updates:
             version = int(versions[rows[0]])
-            start = models[version].expand(len(rows), -1)
+            alone = bool((versions[rows] == version).all())
+            start = (
+                models[version].expand(len(rows), -1)
+                if alone
+                else torch.stack([models[int(v)] for v in versions[rows]])
+            )
             own = _contiguous(rows)
             place = deltas[rows[0] : rows[-1] + 1] if own else None
             with _named(clients[rows], version):
@@ -106,12 +111,19 @@ class LocalWorkers:
         return Updates(deltas, **columns, own={name: kept[order] for name, kept in done.own.items()})
 
     def _chunks(self, clients: Ints, versions: Ints) -> list[Ints]:
-        """Rows that work together: one model version, one batch width, similar numbers of steps, most first."""
+        """Rows that work together: one rule, one batch width, similar numbers of steps, most first.
+
+        The rule changes with the model version only where the learning rate does or the solver has a memory.
+        """
         sizes = self.sizes[clients]
         widths = batch_widths(sizes, self.solver.batch_size)
-        order = np.lexsort((-self.solver.steps_for(sizes), widths, versions))
+        rules = versions
+        if memory_of(self.solver) is None:
+            rates = {int(v): self.solver.rate(int(v)) for v in np.unique(versions)}
+            rules = np.array([rates[int(v)] for v in versions])
+        order = np.lexsort((-self.solver.steps_for(sizes), widths, rules))
         size = self.oracle.rows(self.solver.batch_size)
-        same = (np.diff(versions[order]) == 0) & (np.diff(widths[order]) == 0)
+        same = (np.diff(rules[order]) == 0) & (np.diff(widths[order]) == 0)
         cuts = np.flatnonzero(~same) + 1
         return [run[a : a + size] for run in np.split(order, cuts) for a in range(0, len(run), size)]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from poise.core.durations import Durations, FixedDurations, as_durations
+from poise.core.durations import Durations, TimesWithLaws, as_durations
 from poise.core.parts import part
 from poise.core.timeline import timeline
 from poise.core.types import Flight, Floats, Setting, Sky, Step
@@ -20,13 +20,15 @@ class Synchronous:
 
     Args:
         durations: simulated time that each client needs for a piece of work: numbers (one per
-            client), a scenario such as ``"F80"``, or None for one unit each.
+            client), a scenario such as ``"F80"``, `Exponential`, `Trace`, or None for one unit each.
 
     >>> [step.time for step in Synchronous().timeline([1.0, 2.0], aggregations=2)]
     [2.0, 4.0]
     """
 
     durations: Durations = None
+
+    waits = True
 
     def __post_init__(self) -> None:
         as_durations(self.durations, None)
@@ -35,7 +37,7 @@ class Synchronous:
         """One duration per client."""
         as_durations(self.durations, setting.clients)
 
-    def times(self, clients: int) -> FixedDurations:
+    def times(self, clients: int) -> TimesWithLaws:
         """How long each of this many clients needs."""
         return as_durations(self.durations, clients)
 
@@ -50,9 +52,12 @@ class Synchronous:
         aggregations: int | None = None, seed: int = 0, clients: int | None = None,
     ) -> Iterator[Step]:  # fmt: skip
         """The schedule of a federation in which everyone works in every round."""
-        given = self.durations if durations is None else durations
-        return timeline(Synchronous(given), given, clients, time, aggregations, seed)
+        return timeline(self, durations, clients, time, aggregations, seed)
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
         """``d_i = p_i``: everyone arrives in every aggregation it was asked for (E, table 4.1)."""
         return np.asarray(importance, dtype=np.float64)
+
+    def identical_weights(self, base: Floats, clients: int) -> Floats:
+        """The base weights."""
+        return np.asarray(base, dtype=np.float64)

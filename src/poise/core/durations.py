@@ -5,15 +5,38 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from poise.core.errors import InvalidOption, require
+from poise.core.protocols import Times
 from poise.core.types import Floats, Ints
 
-Durations: TypeAlias = str | Sequence[float] | np.ndarray | None
-"""Numbers (one per client), a scenario ``"F<percent>"``, or None for one unit each."""
+
+@runtime_checkable
+class Timed(Protocol):
+    """Durations as a part: `poise.clocks.Exponential`, `poise.clocks.Trace`."""
+
+    def bind(self, clients: int | None) -> TimesWithLaws:
+        """The times of this many clients; None where the number is not known yet and only the options are checked."""
+
+
+class TimesWithLaws(Times, Protocol):
+    """Times of which the means are known, or which say that they are not."""
+
+    def mean(self, clients: int) -> Floats:
+        """E[T_i], (N,)."""
+
+    def windows(self, dt: float, clients: int) -> Floats:
+        """E[ceil(T_i / dt)], (N,): windows of length dt that a piece of work lasts."""
+
+
+Durations: TypeAlias = str | Sequence[float] | np.ndarray | Timed | None
+"""Numbers (one per client), a scenario ``"F<percent>"``, a part such as Exponential, or None for one unit each."""
+
+SAME = 1e-9
+"""Times that differ by less than this share are the same: five times 0.2 is 1."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +45,21 @@ class FixedDurations:
 
     tau: Floats | None = None  # (N,)
 
-    def of(self, clients: Ints, version: int, seed: int) -> Floats:
+    last = np.inf
+
+    def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
         """The time that each of these clients needs."""
         if self.tau is None:
             return np.ones(len(clients))
         return self.tau[clients]
+
+    def mean(self, clients: int) -> Floats:
+        """The times themselves."""
+        return self.of(np.arange(clients), 0, 0, 0.0)
+
+    def windows(self, dt: float, clients: int) -> Floats:
+        """``ceil(tau_i / dt)``; work that ends with a window belongs to it."""
+        return np.ceil(self.mean(clients) / dt * (1 - SAME))
 
 
 def scenario(name: str, clients: int) -> Floats:
@@ -42,12 +75,19 @@ def scenario(name: str, clients: int) -> Floats:
     return np.asarray(1.0 - np.arange(clients) * (spread / max(clients - 1, 1)), dtype=np.float64)
 
 
-def as_durations(given: Durations, clients: int | None) -> FixedDurations:
+def as_durations(given: Durations, clients: int | None) -> TimesWithLaws:
     """Check durations, against the number of clients where it is known."""
     if given is None:
         return FixedDurations()
+    if isinstance(given, Timed):
+        return given.bind(clients)
+    return FixedDurations(means(given, clients))
+
+
+def means(given: str | Sequence[float] | np.ndarray, clients: int | None) -> Floats:
+    """Numbers or a scenario as checked times, one per client."""
     if isinstance(given, str):
-        return FixedDurations(scenario(given, clients or 2))
+        return scenario(given, clients or 2)
     try:
         tau = np.asarray(given, dtype=np.float64)
     except (ValueError, TypeError) as error:
@@ -58,4 +98,4 @@ def as_durations(given: Durations, clients: int | None) -> FixedDurations:
     require(
         clients is None or len(tau) == clients, f"{len(tau)} durations for {clients} clients", "give one per client"
     )
-    return FixedDurations(tau)
+    return tau

@@ -23,11 +23,14 @@ class History:
     lowest_loss: dict[int, float] = field(default_factory=dict)  # by client, of the losses it reported
     last_loss: dict[int, float] = field(default_factory=dict)  # by client, before its last work
     last_norm: dict[int, float] = field(default_factory=dict)  # by client, of its last update
+    taken_part: dict[int, int] = field(default_factory=dict)  # by client, in how many aggregations
     reached: dict[str, float] = field(default_factory=dict)  # the best value of each metric
     gradients: Gradients | None = None
 
     def add(self, record: Record) -> None:
         """Take in one more round."""
+        for client in {c.client for c in record.contributions}:
+            self.taken_part[client] = self.taken_part.get(client, 0) + 1
         for c in record.contributions:
             self.last_norm[c.client] = c.norm
             if c.loss_before is not None:
@@ -67,6 +70,10 @@ class History:
     def lowest(self, clients: Ints) -> Floats:
         """The lowest loss that each of these clients has reported; inf for a new one."""
         return np.array([self.lowest_loss.get(int(c), np.inf) for c in clients], dtype=np.float64)
+
+    def seen(self, clients: Ints) -> Ints:
+        """In how many aggregations each of these clients took part so far."""
+        return np.array([self.taken_part.get(int(c), 0) for c in clients], dtype=np.int64)
 
     def losses(self, clients: Ints) -> Floats:
         """The loss that each of these clients reported last; inf for a new one, about which nothing is known."""

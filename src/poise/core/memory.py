@@ -103,11 +103,13 @@ def server_side(
     importance: Floats, trainable: int,
 ) -> tuple[Memories, Vector | None]:  # fmt: skip
     """What the server learns from the updates that arrived, and the shift of the direction if there is one."""
+    if not flights:
+        return memories, None
     names = list(memories.shared)
     seen = ServerView(
         updates.deltas[:, :trainable], updates.steps,
         np.array([solver.rate(f.version) for f in flights]),
         importance, {name: torch.stack([memories.sent[f.version][name] for f in flights]) for name in names},
     )  # fmt: skip
-    shared, shift = memory.absorb(memories.shared, seen) if flights else (memories.shared, None)
+    shared, shift = memory.absorb(memories.shared, seen)
     return replace(memories, shared=shared), shift

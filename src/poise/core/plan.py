@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
+from poise.core.durations import SAME
+from poise.core.errors import IncompatibleParts
 from poise.core.memory import Memories, Named
 from poise.core.protocols import Attack, Clock, Fits, Sampler, Server, ServerState, Solver, Weighting
-from poise.core.types import LOSS_REPORTS, Record, Setting, Sky, Step
+from poise.core.types import LOSS_REPORTS, Floats, Record, Setting, Sky, Step
 from poise.core.vectors import Vector
+
+ESTIMATE = "TimeBased(times='estimated')"
 
 
 @dataclass(frozen=True)
@@ -26,13 +32,39 @@ class Parts:
     @property
     def reports(self) -> frozenset[str]:
         """What clients are asked to report beside their update."""
-        return self.weighting.needs | (self.sampler.needs & LOSS_REPORTS)
+        return (self.weighting.needs | self.sampler.needs) & LOSS_REPORTS
+
+    def balance(self, setting: Setting) -> Floats | None:
+        """The clock's d_i/p_i, (N,), worked out once; None where the weighting does not ask for it."""
+        if "balance" not in self.weighting.needs:
+            return None
+        unbiased = self.clock.unbiased_weights  # type: ignore[attr-defined]
+        found: Floats = setting.once("balance", lambda: unbiased(None, np.ones(setting.clients)))
+        return found
 
     def fit(self, setting: Setting) -> None:
         """Refuse a composition whose parts do not fit the federation or each other."""
         chosen: list[Fits] = [self.solver, self.sampler, self.clock, self.weighting, self.server, *self.attacks]
         for one in chosen:
             one.fit(setting)
+        self._fit_each_other(setting)
+
+    def _fit_each_other(self, setting: Setting) -> None:
+        clock, sampler, weighting = (type(p).__name__ for p in (self.clock, self.sampler, self.weighting))
+        if not self.clock.waits and getattr(self.sampler, "independent_draws", False):
+            raise IncompatibleParts(
+                f"{sampler}: a client drawn twice would be in flight twice under {clock}", "leave out independent_draws"
+            )
+        if "balance" not in self.weighting.needs:
+            return
+        if not hasattr(self.clock, "unbiased_weights"):
+            raise IncompatibleParts(f"{weighting}: {clock} does not know its long-run times", ESTIMATE)
+        if not self.clock.waits and not getattr(self.sampler, "everyone", False):
+            raise IncompatibleParts(
+                f"{weighting}: the times of {clock} hold when every client starts again at once, but {sampler} chooses",
+                f"use Full(), or {ESTIMATE}",
+            )
+        self.balance(setting)
 
 
 @dataclass(frozen=True)
@@ -62,7 +94,7 @@ class Plan:
 
     def over(self, step: Step) -> bool:
         """Whether a step lies beyond the budget."""
-        late = self.time is not None and step.time > self.time * (1 + 1e-9)
+        late = step.time == np.inf or (self.time is not None and step.time > self.time * (1 + SAME))
         return late or (self.rounds is not None and step.index >= self.rounds)
 
 

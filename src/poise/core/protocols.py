@@ -97,7 +97,7 @@ class Solver(Protocol):
         """The local step for clients that start from the trainable rows ``start`` of a version."""
 
     def rate(self, version: int) -> float:
-        """Learning rate of work on this version; asked only where the solver has a memory."""
+        """Learning rate of work on this version; work on versions with equal rates may be done together."""
 
 
 class Sampler(Protocol):
@@ -117,12 +117,23 @@ class Sampler(Protocol):
 class Times(Protocol):
     """How long pieces of work take, in simulated time."""
 
-    def of(self, clients: Ints, version: int, seed: int) -> Floats:
-        """The time that each of these clients needs for work on this model version."""
+    @property
+    def last(self) -> float:
+        """After this time nobody answers any more; inf for times that do not end."""
+
+    def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
+        """The time from now until each of these clients answers, if it is asked for work on this version now.
+
+        inf for a client that is away for good.
+        """
 
 
 class Clock(Protocol):
     """When it counts. A clock sees times and a seed, never a model."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether everyone who was asked arrives in the same aggregation."""
 
     def fit(self, setting: Setting) -> None:
         """Refuse a setting in which this clock cannot work."""
@@ -133,13 +144,16 @@ class Clock(Protocol):
     def times(self, clients: int) -> Times:
         """How long each of this many clients needs."""
 
+    def identical_weights(self, base: Floats, clients: int) -> Floats:
+        """The weights of arrivals with these base weights when times are ignored (E section 4.5.1)."""
+
 
 class Weighting(Protocol):
     """How much each counts."""
 
     @property
     def needs(self) -> frozenset[str]:
-        """The reports this weighting reads, a subset of `LOSS_REPORTS`."""
+        """The reports this weighting reads: of `LOSS_REPORTS`, and ``balance`` of the clock."""
 
     def fit(self, setting: Setting) -> None:
         """Refuse a setting in which this weighting cannot work."""
@@ -147,8 +161,9 @@ class Weighting(Protocol):
     def coefficients(self, base: Floats, **reports: Any) -> Floats:
         """The coefficient of each row from its base weight; reports it does not need are ignored.
 
-        Given: ``loss_before``, ``loss_after`` (None unless needed), ``sizes``, ``clients``,
-        ``versions``, ``round``.
+        Given: ``loss_before``, ``loss_after`` (None unless needed), ``sizes``, ``clients``, ``versions``, ``round``,
+        ``importance`` (p_i), ``lowest_loss``, ``reached``, ``seen`` (how often each took part so far, now included),
+        ``identical`` (the clock's weights that ignore times) and ``balance`` (its d_i/p_i, None unless needed).
         """
 
 

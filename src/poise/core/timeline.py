@@ -2,43 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from poise.core.durations import Durations
-from poise.core.errors import require
+from poise.core.durations import SAME, Durations
+from poise.core.errors import InvalidOption, require
 from poise.core.protocols import Clock, Times
-from poise.core.types import Cohort, Flight, Ints, Sky, Step
+from poise.core.types import Cohort, Flight, Floats, Ints, Sky, Step
 
 
 def launch(cohort: Cohort, times: Times, now: float, version: int, seed: int) -> tuple[Flight, ...]:
-    """The work that a cohort starts now on a model version."""
-    finish = now + times.of(cohort.clients, version, seed)
-    rows = zip(finish, cohort.clients, cohort.occurrences(), cohort.weights, strict=True)
-    return tuple(Flight(float(f), int(c), version, int(o), float(w)) for f, c, o, w in rows)
+    """The work that a cohort starts now on a model version; whoever is away for good does not start."""
+    finish = now + times.of(cohort.clients, version, seed, now)
+    rows = zip(
+        finish.tolist(), cohort.clients.tolist(), cohort.occurrences().tolist(), cohort.weights.tolist(), strict=True
+    )
+    return tuple(Flight(f, c, version, o, w) for f, c, o, w in rows if f < np.inf)
+
+
+def in_order(flights: Iterable[Flight]) -> list[Flight]:
+    """Flights by time of arrival; those at the same time by client."""
+    ordered = sorted(flights)
+    for k in range(1, len(ordered)):
+        j = k  # a later one moves ahead of those that arrive at the same time and have a larger client number
+        while j and ordered[j].client < ordered[j - 1].client and _same(ordered[j - 1].finish, ordered[j].finish):
+            ordered[j - 1], ordered[j] = ordered[j], ordered[j - 1]
+            j -= 1
+    return ordered
+
+
+def _same(a: float, b: float) -> bool:
+    return abs(a - b) <= SAME * max(abs(a), abs(b))
 
 
 def timeline(
-    clock: Clock, durations: Durations, clients: int | None, time: float | None, aggregations: int | None, seed: int
+    clock: Any, durations: Durations, clients: int | None, time: float | None, aggregations: int | None, seed: int
 ) -> Iterator[Step]:
     """The steps of a clock when every idle client starts again at once.
 
-    Ends after ``aggregations`` steps, or before the first step later than ``time``.
+    Ends after ``aggregations`` steps, before the first step later than ``time``, or when nobody answers any more.
+    ``durations`` take the place of the clock's own where they are given.
     """
     require(time is not None or aggregations is not None, "a timeline needs an end", "give time= or aggregations=")
+    given: Any = getattr(clock, "durations", None) if durations is None else durations
     if clients is None:
-        known = durations is not None and not isinstance(durations, str)
-        require(known, "the number of clients is not known", "give clients=")
-        clients = len(durations)  # type: ignore[arg-type]
+        require(hasattr(given, "__len__") and not isinstance(given, str), "how many clients?", "give clients=")
+        clients = len(given)
+    used = clock if durations is None else replace(clock, durations=durations)
+    for step, _ in flown(used, clients, seed):
+        late = time is not None and step.time > time * (1 + SAME)
+        if late or (aggregations is not None and step.index >= aggregations) or step.time == np.inf:
+            return
+        yield step
+
+
+def flown(clock: Clock, clients: int, seed: int) -> Iterator[tuple[Step, Sky]]:
+    """Every step and the sky after it, without end."""
     times = clock.times(clients)
     sky, index = Sky(), 0
-    while aggregations is None or index < aggregations:
+    while True:
         busy = {f.client for f in sky.flights}
         idle: Ints = np.array([i for i in range(clients) if i not in busy], dtype=np.int64)
         started = launch(Cohort(idle, np.ones(len(idle))), times, sky.now, index, seed)
-        step, sky = clock.advance(sky, started, index)
-        if time is not None and step.time > time * (1 + 1e-9):
-            return
-        yield step
+        step, sky = next_step(clock, times, sky, started, index)
+        yield step, sky
         index += 1
+
+
+def next_step(clock: Clock, times: Times, sky: Sky, started: tuple[Flight, ...], index: int) -> tuple[Step, Sky]:
+    """The clock's next step; one at infinity when nobody is at work and nobody answers any more."""
+    if not started and not sky.flights and sky.now >= times.last:
+        return Step(index, np.inf, ()), sky
+    return clock.advance(sky, started, index)
+
+
+def shares(clock: Clock, clients: int, arrivals: int = 1000, seed: int = 0) -> Floats:
+    """The long-run share of aggregations in which each client takes part, (N,), from the timeline.
+
+    Exact where the timeline repeats itself; otherwise counted until everyone has arrived ``arrivals`` times.
+    """
+    counts, seen = np.zeros(clients), dict[Any, tuple[int, Floats]]()
+    limit = 50 * arrivals * clients
+    for step, sky in flown(clock, clients, seed):
+        counts[step.clients] += 1
+        state = tuple(sorted((f.client, round(f.finish - sky.now, 9)) for f in sky.flights))
+        if state in seen and counts.min() > 0:
+            index, before = seen[state]
+            if ((counts - before) > 0).all():
+                return (counts - before) / (step.index - index)
+        seen.setdefault(state, (step.index, counts.copy()))
+        if counts.min() >= arrivals or step.index >= limit or step.time == np.inf:
+            break
+    if counts.min() == 0:
+        raise InvalidOption(f"client {int(counts.argmin())} never arrives: no weight makes up for that")
+    return np.asarray(counts / (step.index + 1))

@@ -33,14 +33,24 @@ class Workbench:
         """The updates of the flights that arrived, in their order; ``models`` holds the versions they began from."""
         if any(f.key not in self._done for f in arrived):
             todo = [f for f in (*arrived, *under_way) if f.key not in self._done]
+            self._compact()
             versions = {f.version for f in todo}
             wanted = {v: m for v, m in models.items() if v in versions}
-            spare = None if self._done else self._spare
+            spare, self._spare = self._spare, None
+            if spare is not None and (
+                len(spare) != len(todo) or any(u.deltas is spare for u, _ in self._done.values())
+            ):
+                spare = None
             updates = self.backend.work(wanted, todo, self.reports, spare, memories)
             self._spare = updates.deltas
             self._done |= {f.key: (updates, row) for row, f in enumerate(todo)}
         found = [self._done.pop(f.key) for f in arrived]
         return _stacked(found, like, self.reports)
+
+    def _compact(self) -> None:
+        """Copy out the few rows that are left of earlier pieces of work, so that the rest of them can be let go."""
+        self._done = {key: (u.rows(np.array([row])), 0) if len(u.norms) > 1 else (u, row)
+                      for key, (u, row) in self._done.items()}  # fmt: skip
 
 
 def attacked(

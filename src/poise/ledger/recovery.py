@@ -44,7 +44,7 @@ def good_entries(database: sqlite3.Connection) -> tuple[list[Entry], str]:
     database.execute("BEGIN")  # one view of the ledger, also where someone is writing to it
     try:
         while True:
-            found = rows.select(database, len(entries))
+            found = rows.select(database, len(entries), entries[-1][0].sky if entries else Sky())
             if found is None:
                 return entries, _beyond(database, len(entries))
             record, hashes, digest = found

@@ -13,6 +13,7 @@ import numpy as np
 from poise.core.types import Contribution, Flight, Floats, Record, Refusal, Sky
 
 GENESIS = "0" * 64
+NO_SKY = Sky()
 
 
 class Hashes(NamedTuple):
@@ -26,12 +27,7 @@ class Hashes(NamedTuple):
 def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, digest: str) -> None:
     """Write one record; the caller holds the transaction."""
     n = record.index
-    flights = json.dumps(
-        {
-            "now": record.sky.now,
-            "flights": [[f.finish, f.client, f.version, f.occurrence, f.weight] for f in record.sky.flights],
-        }
-    )
+    flights = json.dumps([[f.finish, f.client, f.occurrence, f.weight] for f in departed(record)])
     connection.execute(
         "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (n, record.time, record.bytes_up, record.bytes_down, flights, *hashes, digest),
@@ -58,8 +54,11 @@ def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, diges
     connection.execute("INSERT INTO timings VALUES (?, ?)", (n, record.seconds))
 
 
-def select(connection: sqlite3.Connection, n: int) -> tuple[Record, Hashes, str] | None:
-    """Read record n back, with the hashes of what it led to and its digest; None where there is none."""
+def select(connection: sqlite3.Connection, n: int, before: Sky = NO_SKY) -> tuple[Record, Hashes, str] | None:
+    """Read record n back, with the hashes of what it led to and its digest; None where there is none.
+
+    ``before`` is the sky that the record before it left.
+    """
     row = connection.execute("SELECT * FROM rounds WHERE n = ?", (n,)).fetchone()
     if row is None:
         return None
@@ -80,7 +79,11 @@ def select(connection: sqlite3.Connection, n: int) -> tuple[Record, Hashes, str]
         )
     )
     seconds = _seconds(connection, n)
-    record = Record(n, time, contributions, metrics, up, down, sky(flights), refusals, seconds)
+    arrived: tuple[Contribution | Refusal, ...] = (*contributions, *refusals)
+    landed = {(a.version, a.client, a.occurrence) for a in arrived}
+    new = tuple(Flight(f, c, n, o, w) for f, c, o, w in json.loads(flights))
+    sky = Sky(time, (*(f for f in before.flights if f.key not in landed), *new))
+    record = Record(n, time, contributions, metrics, up, down, sky, refusals, seconds)
     return record, Hashes(model, state, clients), digest
 
 
@@ -93,10 +96,9 @@ def _seconds(connection: sqlite3.Connection, n: int) -> float:
     return float(row[0]) if row and isinstance(row[0], float) else 0.0
 
 
-def sky(text: str) -> Sky:
-    """The work under way, as a record keeps it."""
-    stored = json.loads(text)
-    return Sky(stored["now"], tuple(Flight(*f) for f in stored["flights"]))
+def departed(record: Record) -> list[Flight]:
+    """The work that began with this record and is still under way after it; older work stands in older records."""
+    return [f for f in record.sky.flights if f.version == record.index]
 
 
 def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
@@ -109,9 +111,9 @@ def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
     for name, value in sorted(record.metrics.items()):
         numbers = np.asarray(value, dtype="<f8")
         state.update(name.encode() + b"\0" + np.where(np.isnan(numbers), np.nan, numbers).tobytes())
-    for f in record.sky.flights:
+    for f in departed(record):
         state.update(struct.pack("<dqqqd", f.finish, f.client, f.version, f.occurrence, f.weight))
     for r in record.refusals:
         state.update(struct.pack("<qqq", r.client, r.version, r.occurrence) + r.reason.encode())
-    state.update(struct.pack("<d", record.sky.now) + "/".join(hashes).encode())
+    state.update("/".join(hashes).encode())
     return state.hexdigest()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from poise.core.errors import LedgerError
 
-VERSION = 1
+VERSION = 2
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

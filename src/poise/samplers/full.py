@@ -20,6 +20,7 @@ class Full:
     """
 
     needs = frozenset[str]()
+    everyone = True
 
     def fit(self, setting: Setting) -> None:
         """A population that is made on demand cannot all work at once."""

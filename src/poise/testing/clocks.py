@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from poise.core.durations import SAME
 from poise.core.errors import PoiseError
 from poise.core.rng import generator
 from poise.core.timeline import launch, timeline
@@ -44,12 +45,12 @@ def check_clock(
 def check_durations(durations: Any, clients: int = 8, seed: int = 0) -> None:
     """The contract of durations: positive, finite, addressed by (seed, version, client), whoever else is asked for."""
     everyone = np.arange(clients)
-    tau = np.asarray(durations.of(everyone, 3, seed))
+    tau = np.asarray(durations.of(everyone, 3, seed, 0.0))
     holds(tau.shape == (clients,), durations, "one time per client", tau.shape)
     holds(np.isfinite(tau).all() and (tau > 0).all(), durations, "times are finite and above 0", tau)
-    holds(np.array_equal(tau, durations.of(everyone, 3, seed)), durations, "replay is identical")
+    holds(np.array_equal(tau, durations.of(everyone, 3, seed, 0.0)), durations, "replay is identical")
     for i in range(clients):
-        alone = durations.of(np.array([i]), 3, seed)
+        alone = durations.of(np.array([i]), 3, seed, 0.0)
         holds(alone[0] == tau[i], durations, "a client's time does not depend on who else is asked for", i)
 
 
@@ -74,7 +75,7 @@ def _lawful(clock: Any, step: Step, before: Sky, after: Sky, flights: tuple[Flig
     holds(np.isfinite(step.time) and step.time >= before.now, clock, "time never goes back", (before.now, step.time))
     holds(after.now == step.time, clock, "the sky is left at the time of the step", (after.now, step.time))
     holds((step.versions <= n).all(), clock, "versions are not above the index", step.versions)
-    late = [f for f in step.flights if f.finish > step.time * (1 + 1e-12)]
+    late = [f for f in step.flights if f.finish > step.time * (1 + SAME)]
     holds(not late, clock, "who arrives has finished", late)
     kept = _identity((*step.flights, *after.flights)) == _identity(flights)
     holds(kept, clock, "no work is lost, invented or altered", f"{flights} became {step.flights} and {after.flights}")

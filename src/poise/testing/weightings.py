@@ -20,7 +20,9 @@ def check_weighting(weighting: Any, setting: Setting | None = None, *, seed: int
     """
     where = setting_of() if setting is None else setting
     fits(weighting, where)
-    holds(frozenset(weighting.needs) <= LOSS_REPORTS, weighting, "needs known reports only", weighting.needs)
+    holds(
+        frozenset(weighting.needs) <= LOSS_REPORTS | {"balance"}, weighting, "needs known reports only", weighting.needs
+    )
     rng = generator(seed, "weighting")
     for round, scale in enumerate((1.0, 1e-6, 1e4)):
         table = _cohort(where, rng, round, scale)
@@ -39,6 +41,8 @@ def _cohort(setting: Setting, rng: np.random.Generator, round: int, scale: float
         "base": setting.importance[clients] * setting.clients / m,
         "loss_before": scale * rng.random(m), "loss_after": scale * rng.random(m), "sizes": setting.sizes[clients],
         "clients": clients, "versions": np.maximum(round - rng.integers(0, 3, m), 0), "round": round,
+        "importance": setting.importance[clients], "seen": rng.integers(1, 4, m), "balance": 1 + 3 * rng.random(m),
+        "identical": np.full(m, 0.5),
     }  # fmt: skip
 
 

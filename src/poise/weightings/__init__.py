@@ -1,10 +1,25 @@
 """How much each counts: weightings."""
 
 from poise.weightings.anneal import Anneal
+from poise.weightings.discount import Discount
 from poise.weightings.exp import Exp
 from poise.weightings.extreme import Max, Min
+from poise.weightings.identical import Identical
 from poise.weightings.proportional import Proportional
 from poise.weightings.soft import SoftMax, SoftMin
 from poise.weightings.switch import Switch
+from poise.weightings.time_based import TimeBased
 
-__all__ = ["Anneal", "Exp", "Max", "Min", "Proportional", "SoftMax", "SoftMin", "Switch"]
+__all__ = [
+    "Anneal",
+    "Discount",
+    "Exp",
+    "Identical",
+    "Max",
+    "Min",
+    "Proportional",
+    "SoftMax",
+    "SoftMin",
+    "Switch",
+    "TimeBased",
+]

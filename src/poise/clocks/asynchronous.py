@@ -1,0 +1,71 @@
+"""Every single answer counts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from poise.core.durations import SAME, Durations, TimesWithLaws, as_durations
+from poise.core.parts import part
+from poise.core.timeline import timeline
+from poise.core.types import Flight, Floats, Setting, Sky, Step
+
+
+@part("clock", "asynchronous")
+class Asynchronous:
+    """Aggregate at each single arrival; answers at the same time count one after the other, by client number.
+
+    A client that answered receives the new model and starts again; the others go on with the version they have.
+
+    Args:
+        durations: simulated time of a piece of work: numbers (one per client), a scenario such as ``"F80"``,
+            `Exponential`, `Trace`, or None for one unit each.
+
+    Source: E section 4.4.3 (Algorithm 4).
+
+    >>> [(round(s.time, 1), s.clients.tolist()) for s in Asynchronous().timeline([1.0, 0.4], time=1.0)]
+    [(0.4, [1]), (0.8, [1]), (1.0, [0])]
+    """
+
+    durations: Durations = None
+
+    waits = False
+
+    def __post_init__(self) -> None:
+        as_durations(self.durations, None)
+
+    def fit(self, setting: Setting) -> None:
+        """One duration per client."""
+        as_durations(self.durations, setting.clients)
+
+    def times(self, clients: int) -> TimesWithLaws:
+        """How long each of this many clients needs."""
+        return as_durations(self.durations, clients)
+
+    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
+        """The first to answer, and of those who answer at the same time the lowest client number."""
+        flights = (*sky.flights, *started)
+        if not flights:
+            return Step(index, sky.now, ()), sky
+        first = min(f.finish for f in flights) * (1 + SAME)
+        arrived = min((f for f in flights if f.finish <= first), key=lambda f: f.client)
+        now = max(sky.now, arrived.finish)
+        return Step(index, now, (arrived,)), Sky(now, tuple(f for f in flights if f is not arrived))
+
+    def timeline(
+        self, durations: Durations = None, *, time: float | None = None,
+        aggregations: int | None = None, seed: int = 0, clients: int | None = None,
+    ) -> Iterator[Step]:  # fmt: skip
+        """The schedule of a federation in which every client starts again as soon as it answered."""
+        return timeline(self, durations, clients, time, aggregations, seed)
+
+    def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
+        """``d_i = (sum_j 1/tau_j) tau_i p_i``, tau_i the mean time of client i (E eq. 4.36)."""
+        p = np.asarray(importance, dtype=np.float64)
+        tau = as_durations(self.durations if durations is None else durations, len(p)).mean(len(p))
+        return np.asarray((1 / tau).sum() * tau * p)
+
+    def identical_weights(self, base: Floats, clients: int) -> Floats:
+        """``M p_i``: one for clients of equal importance."""
+        return np.asarray(base, dtype=np.float64) * clients

@@ -1,0 +1,80 @@
+"""The server aggregates when enough have answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from poise.core.durations import Durations, TimesWithLaws, as_durations
+from poise.core.errors import IncompatibleParts, require
+from poise.core.parts import part
+from poise.core.timeline import in_order, shares, timeline
+from poise.core.types import Flight, Floats, Setting, Sky, Step
+
+
+@part("clock", "buffered")
+class Buffered:
+    """FedBuff: aggregate when c clients have answered; whoever answered waits, and then starts again.
+
+    Answers at the same time come in the order of the client numbers. Where fewer than c clients are at work at all,
+    the aggregation takes those. c = M with equal times is synchronous.
+
+    Args:
+        c: answers per aggregation.
+        durations: simulated time of a piece of work: numbers (one per client), a scenario such as ``"F80"``,
+            `Exponential`, `Trace`, or None for one unit each.
+
+    Source: E section 4.5 (Nguyen et al. 2021).
+
+    >>> [(s.time, s.clients.tolist()) for s in Buffered(2).timeline([1.0, 0.25, 0.5], time=1.0)]
+    [(0.5, [1, 2]), (1.0, [0, 1])]
+    """
+
+    c: int
+    durations: Durations = None
+
+    waits = False
+
+    def __post_init__(self) -> None:
+        require(self.c >= 1, f"Buffered: c must be at least 1, not {self.c}")
+        as_durations(self.durations, None)
+
+    def fit(self, setting: Setting) -> None:
+        """No buffer holds more clients than there are."""
+        if self.c > setting.clients:
+            raise IncompatibleParts(
+                f"Buffered: c = {self.c} answers per aggregation, but the federation has {setting.clients} clients",
+                f"choose c <= {setting.clients}",
+            )
+        as_durations(self.durations, setting.clients)
+
+    def times(self, clients: int) -> TimesWithLaws:
+        """How long each of this many clients needs."""
+        return as_durations(self.durations, clients)
+
+    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
+        """The first c to answer; the last of them sets the time."""
+        flights = in_order((*sky.flights, *started))
+        arrived, rest = flights[: self.c], flights[self.c :]
+        now = max((f.finish for f in arrived), default=sky.now)
+        now = max(now, sky.now)
+        return Step(index, now, tuple(sorted(arrived, key=lambda f: f.client))), Sky(now, tuple(rest))
+
+    def timeline(
+        self, durations: Durations = None, *, time: float | None = None,
+        aggregations: int | None = None, seed: int = 0, clients: int | None = None,
+    ) -> Iterator[Step]:  # fmt: skip
+        """The schedule of a federation in which whoever answered starts again after the aggregation."""
+        return timeline(self, durations, clients, time, aggregations, seed)
+
+    def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
+        """``d_i = p_i / f_i``, f_i the long-run share of aggregations with client i, counted on the timeline."""
+        p = np.asarray(importance, dtype=np.float64)
+        clock = self if durations is None else replace(self, durations=durations)
+        return np.asarray(p / shares(clock, len(p)))
+
+    def identical_weights(self, base: Floats, clients: int) -> Floats:
+        """``1/c``."""
+        return np.full(len(base), 1 / self.c)

@@ -1,0 +1,64 @@
+"""Times that vary: exponential around a mean of each client's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from poise.core.durations import means
+from poise.core.parts import part
+from poise.core.rng import keys, words
+from poise.core.types import Floats, Ints
+
+
+@part("durations", "exponential")
+class Exponential:
+    """Client i needs an exponential time with mean ``tau[i]``, drawn anew for every piece of work.
+
+    A time depends on (seed, version, client) and nothing else.
+
+    Args:
+        tau: mean times, one per client, or a scenario such as ``"F80"``.
+
+    Source: E section 4.2.2.
+
+    >>> Exponential([1.0, 2.0]).bind(2).mean(2)
+    array([1., 2.])
+    """
+
+    tau: str | Sequence[float]
+
+    def __post_init__(self) -> None:
+        means(self.tau, None)
+
+    def __len__(self) -> int:
+        """Clients whose means are given; 0 for a scenario, which fits any number."""
+        return 0 if isinstance(self.tau, str) else len(self.tau)
+
+    def bind(self, clients: int | None) -> ExponentialTimes:
+        """The times of this many clients."""
+        return ExponentialTimes(means(self.tau, clients))
+
+
+@dataclass(frozen=True)
+class ExponentialTimes:
+    """Exponential times with these means."""
+
+    tau: Floats
+
+    last = np.inf
+
+    def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
+        """-tau log(u), u uniform in (0, 1] from the stream of (seed, version, client)."""
+        bits = words(keys(seed, "duration", version, clients), 1)[:, 0] >> np.uint64(11)
+        return np.asarray(-self.tau[clients] * np.log((bits + np.uint64(1)) / 2.0**53) + 1e-300)
+
+    def mean(self, clients: int) -> Floats:
+        """The means."""
+        return self.tau
+
+    def windows(self, dt: float, clients: int) -> Floats:
+        """E[ceil(T/dt)] = 1/(1 - e^(-dt/tau)): geometric, because an exponential time forgets."""
+        return np.asarray(-1 / np.expm1(-dt / self.tau))

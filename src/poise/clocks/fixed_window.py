@@ -1,0 +1,74 @@
+"""The server aggregates at fixed times, with whoever has answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from poise.core.durations import SAME, Durations, TimesWithLaws, as_durations
+from poise.core.errors import require
+from poise.core.parts import part
+from poise.core.timeline import timeline
+from poise.core.types import Flight, Floats, Setting, Sky, Step
+
+
+@part("clock", "fixed-window")
+class FixedWindow:
+    """FedFix: window k ends at ``k dt``, and all that arrived in it is aggregated then.
+
+    An answer exactly at the end belongs to the window that ends there. A window without answers is an aggregation
+    that keeps the model. Whoever answered waits for the end of the window and starts again.
+
+    Args:
+        dt: length of a window, in simulated time.
+        durations: simulated time of a piece of work: numbers (one per client), a scenario such as ``"F80"``,
+            `Exponential`, `Trace`, or None for one unit each.
+
+    Source: E section 4.4.4.
+
+    >>> [(s.time, s.clients.tolist()) for s in FixedWindow(0.5).timeline([1.0, 0.4], time=1.0)]
+    [(0.5, [1]), (1.0, [0, 1])]
+    """
+
+    dt: float
+    durations: Durations = None
+
+    waits = False
+
+    def __post_init__(self) -> None:
+        require(0 < self.dt < np.inf, f"FixedWindow: dt must be above 0, not {self.dt}")
+        as_durations(self.durations, None)
+
+    def fit(self, setting: Setting) -> None:
+        """One duration per client."""
+        as_durations(self.durations, setting.clients)
+
+    def times(self, clients: int) -> TimesWithLaws:
+        """How long each of this many clients needs."""
+        return as_durations(self.durations, clients)
+
+    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
+        """The end of the next window, with all who have finished by then."""
+        now = (index + 1) * self.dt
+        flights = (*sky.flights, *started)
+        by_now = now * (1 + SAME)
+        arrived = sorted((f for f in flights if f.finish <= by_now), key=lambda f: f.client)
+        return Step(index, now, tuple(arrived)), Sky(now, tuple(f for f in flights if f.finish > by_now))
+
+    def timeline(
+        self, durations: Durations = None, *, time: float | None = None,
+        aggregations: int | None = None, seed: int = 0, clients: int | None = None,
+    ) -> Iterator[Step]:  # fmt: skip
+        """The schedule of a federation in which whoever answered starts again with the next window."""
+        return timeline(self, durations, clients, time, aggregations, seed)
+
+    def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
+        """``d_i = ceil(tau_i / dt) p_i``; the mean of it where times are random (E eq. 4.40)."""
+        p = np.asarray(importance, dtype=np.float64)
+        times = as_durations(self.durations if durations is None else durations, len(p))
+        return np.asarray(times.windows(self.dt, len(p)) * p)
+
+    def identical_weights(self, base: Floats, clients: int) -> Floats:
+        """The base weights."""
+        return np.asarray(base, dtype=np.float64)

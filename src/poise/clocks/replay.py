@@ -1,0 +1,127 @@
+"""A schedule that was saved, played again."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poise.core.errors import DataError, IncompatibleParts
+from poise.core.parts import part
+from poise.core.types import Flight, Floats, Ints, Setting, Sky, Step
+
+HEADER = ["index", "time", "client", "version"]
+
+
+def save_schedule(steps: Iterable[Step], path: str | Path) -> None:
+    """Write a schedule as CSV: one line per arrival, and one without a client for a step without arrivals."""
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        out = csv.writer(file)
+        out.writerow(HEADER)
+        for step in steps:
+            arrivals: list[tuple[Any, Any]] = [(f.client, f.version) for f in step.flights] or [("", "")]
+            out.writerows([step.index, repr(float(step.time)), *who] for who in arrivals)
+
+
+def load_schedule(path: str | Path) -> list[Step]:
+    """Read a schedule back; versions and clients are those that were saved."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            lines = list(csv.reader(file))
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}", "make one with save_schedule") from error
+    if not lines or lines[0] != HEADER:
+        raise DataError(f"{path}: this is no schedule", f"its first line must be {','.join(HEADER)}")
+    steps: dict[int, tuple[float, list[Flight]]] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            index, time = int(line[0]), float(line[1])
+            who = [Flight(time, int(line[2]), int(line[3]))] if line[2] else []
+        except (ValueError, IndexError) as error:
+            raise DataError(f"{path}: line {number}: {error}") from error
+        if any(f.version > index or f.version < 0 or f.client < 0 for f in who):
+            raise DataError(f"{path}: line {number}: nobody can work on version {line[3]} for step {index}")
+        steps.setdefault(index, (time, []))[1].extend(who)
+    if sorted(steps) != list(range(len(steps))):
+        raise DataError(f"{path}: steps are missing", "they count from 0")
+    return [Step(n, steps[n][0], tuple(steps[n][1])) for n in range(len(steps))]
+
+
+@lru_cache(maxsize=4)
+def _loaded(path: str, changed: int) -> tuple[Step, ...]:
+    """The schedule in a file, read once for as long as the file stays the same."""
+    return tuple(load_schedule(path))
+
+
+@dataclass(frozen=True)
+class ScheduledTimes:
+    """Work ends when the schedule says so; work that is not in it never does."""
+
+    arrivals: Mapping[tuple[int, int], float]  # by client and version
+    last: float
+
+    def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
+        """The time until each of these clients arrives with this version."""
+        found = [self.arrivals.get((int(c), version), np.inf) - now for c in clients]
+        return np.array(found, dtype=np.float64)
+
+
+@part("clock", "replay")
+class Replay:
+    """Play a saved schedule again: the same clients arrive at the same times, from the same versions.
+
+    With the sampler of the run that it came from. The run ends where the schedule ends.
+
+    Args:
+        schedule: a file that `save_schedule` wrote.
+    """
+
+    schedule: str
+
+    waits = False
+    durations = None
+
+    def fit(self, setting: Setting) -> None:
+        """The schedule must be readable and of these clients."""
+        last = max((int(s.clients.max()) for s in self._steps() if s.flights), default=0)
+        if last >= setting.clients:
+            raise IncompatibleParts(
+                f"Replay: {self.schedule} has client {last}, the federation {setting.clients} clients",
+                "clients count from 0",
+            )
+
+    def times(self, clients: int) -> ScheduledTimes:
+        """How long work takes, according to the schedule."""
+        steps = self._steps()
+        arrivals = {(f.client, f.version): s.time for s in steps for f in s.flights}
+        return ScheduledTimes(arrivals, steps[-1].time if steps else 0.0)
+
+    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
+        """The next step of the schedule, with the work that is under way."""
+        steps = self._steps()
+        if index >= len(steps):
+            return Step(index, np.inf, ()), sky
+        flights = {(f.client, f.version): f for f in (*sky.flights, *started)}
+        step = steps[index]
+        wanted = [(f.client, f.version) for f in step.flights]
+        for client, version in wanted:
+            if (client, version) not in flights:
+                raise IncompatibleParts(
+                    f"Replay: step {index} of {self.schedule}: client {client} is not at work on version {version}",
+                    "use the sampler and the federation of the run that the schedule came from",
+                )
+        arrived = tuple(flights.pop(w) for w in wanted)
+        return Step(index, step.time, arrived), Sky(step.time, tuple(flights.values()))
+
+    def identical_weights(self, base: Floats, clients: int) -> Floats:
+        """The base weights."""
+        return np.asarray(base, dtype=np.float64)
+
+    def _steps(self) -> tuple[Step, ...]:
+        path = Path(self.schedule)
+        return _loaded(self.schedule, path.stat().st_mtime_ns if path.exists() else 0)
