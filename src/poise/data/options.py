@@ -36,7 +36,7 @@ def check_options(taker: Callable[..., Any], options: Mapping[str, Any], what: s
     for name, value in options.items():
         kinds = _kinds(hints.get(name, Any))
         if not any(_fits(value, kind) for kind in kinds):
-            words = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
+            words = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS) or "a list"
             raise InvalidOption(f"{what}: {name} must be {words}, not {value!r}")
 
 

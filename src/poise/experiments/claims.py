@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from poise.core.errors import InvalidOption
+from poise.core.errors import InvalidOption, require
 from poise.ledger.run import Run
 
 
 def score(run: Run, name: str) -> float:
-    """A score by name: ``rounds_to:0.9``, ``final:accuracy``, ``half:accuracy``, ``smoothness``, ``weight:…``.
+    """A score by name: ``rounds_to:0.9``, ``final:accuracy``, ``half:accuracy``, ``mean:accuracy``, ``smoothness``,
+    ``worst:client_test_accuracy`` (of the client that ends lowest).
 
-    A target that was never reached counts as one round more than there were, which favours the slower method.
+    ``final`` and ``worst`` are means over the last twentieth of the measurements. A target that was never reached
+    counts as one round more than there were, which favours the slower method.
     """
     kind, _, rest = name.partition(":")
     metric = "own_accuracy" if "own_accuracy" in run.metrics and "accuracy" not in run.metrics else "accuracy"
@@ -25,13 +27,18 @@ def score(run: Run, name: str) -> float:
         return float(run.rounds + 1 if reached is None else reached)
     if kind == "smoothness":
         return run.smoothness(metric)
+    if kind == "worst":
+        each = run.metric(rest)
+        require(each.ndim == 2, f"worst:{rest}: {rest} has one value, not one per client")
+        each = each[~np.isnan(each).all(axis=1)]
+        return float(np.nanmin(each[-max(1, len(each) // 20) :].mean(axis=0)))
     if kind in ("final", "half", "mean"):
         values = run.metric(rest or metric)
         values = values[~np.isnan(values)]
         last = values[-max(1, len(values) // 20) :]
         return float({"final": last.mean(), "half": values[len(values) // 2], "mean": values.mean()}[kind])
     raise InvalidOption(
-        f"unknown score {name!r}", "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, smoothness"
+        f"unknown score {name!r}", "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, worst:METRIC, smoothness"
     )
 
 
