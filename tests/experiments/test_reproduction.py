@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,3 +110,48 @@ def test_a_reproduction_goes_on_where_it_stopped(tmp_path: Path) -> None:
     again = [run.digest for _, _, _, run in preset.runs(tmp_path, observe)]
     assert first == again
     assert len(asked) == 4  # nothing was trained a second time
+
+
+MINI = """
+title = "A small comparison"
+source = "nowhere"
+[base.data]
+source = "digits"
+clients = 4
+[base.task]
+model = "logistic"
+[base.solver]
+name = "sgd"
+lr = 0.1
+steps = 2
+batch_size = 8
+[base.run]
+rounds = 3
+[arms.plain]
+[arms.soft.weighting]
+name = "soft-max"
+temperature = 0.5
+[scales.small.run]
+seeds = [0, 1]
+[[claims]]
+text = "soft reaches 5 % no later"
+score = "rounds_to:0.05"
+left = "soft"
+right = "plain"
+at_most = 1.0
+"""
+
+
+def test_a_reproduction_writes_a_page_with_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from faults.support import call
+
+    (tmp_path / "mini.toml").write_text(MINI)
+    monkeypatch.setattr("poise.experiments.reproduction.FOLDER", tmp_path)
+    outcome = call("reproduce", "mini", "--out", tmp_path / "out", "--json")
+    assert outcome.code == 0, outcome.err
+    page = Path(json.loads(outcome.out)["page"])
+    text = page.read_text(encoding="utf-8")
+    for words in ("A small comparison", "Distance of the weights from the base", "rounds to accuracy 0.05", "soft"):
+        assert words in text
+    said = call("reproduce", "mini", "--out", tmp_path / "out")
+    assert str(page) in said.out
