@@ -51,6 +51,22 @@ def test_worst_is_the_client_that_ends_lowest() -> None:
         score(run, "worst:loss")
 
 
+def test_weight_of_a_trait_is_relative_to_the_base() -> None:
+    fed = poise.federation("digits", clients=8).with_corruption("flip-labels", rate=0.5, ratio=1.0)
+    flipped = fed.corruptions[0].corrupted(np.arange(8))
+    solver = poise.solvers.SGD(lr=0.5, epochs=2, batch_size=20)
+    soft = poise.weightings.SoftMax(0.5)
+    run = poise.train(fed, poise.task("logistic"), solver, rounds=3, weighting=soft)
+    by_hand = run.weights[:, flipped].sum() / (3 * fed.importance[flipped].sum())
+    assert score(run, "weight:flip ratio>0") == pytest.approx(by_hand)
+    assert score(run, "weight:flip ratio<0.5") == pytest.approx(
+        run.weights[:, ~flipped].sum() / (3 * fed.importance[~flipped].sum())
+    )
+    assert np.isnan(score(run, "weight:imbalance ratio<0.1"))
+    with pytest.raises(InvalidOption, match="has no condition"):
+        score(run, "weight:flip ratio")
+
+
 def test_unknown_scores_and_presets_are_refused() -> None:
     with pytest.raises(InvalidOption, match="unknown score"):
         score(quadratic_runs(0.1, (0,))[0], "best")

@@ -77,6 +77,8 @@ def _figures(preset: Reproduction, runs: Runs) -> list[dict[str, Any]]:
         for name in names:
             for arm in preset.arms:
                 values = np.array([score(r, name) for r in runs[cell, arm]])
+                if np.isnan(values).all():  # a score of a trait that the clients of this cell do not have
+                    continue
                 mean, half = paired(values)
                 paper = published.get((cell, arm, name))
                 rows.append({"cell": cell, "score": name, "arm": arm, "paper": paper, "ours": mean, "half": half,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,8 @@ from poise.ledger.run import Run
 
 def score(run: Run, name: str) -> float:
     """A score by name: ``rounds_to:0.9``, ``final:accuracy``, ``half:accuracy``, ``mean:accuracy``, ``smoothness``,
-    ``worst:client_test_accuracy`` (of the client that ends lowest).
+    ``worst:client_test_accuracy`` (of the client that ends lowest), ``weight:flip ratio>0`` (of the clients with that
+    trait, their mean coefficient over their mean base weight; nan where the clients have no such trait).
 
     ``final`` and ``worst`` are means over the last twentieth of the measurements. A target that was never reached
     counts as one round more than there were, which favours the slower method.
@@ -27,6 +29,8 @@ def score(run: Run, name: str) -> float:
         return float(run.rounds + 1 if reached is None else reached)
     if kind == "smoothness":
         return run.smoothness(metric)
+    if kind == "weight":
+        return _gain(run, rest)
     if kind == "worst":
         each = run.metric(rest)
         require(each.ndim == 2, f"worst:{rest}: {rest} has one value, not one per client")
@@ -38,8 +42,24 @@ def score(run: Run, name: str) -> float:
         last = values[-max(1, len(values) // 20) :]
         return float({"final": last.mean(), "half": values[len(values) // 2], "mean": values.mean()}[kind])
     raise InvalidOption(
-        f"unknown score {name!r}", "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, worst:METRIC, smoothness"
+        f"unknown score {name!r}",
+        "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, worst:METRIC, weight:TRAIT>NUMBER, smoothness",
     )
+
+
+def _gain(run: Run, condition: str) -> float:
+    """Mean coefficient over mean base weight of the clients whose trait is above or below a number."""
+    found = re.fullmatch(r"(.+)([<>])(.+)", condition)
+    require(found is not None, f"weight:{condition} has no condition", "for example weight:flip ratio>0")
+    assert found is not None
+    values = run.traits.get(found[1].strip())
+    if values is None:
+        return float("nan")
+    number = float(found[3])
+    parts = run.contributions
+    own = values[parts["client"]]
+    chosen = parts[own > number if found[2] == ">" else own < number]
+    return float(chosen["coefficient"].sum() / chosen["base"].sum()) if len(chosen) else float("nan")
 
 
 @dataclass(frozen=True)
