@@ -117,6 +117,21 @@ def test_imbalanced_clients_of_equal_size_keep_their_proportions():
         "samples_per_client": 50, "equal_sizes": True}).digest() == fed.digest()  # fmt: skip
 
 
+def test_every_client_has_its_own_order_of_classes_where_asked():
+    options = {"clients": 200, "on_demand": True, "ratio": 0.01, "samples_per_client": 60, "equal_sizes": True}
+    same, own = (federation("digits", "imbalanced", own_order=o, **options).label_counts() for o in (False, True))
+    assert (np.sort(same, axis=1) == np.sort(own, axis=1)).all()
+    assert set(same.argmax(axis=1)) == {0}
+    heads = np.bincount(own.argmax(axis=1), minlength=10)  # 200 draws of 10: mean 20, standard deviation 4.2
+    assert heads.min() > 20 - 4 * 4.3
+    assert heads.max() < 20 + 4 * 4.3
+
+
+def test_no_samples_at_all_are_refused():
+    with pytest.raises(InvalidOption, match="n_max = 0 must be at least 1"):
+        federation("digits", "imbalanced", clients=5, on_demand=True, samples_per_client=9)
+
+
 def test_equal_counts_by_hand():
     # r = 0.01 over three classes: 1, 0.1, 0.01, that is 90.09, 9.009 and 0.9009 of 100
     assert equal_counts(np.array([0.01]), 3, 100).tolist() == [[90, 9, 1]]

@@ -14,7 +14,7 @@ from poise.core.errors import require
 from poise.core.types import Floats, Ints
 from poise.data.partitions.common import Labels, check_classes
 from poise.data.partitions.dirichlet import proportions
-from poise.data.partitions.imbalanced import RATIOS, client_ratios, equal_counts
+from poise.data.partitions.imbalanced import RATIOS, client_ratios
 from poise.data.populations.population import Population
 from poise.data.populations.rules import Anything, OneClass, Proportions, Thinning
 
@@ -75,12 +75,14 @@ def imbalanced(
     n_max: int | None = None,
     samples_per_client: int | None = None,
     equal_sizes: bool = False,
+    own_order: bool = False,
 ) -> Population:
     """Classes thin out exponentially, n_max · r^{c/(K-1)}, r given or drawn per client (B §4.1).
 
     The size of a client depends on its r: ``n_max`` is what it owns of class 0, or ``samples_per_client``
     what a balanced client (r = 1) owns in all; by default n_max = 100. With ``equal_sizes`` every client
-    owns ``samples_per_client``, in the same proportions: the experiments of B keep sizes equal (B §3.3).
+    owns ``samples_per_client``, in the same proportions: the experiments of B keep sizes equal (B §3.3). The
+    largest class is class 0 for everyone, or with ``own_order`` another for each client (B does not say which).
     """
     require(n_max is None or samples_per_client is None, "n_max and samples_per_client were both given")
     classes = check_classes(labels, "imbalanced")
@@ -88,18 +90,14 @@ def imbalanced(
     client_ratios(seed, np.arange(1), ratio, ratios, clients)
     order, starts = _groups(labels, classes)
     room = np.diff(starts)
-    if equal_sizes:
-        size = _equal_size(n_max, samples_per_client, classes)
-        fullest = equal_counts(_given(ratio, ratios).min(keepdims=True), classes, size)[0]
-        over = int(np.argmax(fullest - room))
-        _check(
-            clients, int(fullest[over]), int(room[over]), f"class {over}", "equal_sizes: the largest class of a client"
-        )
-        return Population(clients, seed, Thinning(_given(ratio, ratios), size, classes, seed, size), order, starts)
+    given = _given(ratio, ratios)
+    size = _equal_size(n_max, samples_per_client, classes) if equal_sizes else None
     top = n_max if samples_per_client is None else samples_per_client // classes
-    top = 100 if top is None else top
-    _check(clients, top, int(room.min()), f"class {np.argmin(room)}", "n_max")
-    return Population(clients, seed, Thinning(_given(ratio, ratios), top, classes, seed), order, starts)
+    rule = Thinning(given, 100 if top is None else top, classes, seed, size, own_order)
+    most, what = (rule.n_max, "n_max") if size is None else (rule.largest(), "largest class of a client")
+    tight = int(np.argmin(room)) if own_order or size is None else 0  # of equal sizes, class 0 alone can be too small
+    _check(clients, most, int(room[tight]), f"class {tight}", what)
+    return Population(clients, seed, rule, order, starts)
 
 
 def _given(ratio: float | None, ratios: Sequence[float] | None) -> Floats:

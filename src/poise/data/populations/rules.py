@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from poise.core.rng import keys, permutations
 from poise.core.types import Floats, Ints
 from poise.data.apportion import apportion
 from poise.data.partitions.dirichlet import proportions
@@ -100,7 +101,8 @@ class Proportions:
 class Thinning:
     """Class c of K gets n_max · r^{c/(K-1)}, r drawn from ``ratios`` by (seed, client) (B §4.1).
 
-    With ``size``, classes keep these proportions and every client has that many samples in all.
+    With ``size``, classes keep these proportions and every client has that many samples in all; with ``own_order``,
+    which class is the largest, the second, … is drawn for each client.
     """
 
     ratios: Floats
@@ -108,6 +110,7 @@ class Thinning:
     classes: int
     seed: int
     size: int | None = None
+    own_order: bool = False
 
     @property
     def equal_size(self) -> int | None:
@@ -119,9 +122,16 @@ class Thinning:
             return equal_counts(self.ratios, self.classes, self.size)
         return class_counts(self.ratios, self.classes, self.n_max)
 
+    def largest(self) -> int:
+        """The most samples that a client can have of one class."""
+        return int(self._table().max())
+
     def counts(self, clients: Ints) -> Ints:
         """The row of the table of the client's ratio."""
-        return self._table()[draw(self.seed, clients, len(self.ratios))]
+        counts: Ints = self._table()[draw(self.seed, clients, len(self.ratios))]
+        if not self.own_order:
+            return counts
+        return np.take_along_axis(counts, permutations(keys(self.seed, "imbalanced/order", clients), self.classes), 1)
 
     def sizes(self, clients: Ints) -> Ints:
         """One look-up per client."""
