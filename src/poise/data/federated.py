@@ -172,10 +172,8 @@ class Federation:
         {'flip ratio': array([0.5, 0.5, 0.5])}
         """
         everyone = np.arange(self.clients)
-        found = self.holdings.traits(everyone)
-        for corruption in self.corruptions:
-            found = {**found, **corruption.traits(everyone)}
-        return found
+        makers: tuple[Holdings | Corruption, ...] = (self.holdings, *self.corruptions)
+        return {name: values for maker in makers for name, values in maker.traits(everyone).items()}
 
     # test data ----------------------------------------------------------------------------------
 
