@@ -127,6 +127,8 @@ class Composition:
             arrays = {"sizes": np.asarray(fed.sizes), "importance": np.asarray(fed.importance)}
             if getattr(fed, "classes", 0):
                 arrays["label_counts"] = fed.label_counts()
+            traits = fed.traits() if hasattr(fed, "traits") else {}
+            arrays |= {f"trait/{name}": np.asarray(values) for name, values in traits.items()}
         if hasattr(fed, "digest"):
             meta["federation"] = fed.digest()
         return meta, arrays

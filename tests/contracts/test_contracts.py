@@ -64,7 +64,7 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "Min": lambda: [poise.weightings.Min(k=2)],
         "SoftMax": lambda: [poise.weightings.SoftMax(temperature=1.0)],
         "SoftMin": lambda: [poise.weightings.SoftMin(temperature=1.0)],
-        "Exp": lambda: [poise.weightings.Exp(alpha=0.2)],
+        "Exp": lambda: [poise.weightings.Exp(alpha=0.2), poise.weightings.Exp(alpha=0.2, scale="none")],
         "Switch": lambda: [
             poise.weightings.Switch([(1, poise.weightings.SoftMin(0.2)), (None, poise.weightings.Proportional())]),
             poise.weightings.Switch([(0.5, poise.weightings.Exp(0.2)), (float("inf"), poise.weightings.Max())]),

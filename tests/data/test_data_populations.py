@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from poise.core.errors import InvalidOption
 from poise.core.rng import keys
 from poise.data import federation
-from poise.data.partitions.imbalanced import RATIOS, class_counts
+from poise.data.partitions.imbalanced import RATIOS, class_counts, equal_counts
 from poise.data.populations import POPULATIONS
 from poise.data.populations.distinct import distinct
 
@@ -102,3 +102,49 @@ def test_refusals():
         federation("digits", "dirichlet", on_demand=True, alpha=0)
     with pytest.raises(InvalidOption, match="plain list"):
         federation("digits", "imbalanced", on_demand=True, clients=2, ratios=[(1, 0.5), (1, 1.0)])
+
+
+def test_imbalanced_clients_of_equal_size_keep_their_proportions():
+    fed = federation("digits", "imbalanced", clients=60, on_demand=True, samples_per_client=50, equal_sizes=True)
+    assert fed.sizes.tolist() == [50] * 60
+    table = fed.label_counts()
+    assert (table.sum(axis=1) == 50).all()
+    assert table.min() == 1
+    assert (np.diff(table, axis=1) <= 0).all()  # classes thin out
+    assert {tuple(row) for row in table.tolist()} <= {tuple(row) for row in equal_counts(np.array(RATIOS), 10, 50)}
+    assert np.unique(table, axis=0).shape[0] > 3
+    assert federation("digits", "imbalanced", clients=60, on_demand=True, **{
+        "samples_per_client": 50, "equal_sizes": True}).digest() == fed.digest()  # fmt: skip
+
+
+def test_every_client_has_its_own_order_of_classes_where_asked():
+    options = {"clients": 200, "on_demand": True, "ratio": 0.01, "samples_per_client": 60, "equal_sizes": True}
+    same, own = (federation("digits", "imbalanced", own_order=o, **options).label_counts() for o in (False, True))
+    assert (np.sort(same, axis=1) == np.sort(own, axis=1)).all()
+    assert set(same.argmax(axis=1)) == {0}
+    heads = np.bincount(own.argmax(axis=1), minlength=10)  # 200 draws of 10: mean 20, standard deviation 4.2
+    assert heads.min() > 20 - 4 * 4.3
+    assert heads.max() < 20 + 4 * 4.3
+
+
+def test_no_samples_at_all_are_refused():
+    with pytest.raises(InvalidOption, match="n_max = 0 must be at least 1"):
+        federation("digits", "imbalanced", clients=5, on_demand=True, samples_per_client=9)
+
+
+def test_equal_counts_by_hand():
+    # r = 0.01 over three classes: 1, 0.1, 0.01, that is 90.09, 9.009 and 0.9009 of 100
+    assert equal_counts(np.array([0.01]), 3, 100).tolist() == [[90, 9, 1]]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"n_max": 5}, "n_max does not fit equal_sizes"),
+        ({"samples_per_client": 9}, "less than one of each of 10 classes"),
+        ({"samples_per_client": 400}, "largest class of a client = "),
+    ],
+)
+def test_equal_sizes_that_cannot_be_are_refused(options, words):
+    with pytest.raises(InvalidOption, match=words):
+        federation("digits", "imbalanced", clients=5, on_demand=True, equal_sizes=True, **options)

@@ -30,9 +30,10 @@ def experiment(seed: int = 0, **sections: Any) -> dict[str, Any]:
 def made_run(
     metrics: Metrics | None = None, seed: int = 0, rounds: int | None = None, clients: int = 4,
     cohorts: Sequence[Mapping[int, float]] | None = None, arrays: Mapping[str, np.ndarray] | None = None,
-    times: Sequence[float] | None = None, path: Path | None = None, status: str = "done", **sections: Any,
+    times: Sequence[float] | None = None, bases: Sequence[Mapping[int, float]] | None = None,
+    path: Path | None = None, status: str = "done", **sections: Any,
 ) -> Run:  # fmt: skip
-    """A run with these metrics (None = not measured) and these weights per client and round."""
+    """A run with these metrics (None = not measured) and these weights (and base weights) per client and round."""
     metrics = metrics or {}
     rounds = rounds if rounds is not None else max((len(v) for v in metrics.values()), default=0)
     meta = {"seed": seed, "clients": clients, "status": status, "poise": "0.0.test", "keep": "last"}
@@ -42,7 +43,8 @@ def made_run(
     ledger.start(theta)
     for n in range(rounds):
         weights = cohorts[n] if cohorts else {n % clients: 0.5, (n + 1) % clients: 0.5}
-        parts = tuple(Contribution(c, n, 0, w, w, 1.0, 10, 5) for c, w in weights.items())
+        base = bases[n] if bases else weights
+        parts = tuple(Contribution(c, n, 0, base[c], w, 1.0, 10, 5) for c, w in weights.items())
         found = {k: v[n] for k, v in metrics.items() if v[n] is not None}
         time = float(times[n]) if times is not None else n + 1.0
         ledger.append(Record(n, time, parts, found, bytes_up=100, bytes_down=50), theta, {})

@@ -146,3 +146,16 @@ def test_switch_by_accuracy_in_a_run_stays_switched() -> None:
     assert alone[: reached + 1].all()
     assert not alone[reached + 1 :].any()
     assert len(alone) > reached + 1
+
+
+def test_exp_without_scale_ignores_sizes_and_agrees_for_equal_ones() -> None:
+    base, before, after = np.array([0.5, 0.3, 0.2]), np.array([2.0, 2.0, 2.0]), np.array([1.9, 1.5, 1.0])
+    reports = {"loss_before": before, "loss_after": after}
+    unequal, equal = np.array([10, 20, 30]), np.array([7, 7, 7])
+    plain = Exp(0.5, scale="none").coefficients(base, sizes=unequal, **reports)
+    by_hand = base * np.exp((after - before) / 0.5)
+    assert plain == pytest.approx(by_hand / by_hand.sum())
+    assert not np.allclose(plain, Exp(0.5).coefficients(base, sizes=unequal, **reports))
+    assert plain == pytest.approx(Exp(0.5).coefficients(base, sizes=equal, **reports))
+    with pytest.raises(InvalidOption, match="scale must be 'size' or 'none'"):
+        Exp(0.5, scale="sizes")  # type: ignore[arg-type]

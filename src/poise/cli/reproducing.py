@@ -47,11 +47,23 @@ def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
         notes.print(f"stopped; the runs so far are in {folder}, the same command goes on with them")
         return
     figures, verdicts = _figures(preset, runs), [judge(c, runs) for c in preset.preset.get("claims", ())]
+    page = _write_page(preset, runs, folder / f"{name}.html")
     if json:
-        print_json({"name": name, "scale": scale, "folder": str(folder), "figures": figures,
+        print_json({"name": name, "scale": scale, "folder": str(folder), "page": str(page), "figures": figures,
                     "claims": [vars(v) for v in verdicts]})  # fmt: skip
         return
     _print(preset, figures, verdicts, folder)
+    console.print(f"the page: {page.resolve()}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _write_page(preset: Reproduction, runs: Runs, path: Path) -> Path:
+    """The report of all runs, one group for each arm in each cell, with the targets that the preset speaks of."""
+    from poise.reports import Group, write_page
+
+    groups = [Group(" · ".join(filter(None, key)), tuple(found)) for key, found in runs.items()]
+    scores = [item["score"] for item in (*preset.preset.get("expected", ()), *preset.preset.get("claims", ()))]
+    targets = sorted({float(s.partition(":")[2]) for s in scores if s.startswith("rounds_to:")})
+    return write_page(groups, path, str(preset.preset["title"]), targets or None)
 
 
 def _figures(preset: Reproduction, runs: Runs) -> list[dict[str, Any]]:
@@ -65,6 +77,8 @@ def _figures(preset: Reproduction, runs: Runs) -> list[dict[str, Any]]:
         for name in names:
             for arm in preset.arms:
                 values = np.array([score(r, name) for r in runs[cell, arm]])
+                if np.isnan(values).all():  # a score of a trait that the clients of this cell do not have
+                    continue
                 mean, half = paired(values)
                 paper = published.get((cell, arm, name))
                 rows.append({"cell": cell, "score": name, "arm": arm, "paper": paper, "ours": mean, "half": half,

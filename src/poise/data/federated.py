@@ -164,6 +164,17 @@ class Federation:
         counted = np.bincount(cells, minlength=self.clients * self.classes)
         return counted.reshape(self.clients, self.classes)
 
+    def traits(self) -> dict[str, Floats]:
+        """What sets clients apart by design, (N,) each: ``imbalance ratio``, ``flip ratio``; empty where nothing does.
+
+        >>> from poise.data import federation
+        >>> federation("digits", clients=3).with_corruption("flip-labels", rate=1.0, ratio=0.5).traits()
+        {'flip ratio': array([0.5, 0.5, 0.5])}
+        """
+        everyone = np.arange(self.clients)
+        makers: tuple[Holdings | Corruption, ...] = (self.holdings, *self.corruptions)
+        return {name: values for maker in makers for name, values in maker.traits(everyone).items()}
+
     # test data ----------------------------------------------------------------------------------
 
     @cached_property

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from poise.core.types import Ints
+from poise.core.types import Floats, Ints
 
 
 class Holdings(Protocol):
@@ -28,6 +28,9 @@ class Holdings(Protocol):
 
     def rows(self, clients: Ints) -> tuple[Ints, Ints]:
         """Rows of these clients one after the other, and where each client starts (m + 1,)."""
+
+    def traits(self, clients: Ints) -> dict[str, Floats]:
+        """What sets these clients apart, as numbers by name, (m,) each; empty where nothing does."""
 
     def fingerprint(self) -> bytes:
         """A hash of who owns what."""
@@ -92,6 +95,10 @@ class Held:
         """Rows of these clients, by one gather."""
         positions, starts = gather(self.offsets, clients)
         return self.flat[positions], starts
+
+    def traits(self, clients: Ints) -> dict[str, Floats]:
+        """Rows alone do not say."""
+        return {}
 
     def fingerprint(self) -> bytes:
         """Hash of rows and offsets."""

@@ -36,7 +36,7 @@ def check_options(taker: Callable[..., Any], options: Mapping[str, Any], what: s
     for name, value in options.items():
         kinds = _kinds(hints.get(name, Any))
         if not any(_fits(value, kind) for kind in kinds):
-            words = " or ".join(word for kind in kinds for word in _words(kind))
+            words = " or ".join(word for kind in kinds for word in _words(kind)) or "a list"
             raise InvalidOption(f"{what}: {name} must be {words}, not {value!r}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,13 @@ from poise.reports import scores
 
 
 def score(run: Run, name: str) -> float:
-    """A score by name: ``rounds_to:0.9``, ``final:accuracy``, ``half:accuracy``, ``smoothness``, ``distinct_classes``.
+    """A score by name: ``rounds_to:0.9``, ``final:accuracy``, ``half:accuracy``, ``mean:accuracy``, ``smoothness``,
+    ``worst:client_test_accuracy`` (of the client that ends lowest), ``weight:flip ratio>0`` (of the clients with that
+    trait, their mean coefficient over their mean base weight; nan where the clients have no such trait),
+    ``distinct_clients`` and ``distinct_classes`` (means over the rounds, with ``:late`` over the second half).
 
-    ``distinct_clients`` and ``distinct_classes`` are means over the rounds, with ``:late`` over the second half.
-    A target that was never reached counts as one round more than there were, which favours the slower method.
+    ``final`` and ``worst`` are means over the last twentieth of the measurements. A target that was never reached
+    counts as one round more than there were, which favours the slower method.
     """
     kind, _, rest = name.partition(":")
     metric = "own_accuracy" if "own_accuracy" in run.metrics and "accuracy" not in run.metrics else "accuracy"
@@ -27,6 +31,13 @@ def score(run: Run, name: str) -> float:
         return float(run.rounds + 1 if reached is None else reached)
     if kind == "smoothness":
         return run.smoothness(metric)
+    if kind == "weight":
+        return _gain(run, rest)
+    if kind == "worst":
+        each = run.metric(rest)
+        require(each.ndim == 2, f"worst:{rest}: {rest} has one value, not one per client")
+        each = each[~np.isnan(each).all(axis=1)]
+        return float(np.nanmin(each[-max(1, len(each) // 20) :].mean(axis=0)))
     if kind in ("final", "half", "mean"):
         values = run.metric(rest or metric)
         values = values[~np.isnan(values)]
@@ -38,13 +49,29 @@ def score(run: Run, name: str) -> float:
         return float(np.asarray(counts)[run.rounds // 2 if rest == "late" else 0 :].mean())
     raise InvalidOption(
         f"unknown score {name!r}",
-        "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, smoothness, distinct_clients, distinct_classes:late",
+        "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, worst:METRIC, weight:TRAIT>NUMBER, smoothness, "
+        "distinct_clients, distinct_classes:late",
     )
 
 
 _COUNTS: dict[str, Callable[[Run], Any]] = {
     "distinct_clients": scores.distinct_clients, "distinct_classes": scores.distinct_classes,
 }  # fmt: skip
+
+
+def _gain(run: Run, condition: str) -> float:
+    """Mean coefficient over mean base weight of the clients whose trait is above or below a number."""
+    found = re.fullmatch(r"(.+)([<>])(.+)", condition)
+    require(found is not None, f"weight:{condition} has no condition", "for example weight:flip ratio>0")
+    assert found is not None
+    values = run.traits.get(found[1].strip())
+    if values is None:
+        return float("nan")
+    number = float(found[3])
+    parts = run.contributions
+    own = values[parts["client"]]
+    chosen = parts[own > number if found[2] == ">" else own < number]
+    return float(chosen["coefficient"].sum() / chosen["base"].sum()) if len(chosen) else float("nan")
 
 
 @dataclass(frozen=True)

@@ -160,13 +160,21 @@ class Run:
         return result
 
     def array(self, name: str) -> np.ndarray | None:
-        """Facts about the clients kept with the run: sizes, importance, label_counts."""
+        """Facts about the clients kept with the run: sizes, importance, label_counts, trait/…."""
         with self._ledger.guard():
             query = "SELECT dtype, shape, data FROM arrays WHERE name = ?"
             row = self._ledger.database.execute(query, (name,)).fetchone()
         if row is None:
             return None
         return np.frombuffer(row[2], dtype=row[0]).reshape([int(k) for k in row[1].split(",") if k])
+
+    @property
+    def traits(self) -> dict[str, Floats]:
+        """What sets clients apart by design, (N,) each, by name: imbalance or flip ratios, where the data have them."""
+        with self._ledger.guard():
+            query = "SELECT name FROM arrays WHERE name LIKE 'trait/%' ORDER BY name"
+            names = [name for (name,) in self._ledger.database.execute(query).fetchall()]
+        return {name.removeprefix("trait/"): np.asarray(self.array(name)) for name in names}
 
     @property
     def refusals(self) -> list[tuple[int, int, str]]:

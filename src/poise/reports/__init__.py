@@ -2,11 +2,19 @@
 
 from poise.reports.compare import Comparison, Contrast, compare
 from poise.reports.estimates import Difference, Estimate, estimate
-from poise.reports.figures import class_composition, learning_curves, participation, weight_map
+from poise.reports.figures import (
+    class_composition,
+    learning_curves,
+    participation,
+    trait_weights,
+    weight_departure,
+    weight_map,
+)
 from poise.reports.groups import Group, group_runs
 from poise.reports.page import render_page, write_page
 from poise.reports.rows import Score, ScoreRow, score_table
 from poise.reports.tables import comparison_as_data, rows_as_data, terminal_table
+from poise.reports.weighing import TraitWeight, departure, weights_by_trait
 
 __all__ = [
     "Comparison",
@@ -16,9 +24,11 @@ __all__ = [
     "Group",
     "Score",
     "ScoreRow",
+    "TraitWeight",
     "class_composition",
     "compare",
     "comparison_as_data",
+    "departure",
     "estimate",
     "group_runs",
     "learning_curves",
@@ -27,6 +37,9 @@ __all__ = [
     "rows_as_data",
     "score_table",
     "terminal_table",
+    "trait_weights",
+    "weight_departure",
     "weight_map",
+    "weights_by_trait",
     "write_page",
 ]

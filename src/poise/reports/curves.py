@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,6 +59,17 @@ def curve(group: Group, metric: str, against: Axis = "rounds") -> Curve | None:
     x = thinned(_common(lines, against))
     place = _exactly if against == "rounds" else _newest
     return _summary(x, [place(x, *line) for line in lines]) if len(x) else None
+
+
+def series(group: Group, values: Callable[[Run], Floats]) -> Curve | None:
+    """The mean over seeds of a number that every aggregation has, (R,); nan is left out. None where there is none."""
+    lines = [(np.arange(1.0, run.rounds + 1), values(run)) for run in group.runs]
+    lines = [(x[~np.isnan(y)], y[~np.isnan(y)]) for x, y in lines]
+    lines = [(x, y) for x, y in lines if len(x)]
+    if not lines:
+        return None
+    x = thinned(_common(lines, "rounds"))
+    return _summary(x, [_exactly(x, *line) for line in lines])
 
 
 def axis_values(run: Run, against: Axis) -> Floats:

@@ -11,10 +11,11 @@ import numpy as np
 from poise.core.errors import InvalidOption
 from poise.ledger import Run
 from poise.reports.bins import bins, evenly, heat
-from poise.reports.curves import Axis, Curve, curve
+from poise.reports.curves import Axis, Curve, curve, series
 from poise.reports.groups import Group
 from poise.reports.rows import per_client
 from poise.reports.scores import participations
+from poise.reports.weighing import departure, weights_by_trait
 from poise.reports.words import sentence
 
 if TYPE_CHECKING:
@@ -90,6 +91,42 @@ def weight_map(run: Run, title: str = "Weight of each client in each aggregation
     )  # fmt: skip
     figure.add_trace(trace)
     return figure.update_yaxes(autorange="reversed", tickformat="d").update_xaxes(tickformat="d", showgrid=False)
+
+
+def weight_departure(groups: Sequence[Group]) -> Figure:
+    """How far the weights of each aggregation were from the base weights: mean over seeds, 95 % band."""
+    note = "Sum over the cohort of |coefficient - base weight|, as shares of the round: 0 is the base, 2 the most."
+    figure = _figure("Distance of the weights from the base weights", note, AXES["rounds"], "distance")
+    for k, group in enumerate(groups):
+        line = series(group, departure)
+        for trace in _line_traces(group.label, line, k, "rounds") if line is not None else ():
+            figure.add_trace(trace)
+    return figure.update_yaxes(rangemode="tozero")
+
+
+def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
+    """The mean weight of a contribution by a trait of its client, e.g. its imbalance ratio; a dash marks the base."""
+    import plotly.graph_objects as go
+
+    note = "Mean coefficient of a contribution, over seeds, with 95 % interval; the dash is the mean base weight."
+    figure = _figure(f"Mean weight by {trait}", note, trait, "mean weight")
+    for k, group in enumerate(groups):
+        rows = weights_by_trait([run for run in group.runs if trait in run.traits], trait)
+        names = [f"{row.value:g}" for row in rows]
+        hover = "%{x}: %{y:.4g}, %{customdata} contributions<extra>%{fullData.name}</extra>"
+        bars = go.Bar(
+            x=names, y=[row.weight.mean for row in rows], name=escape(group.label), marker={"color": _colour(k)},
+            error_y={"array": [row.weight.half_width or 0.0 for row in rows], "thickness": 1}, offsetgroup=str(k),
+            customdata=[row.contributions for row in rows], hovertemplate=hover,
+        )  # fmt: skip
+        base = go.Scatter(
+            x=names, y=[row.base for row in rows], mode="markers", showlegend=False, name=escape(group.label),
+            offsetgroup=str(k), marker={"symbol": "line-ew-open", "size": 14, "color": "#6b7480"},
+            hovertemplate="%{x}: base %{y:.4g}<extra>%{fullData.name}</extra>",
+        )  # fmt: skip
+        figure.add_traces([bars, base])
+    figure.update_xaxes(type="category", showgrid=False)
+    return figure.update_layout(barmode="group", scattermode="group")
 
 
 def class_composition(run: Run, title: str = "Classes of the clients") -> Figure:

@@ -14,6 +14,7 @@ from poise.reports import figures
 from poise.reports.curves import Axis, axis_values, curve
 from poise.reports.groups import Group
 from poise.reports.rows import all_metrics
+from poise.reports.weighing import departure, traits_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -46,7 +47,10 @@ class Plot:
 
 def plots(groups: Sequence[Group]) -> list[Plot]:
     """The figures of a page: what was learned, who weighed how much, who took part, who owns what."""
-    return [*_curves(groups), *_weights(groups), *_participation(groups), *_classes(groups)]
+    return [
+        *_curves(groups), *_departures(groups), *_traits(groups), *_weights(groups), *_participation(groups),
+        *_classes(groups),
+    ]  # fmt: skip
 
 
 def _curves(groups: Sequence[Group]) -> Iterator[Plot]:
@@ -64,6 +68,18 @@ def _weights(groups: Sequence[Group]) -> Iterator[Plot]:
         figure = figures.weight_map(group.runs[0], f"Weight of each client in each aggregation: {which}")
         left_out = f"The first {MOST_MAPS} of {len(drawable)} groups are shown." if len(drawable) > MOST_MAPS else ""
         yield _plot([figure], [""], left_out)
+
+
+def _departures(groups: Sequence[Group]) -> Iterator[Plot]:
+    """Shown where some weighting departed from the base weights."""
+    if any(np.nanmax(departure(run), initial=0.0) > 1e-9 for group in groups for run in group.runs if run.rounds):
+        yield _plot([figures.weight_departure(groups)], [""])
+
+
+def _traits(groups: Sequence[Group]) -> Iterator[Plot]:
+    begun = [group for group in groups if group.rounds]
+    for trait in traits_of(begun):
+        yield _plot([figures.trait_weights([g for g in begun if trait in g.runs[0].traits], trait)], [""])
 
 
 def _participation(groups: Sequence[Group]) -> Iterator[Plot]:

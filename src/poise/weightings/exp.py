@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,18 +18,20 @@ class Exp:
     """``c_i ~ omega_i exp(s_i (loss_after - loss_before) / alpha)``, summing to one; ``s_i = m n_i / sum_S n_j``.
 
     A large improvement means that the client's data is far from what the others have: small weight. alpha -> infinity
-    gives the (renormalised) base weights. For equal sizes s_i = 1.
+    gives the (renormalised) base weights. For equal sizes s_i = 1, and all of B's experiments have equal sizes.
 
     Args:
         alpha: how mild the weighting is, > 0; 0.2 in B.
+        scale: ``size`` is Corollary 1.1; ``none`` has s_i = 1 whatever the sizes, as eq. 3 and Algorithm 1 are printed.
 
-    Source: B eq. 3, Corollary 1.1.
+    Source: B eq. 3, Corollary 1.1, Algorithm 1.
 
     >>> Exp(0.5).coefficients(np.array([0.5, 0.5]), loss_before=np.array([2.0, 2.0]), loss_after=np.array([1.0, 1.0]))
     array([0.5, 0.5])
     """
 
     alpha: float
+    scale: Literal["size", "none"] = "size"
 
     needs = frozenset({"loss_before", "loss_after"})
 
@@ -44,8 +46,8 @@ class Exp:
         clients, rows = reports.get("clients"), len(base)
         before = finite("loss_before", reports.get("loss_before"), rows, clients)
         after = finite("loss_after", reports.get("loss_after"), rows, clients)
-        scale = _relative_sizes(reports.get("sizes"), rows)
-        return renormalised(np.asarray(base, dtype=np.float64), scale * (after - before) / self.alpha)
+        scaled = _relative_sizes(reports.get("sizes") if self.scale == "size" else None, rows)
+        return renormalised(np.asarray(base, dtype=np.float64), scaled * (after - before) / self.alpha)
 
 
 def _relative_sizes(sizes: Any, rows: int) -> Floats:

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 import torch
 
 from poise.core.samples import Samples, Shards
-from poise.core.types import Ints
+from poise.core.types import Floats, Ints
 
 Span = tuple[float, float]
 """The smallest and the largest stored value of the pool."""
@@ -28,6 +28,9 @@ class Corruption(Protocol):
 
     def apply(self, shards: Shards, clients: Ints, span: Span) -> Shards:
         """What these clients own afterwards; ``shards`` stays as it is."""
+
+    def traits(self, clients: Ints) -> dict[str, Floats]:
+        """What sets these clients apart, as numbers by name, (m,) each; empty where nothing does."""
 
 
 def copied(shards: Shards) -> Shards:

@@ -11,7 +11,7 @@ import torch
 from poise.core.errors import InvalidOption, require, suggest
 from poise.core.rng import keys, torch_generator, words
 from poise.core.samples import Samples, Shards
-from poise.core.types import Ints
+from poise.core.types import Floats, Ints
 from poise.data.corruptions.corruption import Span, copied
 
 Replacement: TypeAlias = Callable[[int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
@@ -75,6 +75,10 @@ class Domain:
 
     def _draw(self, purpose: str, client: int) -> int:
         return int(words(keys(self.seed, purpose, client), 1)[0, 0])
+
+    def traits(self, clients: Ints) -> dict[str, Floats]:
+        """None that is a number."""
+        return {}
 
     def apply(self, shards: Shards, clients: Ints, span: Span) -> Shards:
         """Transform a copy of the samples, client by client."""

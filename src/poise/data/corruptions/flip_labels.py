@@ -11,7 +11,7 @@ import torch
 from poise.core.errors import require
 from poise.core.rng import keys, permutations, words
 from poise.core.samples import Samples, Shards
-from poise.core.types import Ints
+from poise.core.types import Floats, Ints
 from poise.data.corruptions.corruption import Span
 
 
@@ -69,6 +69,10 @@ class FlipLabels:
         targets = np.roll(sources, -1, axis=1) if chosen > 1 else cycle[:, 1:2]
         table[hit[:, None], sources] = targets
         return table
+
+    def traits(self, clients: Ints) -> dict[str, Floats]:
+        """The share of the classes that each client mislabels."""
+        return {"flip ratio": np.where(self.corrupted(clients), self.ratio, 0.0)}
 
     def apply(self, shards: Shards, clients: Ints, span: Span) -> Shards:
         """Look every label up in its client's table."""

@@ -12,7 +12,7 @@ import numpy as np
 from poise.core.errors import require
 from poise.core.rng import keys, permutations
 from poise.core.samples import Samples, Shards
-from poise.core.types import Ints
+from poise.core.types import Floats, Ints
 from poise.data.corruptions.corruption import Span, copied
 
 
@@ -55,6 +55,10 @@ class Watermark:
     def places(self, clients: Ints, shape: tuple[int, ...]) -> Ints:
         """The pixels of each client, (m, pixels), counted along a row-major channel."""
         return permutations(keys(self.seed, "watermark", clients), _places(shape), self.pixels)
+
+    def traits(self, clients: Ints) -> dict[str, Floats]:
+        """None that is a number."""
+        return {}
 
     def apply(self, shards: Shards, clients: Ints, span: Span) -> Shards:
         """Set the client's pixels in a copy of its samples."""

@@ -10,6 +10,7 @@ import numpy as np
 from poise.core.errors import require
 from poise.core.rng import generator, keys, words
 from poise.core.types import Floats, Ints
+from poise.data.apportion import largest_remainders
 from poise.data.partitions.common import (
     Labels,
     check_classes,
@@ -103,6 +104,19 @@ def class_counts(ratios: Floats, classes: int, n_max: int) -> Ints:
     """
     exponent = np.arange(classes) / max(classes - 1, 1)
     return np.maximum(np.rint(n_max * ratios[:, None] ** exponent), 1).astype(np.int64)
+
+
+def equal_counts(ratios: Floats, classes: int, size: int) -> Ints:
+    """Samples of each class, (m, classes), in proportion to r^{c/(K-1)}, ``size`` in all and at least one of each.
+
+    >>> equal_counts(np.array([1.0, 0.01]), 3, 12)
+    array([[ 4,  4,  4],
+           [10,  1,  1]])
+    """
+    weights = ratios[:, None] ** (np.arange(classes) / max(classes - 1, 1))
+    counts = largest_remainders(weights / weights.sum(axis=1, keepdims=True), np.full(len(ratios), size))
+    counts[:, 0] -= (counts == 0).sum(axis=1)  # class 0 is the largest: it gives what the others lack
+    return np.maximum(counts, 1)
 
 
 def most(ratios: Floats, room: Ints) -> int:

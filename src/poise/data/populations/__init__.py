@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from poise.core.errors import require
-from poise.core.types import Ints
+from poise.core.types import Floats, Ints
 from poise.data.partitions.common import Labels, check_classes
 from poise.data.partitions.dirichlet import proportions
 from poise.data.partitions.imbalanced import RATIOS, client_ratios
@@ -74,24 +74,43 @@ def imbalanced(
     ratios: Sequence[float] | None = None,
     n_max: int | None = None,
     samples_per_client: int | None = None,
+    equal_sizes: bool = False,
+    own_order: bool = False,
 ) -> Population:
     """Classes thin out exponentially, n_max · r^{c/(K-1)}, r given or drawn per client (B §4.1).
 
     The size of a client depends on its r: ``n_max`` is what it owns of class 0, or ``samples_per_client``
-    what a balanced client (r = 1) owns in all; by default n_max = 100.
+    what a balanced client (r = 1) owns in all; by default n_max = 100. With ``equal_sizes`` every client
+    owns ``samples_per_client``, in the same proportions: the experiments of B keep sizes equal (B §3.3). The
+    largest class is class 0 for everyone, or with ``own_order`` another for each client (B does not say which).
     """
     require(n_max is None or samples_per_client is None, "n_max and samples_per_client were both given")
     classes = check_classes(labels, "imbalanced")
     require(ratios is None or np.ndim(ratios) == 1, "imbalanced on demand: ratios must be a plain list")
     client_ratios(seed, np.arange(1), ratio, ratios, clients)
     order, starts = _groups(labels, classes)
-    top = n_max if samples_per_client is None else samples_per_client // classes
-    top = 100 if top is None else top
     room = np.diff(starts)
-    _check(clients, top, int(room.min()), f"class {np.argmin(room)}", "n_max")
+    given = _given(ratio, ratios)
+    size = _equal_size(n_max, samples_per_client, classes) if equal_sizes else None
+    top = n_max if samples_per_client is None else samples_per_client // classes
+    rule = Thinning(given, 100 if top is None else top, classes, seed, size, own_order)
+    most, what = (rule.n_max, "n_max") if size is None else (rule.largest(), "largest class of a client")
+    tight = int(np.argmin(room)) if own_order or size is None else 0  # of equal sizes, class 0 alone can be too small
+    _check(clients, most, int(room[tight]), f"class {tight}", what)
+    return Population(clients, seed, rule, order, starts)
+
+
+def _given(ratio: float | None, ratios: Sequence[float] | None) -> Floats:
+    """The ratios to draw from; the seven of the paper where none are given."""
     several = RATIOS if ratios is None else ratios
-    given = np.array(several if ratio is None else [ratio], dtype=np.float64)
-    return Population(clients, seed, Thinning(given, top, classes, seed), order, starts)
+    return np.array(several if ratio is None else [ratio], dtype=np.float64)
+
+
+def _equal_size(n_max: int | None, samples_per_client: int | None, classes: int) -> int:
+    require(n_max is None, "imbalanced: n_max does not fit equal_sizes", "give samples_per_client")
+    size = 100 if samples_per_client is None else samples_per_client
+    require(size >= classes, f"imbalanced: samples_per_client = {size} is less than one of each of {classes} classes")
+    return size
 
 
 POPULATIONS: dict[str, Callable[..., Population]] = {

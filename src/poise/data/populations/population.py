@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from poise.core.rng import keys
-from poise.core.types import Ints
+from poise.core.types import Floats, Ints
 from poise.data.populations.distinct import distinct
 from poise.data.populations.rules import Rule
 
@@ -58,6 +58,10 @@ class Population:
         inside = distinct(np.repeat(streams.ravel(), flat), position, np.diff(self.starts)[group])
         offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=1))]).astype(np.int64)
         return self.order[self.starts[group] + inside], offsets
+
+    def traits(self, clients: Ints) -> dict[str, Floats]:
+        """What the rule says that sets these clients apart."""
+        return self.rule.traits(clients)
 
     def fingerprint(self) -> bytes:
         """Hash of the pool's order and of the rows of the first clients, which the rule decides."""

@@ -7,10 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
+from poise.core.rng import keys, permutations
 from poise.core.types import Floats, Ints
 from poise.data.apportion import apportion
 from poise.data.partitions.dirichlet import proportions
-from poise.data.partitions.imbalanced import class_counts, draw
+from poise.data.partitions.imbalanced import class_counts, draw, equal_counts
 
 
 class Rule(Protocol):
@@ -26,6 +27,9 @@ class Rule(Protocol):
     def sizes(self, clients: Ints) -> Ints:
         """Samples of each client, (m,), without computing what they are."""
 
+    def traits(self, clients: Ints) -> dict[str, Floats]:
+        """What sets these clients apart, as numbers by name, (m,) each; empty where nothing does."""
+
 
 @dataclass(frozen=True, eq=False)
 class Anything:
@@ -40,6 +44,10 @@ class Anything:
     def sizes(self, clients: Ints) -> Ints:
         """The same for all."""
         return np.full(len(clients), self.equal_size)
+
+    def traits(self, clients: Ints) -> dict[str, Floats]:
+        """None that is a number."""
+        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +67,10 @@ class OneClass:
     def sizes(self, clients: Ints) -> Ints:
         """The same for all."""
         return np.full(len(clients), self.equal_size)
+
+    def traits(self, clients: Ints) -> dict[str, Floats]:
+        """None that is a number."""
+        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,29 +92,52 @@ class Proportions:
         """The same for all."""
         return np.full(len(clients), self.equal_size)
 
+    def traits(self, clients: Ints) -> dict[str, Floats]:
+        """None that is a number."""
+        return {}
+
 
 @dataclass(frozen=True, eq=False)
 class Thinning:
-    """Class c of K gets n_max · r^{c/(K-1)}, r drawn from ``ratios`` by (seed, client) (B §4.1)."""
+    """Class c of K gets n_max · r^{c/(K-1)}, r drawn from ``ratios`` by (seed, client) (B §4.1).
+
+    With ``size``, classes keep these proportions and every client has that many samples in all; with ``own_order``,
+    which class is the largest, the second, … is drawn for each client.
+    """
 
     ratios: Floats
     n_max: int
     classes: int
     seed: int
+    size: int | None = None
+    own_order: bool = False
 
     @property
     def equal_size(self) -> int | None:
-        """The size where there is only one ratio."""
-        return int(self._table().sum()) if len(self.ratios) == 1 else None
+        """The size where all clients have the same."""
+        return int(self._table()[0].sum()) if len(self.ratios) == 1 or self.size is not None else None
 
     def _table(self) -> Ints:
+        if self.size is not None:
+            return equal_counts(self.ratios, self.classes, self.size)
         return class_counts(self.ratios, self.classes, self.n_max)
+
+    def largest(self) -> int:
+        """The most samples that a client can have of one class."""
+        return int(self._table().max())
 
     def counts(self, clients: Ints) -> Ints:
         """The row of the table of the client's ratio."""
-        return self._table()[draw(self.seed, clients, len(self.ratios))]
+        counts: Ints = self._table()[draw(self.seed, clients, len(self.ratios))]
+        if not self.own_order:
+            return counts
+        return np.take_along_axis(counts, permutations(keys(self.seed, "imbalanced/order", clients), self.classes), 1)
 
     def sizes(self, clients: Ints) -> Ints:
         """One look-up per client."""
         sizes: Ints = self._table().sum(axis=1)
         return sizes[draw(self.seed, clients, len(self.ratios))]
+
+    def traits(self, clients: Ints) -> dict[str, Floats]:
+        """The imbalance ratio of each client."""
+        return {"imbalance ratio": self.ratios[draw(self.seed, clients, len(self.ratios))]}

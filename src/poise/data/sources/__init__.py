@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from poise.data.sources.arrays import arrays
 from poise.data.sources.cifar10 import cifar10
+from poise.data.sources.digit_domains import digit_domains
 from poise.data.sources.digits import digits
 from poise.data.sources.fashion_mnist import fashion_mnist
 from poise.data.sources.heart_disease import heart_disease
@@ -17,6 +18,7 @@ from poise.data.sources.usps import usps
 
 SOURCES: dict[str, Callable[..., Source]] = {
     "cifar10": cifar10,
+    "digit-domains": digit_domains,
     "digits": digits,
     "fashion-mnist": fashion_mnist,
     "heart-disease": heart_disease,

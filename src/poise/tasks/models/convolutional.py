@@ -12,11 +12,16 @@ from poise.core.samples import Samples
 from poise.tasks.layers import Dropout
 
 
-def cnn(samples: Samples, outputs: int) -> nn.Module:
-    """3x3 conv 32, pool, 3x3 conv 64, pool, dense: 1600 features for 28x28 (A section 4.3, D section 3.1)."""
-    body = [
-        nn.Conv2d(_channels(samples, "cnn", 10), 32, 3), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+def cnn(samples: Samples, outputs: int, norm: bool = False) -> nn.Module:
+    """3x3 conv 32, pool, 3x3 conv 64, pool, dense: 1600 features for 28x28 (A section 4.3, D section 3.1).
+
+    With ``norm``, batch norm follows both convolutions: what FedBN keeps with the client (B section 4.3).
+    """
+    require(isinstance(norm, bool), f"cnn: norm must be true or false, not {norm!r}")
+    first, second = ([nn.BatchNorm2d(width)] if norm else [] for width in (32, 64))
+    body: list[nn.Module] = [
+        nn.Conv2d(_channels(samples, "cnn", 10), 32, 3), *first, nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3), *second, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
     ]  # fmt: skip
     return nn.Sequential(*body, nn.Linear(_width(body, samples), outputs))
 

@@ -1,0 +1,44 @@
+"""Architectures: where batch norm sits, and that it can stay with each client."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from torch import nn
+
+import poise
+from poise.core.errors import InvalidOption
+from poise.solvers import SGD
+from poise.tasks.models import MODELS
+
+
+def layers(model: str, **options: object) -> list[type]:
+    fed = poise.federation("digit-domains", "by-key", domains=["digits"])
+    return [type(layer) for layer in MODELS[model](fed.source.train, 10, **options)]
+
+
+def test_norm_follows_every_hidden_layer_and_no_other():
+    assert layers("mlp", hidden=[5, 4], norm=True) == [
+        nn.Flatten, *[nn.Linear, nn.BatchNorm1d, nn.ReLU] * 2, nn.Linear,
+    ]  # fmt: skip
+    assert layers("cnn", norm=True) == [
+        *[nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d] * 2, nn.Flatten, nn.Linear,
+    ]  # fmt: skip
+    assert not {nn.BatchNorm1d, nn.BatchNorm2d} & {*layers("mlp"), *layers("cnn")}
+
+
+def test_domains_keep_their_own_batch_norm():
+    fed = poise.federation("digit-domains", "by-key", domains=["digits"], clients_per_domain=2, samples_per_domain=200)
+    task = poise.task("mlp", hidden=5, norm=True)
+    run = poise.train(
+        fed, task, SGD(lr=0.1, steps=3, batch_size=16), rounds=2, personal="batchnorm", metrics=["client_test_accuracy"]
+    )
+    assert np.isfinite(run.metric("own_accuracy")).all()
+    assert run.metric("client_test_accuracy").shape == (2, 2)
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_norm_is_yes_or_no(model):
+    fed = poise.federation("digit-domains", "by-key", domains=["digits"])
+    with pytest.raises(InvalidOption, match="norm must be true or false"):
+        poise.train(fed, poise.task(model, norm="layer"), SGD(lr=0.1, steps=1), rounds=1)
