@@ -140,7 +140,10 @@ class LocalWorkers:
             torch.set_num_threads(1)  # in every task: PyTorch forgets a thread's setting when another changes its own
             return function(item)
 
-        return list(self._pool.map(alone, items))
+        todo = list(items)
+        if len(todo) == 1:  # one piece needs no other thread: handing it over costs more than a small one takes
+            return [alone(todo[0])]
+        return list(self._pool.map(alone, todo))
 
     def close(self) -> None:
         """Stop the workers."""

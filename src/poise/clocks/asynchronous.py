@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -45,13 +46,13 @@ class Asynchronous:
 
     def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
         """The first to answer, and of those who answer at the same time the lowest client number."""
-        flights = (*sky.flights, *started)
+        flights = [*sky.flights, *started]
         if not flights:
             return Step(index, sky.now, ()), sky
-        first = min(f.finish for f in flights) * (1 + SAME)
-        arrived = min((f for f in flights if f.finish <= first), key=lambda f: f.client)
+        first = min(flights, key=attrgetter("finish")).finish * (1 + SAME)
+        arrived = min([f for f in flights if f.finish <= first], key=attrgetter("client"))
         now = max(sky.now, arrived.finish)
-        return Step(index, now, (arrived,)), Sky(now, tuple(f for f in flights if f is not arrived))
+        return Step(index, now, (arrived,)), Sky(now, tuple([f for f in flights if f is not arrived]))
 
     def timeline(
         self, durations: Durations = None, *, time: float | None = None,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from poise.core.errors import InvalidOption, LedgerError, require, suggest
-from poise.core.types import Floats
+from poise.core.types import Flight, Floats, Step
 from poise.core.vectors import Vector
 from poise.ledger import models, rows, schema
 from poise.ledger.recovery import good_entries
@@ -158,6 +158,15 @@ class Run:
         c = self.contributions
         np.add.at(result, (c["round"], c["client"]), c["coefficient"])
         return result
+
+    @cached_property
+    def schedule(self) -> list[Step]:
+        """Who arrived when, from which version: what `poise.clocks.save_schedule` writes and `Replay` plays again."""
+        arrived: list[list[Flight]] = [[] for _ in range(self.rounds)]
+        for c in self.contributions:
+            n = int(c["round"])
+            arrived[n].append(Flight(float(self.times[n]), int(c["client"]), int(c["version"]), int(c["occurrence"])))
+        return [Step(n, float(self.times[n]), tuple(flights)) for n, flights in enumerate(arrived)]
 
     def array(self, name: str) -> np.ndarray | None:
         """Facts about the clients kept with the run: sizes, importance, label_counts, trait/…."""
