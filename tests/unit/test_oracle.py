@@ -265,6 +265,20 @@ def test_the_number_of_workers_changes_no_bit(problem: str) -> None:
     assert len({r.digest for r in runs}) == 1
 
 
+def relu_before_pooling() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(64, 3),
+    )  # fmt: skip
+
+
+def test_pooling_before_relu_changes_no_bit() -> None:
+    fed, solver = images(10), SGD(lr=0.1, epochs=3, batch_size=4)
+    ours, usual = (work(fed, task, solver, [0, 1, 2]) for task in (Task("cnn"), Task(module=relu_before_pooling)))
+    assert torch.equal(ours.deltas, usual.deltas)
+    assert ours.deltas.any()
+
+
 def test_dropout_draws_from_the_clients_own_stream() -> None:
     fed, task, solver = vectors(), Task(module=Dropped), SGD(lr=0.1, steps=3, batch_size=3)
     together = work(fed, task, solver, [0, 1, 2, 3], workers=2)

@@ -61,7 +61,7 @@ def learning_curves(groups: Sequence[Group], metric: str, against: Axis = "round
     name = f"{words}, standard deviation over clients" if spread else words
     banded = any(line.banded for _, line in drawn)
     note = "Mean over seeds; the band is its 95 % confidence interval." if banded else ""
-    figure = _figure(sentence(name), note, AXES[against], "standard deviation" if spread else name)
+    figure = empty_figure(sentence(name), note, AXES[against], "standard deviation" if spread else name)
     order = {group.label: k for k, group in enumerate(groups)}
     for group, line in drawn:
         for trace in _line_traces(group.label, line, order[group.label], against):
@@ -80,7 +80,7 @@ def weight_map(run: Run, title: str = "Weight of each client in each aggregation
     import plotly.graph_objects as go
 
     image = heat(run, MOST_CLIENTS, MOST_ROUNDS)
-    figure = _figure(title, f"Blank where the weight is 0. {image.note}".strip(), "aggregation", "client")
+    figure = empty_figure(title, f"Blank where the weight is 0. {image.note}".strip(), "aggregation", "client")
     z = np.where(image.values == 0, np.nan, image.values).T.astype(np.float32)
     low, high = min(0.0, image.values.min(initial=0.0)), max(image.values.max(initial=0.0), 1e-12)
     near = "about " if image.note else ""
@@ -96,7 +96,7 @@ def weight_map(run: Run, title: str = "Weight of each client in each aggregation
 def weight_departure(groups: Sequence[Group]) -> Figure:
     """How far the weights of each aggregation were from the base weights: mean over seeds, 95 % band."""
     note = "Sum over the cohort of |coefficient - base weight|, as shares of the round: 0 is the base, 2 the most."
-    figure = _figure("Distance of the weights from the base weights", note, AXES["rounds"], "distance")
+    figure = empty_figure("Distance of the weights from the base weights", note, AXES["rounds"], "distance")
     for k, group in enumerate(groups):
         line = series(group, departure)
         for trace in _line_traces(group.label, line, k, "rounds") if line is not None else ():
@@ -109,7 +109,7 @@ def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
     import plotly.graph_objects as go
 
     note = "Mean coefficient of a contribution, over seeds, with 95 % interval; the dash is the mean base weight."
-    figure = _figure(f"Mean weight by {trait}", note, trait, "mean weight")
+    figure = empty_figure(f"Mean weight by {trait}", note, trait, "mean weight")
     for k, group in enumerate(groups):
         rows = weights_by_trait([run for run in group.runs if trait in run.traits], trait)
         names = [f"{row.value:g}" for row in rows]
@@ -138,7 +138,7 @@ def class_composition(run: Run, title: str = "Classes of the clients") -> Figure
         raise InvalidOption("the run has no classes to show", "they are kept for labelled data of up to 10,000 clients")
     shown = evenly(len(counts), MOST_BARS)
     note = f"{len(shown)} of {len(counts)} clients, evenly spaced." if len(shown) < len(counts) else ""
-    figure = _figure(title, note, "client", "samples")
+    figure = empty_figure(title, note, "client", "samples")
     names = [str(client) for client in shown]
     for k, colour in enumerate(_class_colours(counts.shape[1])):
         hover = f"client %{{x}}<br>class {k}: %{{y}} samples<extra></extra>"
@@ -155,7 +155,7 @@ def participation(groups: Sequence[Group]) -> Figure:
     most = max(run.clients for group in groups for run in group.runs)
     binned = bins(most, MOST_CLIENTS)
     note = f"Mean over bins of {binned.width} clients." if most > MOST_CLIENTS else ""
-    figure = _figure("Participation of the clients", note, "client", "aggregations taken part in")
+    figure = empty_figure("Participation of the clients", note, "client", "aggregations taken part in")
     for k, group in enumerate(groups):
         counts = np.mean([_participation(run, most) for run in group.runs], axis=0)
         y = binned.sum(counts) / binned.sizes
@@ -196,7 +196,7 @@ def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
 _INTERVAL = "<br>95 % CI %{customdata[0]:.4g} to %{customdata[1]:.4g}, %{customdata[2]} seeds"
 
 
-def _figure(title: str, note: str, x: str, y: str) -> Figure:
+def empty_figure(title: str, note: str, x: str, y: str) -> Figure:
     """An empty figure in the look that all of them share."""
     import plotly.graph_objects as go
 

@@ -14,6 +14,7 @@ from poise.reports import figures
 from poise.reports.curves import Axis, axis_values, curve
 from poise.reports.groups import Group
 from poise.reports.rows import all_metrics
+from poise.reports.timelines import overlaps, timeline_figure
 from poise.reports.weighing import departure, traits_of
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Plot:
 def plots(groups: Sequence[Group]) -> list[Plot]:
     """The figures of a page: what was learned, who weighed how much, who took part, who owns what."""
     return [
-        *_curves(groups), *_departures(groups), *_traits(groups), *_weights(groups), *_participation(groups),
+        *_curves(groups), *_departures(groups), *_traits(groups), *_weights(groups), *_timelines(groups),
+        *_participation(groups),
         *_classes(groups),
     ]  # fmt: skip
 
@@ -68,6 +70,13 @@ def _weights(groups: Sequence[Group]) -> Iterator[Plot]:
         figure = figures.weight_map(group.runs[0], f"Weight of each client in each aggregation: {which}")
         left_out = f"The first {MOST_MAPS} of {len(drawable)} groups are shown." if len(drawable) > MOST_MAPS else ""
         yield _plot([figure], [""], left_out)
+
+
+def _timelines(groups: Sequence[Group]) -> Iterator[Plot]:
+    """Shown where work went on across aggregations."""
+    for group in [g for g in groups if g.rounds and overlaps(g.runs[0])][:MOST_MAPS]:
+        which = f"{group.label}, seed {group.seeds[0]}"
+        yield _plot([timeline_figure(group.runs[0], f"Who worked when: {which}")], [""])
 
 
 def _departures(groups: Sequence[Group]) -> Iterator[Plot]:

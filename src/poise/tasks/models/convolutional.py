@@ -12,16 +12,20 @@ from poise.core.samples import Samples
 from poise.tasks.layers import Dropout
 
 
-def cnn(samples: Samples, outputs: int, norm: bool = False) -> nn.Module:
-    """3x3 conv 32, pool, 3x3 conv 64, pool, dense: 1600 features for 28x28 (A section 4.3, D section 3.1).
+def cnn(samples: Samples, outputs: int, width: int = 32, norm: bool = False) -> nn.Module:
+    """3x3 conv ``width``, pool, 3x3 conv 2 ``width``, pool, dense (A section 4.3, D section 3.1).
 
-    With ``norm``, batch norm follows both convolutions: what FedBN keeps with the client (B section 4.3).
+    With 32 and images of 28x28 the dense layer has 1600 inputs. ReLU stands behind the pooling, where a quarter of the
+    values is left: the two commute exactly, in value and in gradient. With ``norm``, batch norm follows both
+    convolutions: what FedBN keeps with the client (B section 4.3).
     """
+    whole = isinstance(width, int) and not isinstance(width, bool) and width > 0
+    require(whole, f"cnn: width must be a whole number above 0, not {width!r}")
     require(isinstance(norm, bool), f"cnn: norm must be true or false, not {norm!r}")
-    first, second = ([nn.BatchNorm2d(width)] if norm else [] for width in (32, 64))
+    first, second = ([nn.BatchNorm2d(channels)] if norm else [] for channels in (width, 2 * width))
     body: list[nn.Module] = [
-        nn.Conv2d(_channels(samples, "cnn", 10), 32, 3), *first, nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3), *second, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Conv2d(_channels(samples, "cnn", 10), width, 3), *first, nn.MaxPool2d(2), nn.ReLU(),
+        nn.Conv2d(width, 2 * width, 3), *second, nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(),
     ]  # fmt: skip
     return nn.Sequential(*body, nn.Linear(_width(body, samples), outputs))
 
@@ -34,8 +38,8 @@ def cnn_small(samples: Samples, outputs: int, dropout: float = 0.2) -> nn.Module
     require(0 <= dropout < 1, f"cnn-small: dropout must be in [0, 1), not {dropout}")
     drop = [Dropout(dropout)] if dropout else []
     body = [
-        nn.Conv2d(_channels(samples, "cnn-small", 18), 32, 3), nn.ReLU(), nn.MaxPool2d(2), *drop,
-        nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), *drop,
+        nn.Conv2d(_channels(samples, "cnn-small", 18), 32, 3), nn.MaxPool2d(2), nn.ReLU(), *drop,
+        nn.Conv2d(32, 64, 3), nn.MaxPool2d(2), nn.ReLU(), *drop,
         nn.Conv2d(64, 64, 3), *drop, nn.Flatten(),
     ]  # fmt: skip
     return nn.Sequential(*body, nn.Linear(_width(body, samples), 64), nn.ReLU(), nn.Linear(64, outputs))

@@ -1,0 +1,72 @@
+"""Who worked when, from which version, with which weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from poise.core.types import Floats, Ints
+from poise.ledger import Run
+from poise.reports.figures import HEAT, empty_figure
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+MOST_CLIENTS, MOST_PIECES = 60, 1500
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Pieces of work that were aggregated, in the order of the ledger."""
+
+    clients: Ints
+    begin: Floats  # simulated time at which the version went out
+    end: Floats  # simulated time of the aggregation that used it
+    versions: Ints
+    rounds: Ints
+    weights: Floats
+
+
+def pieces(run: Run) -> Pieces:
+    """Every contribution as a piece of work: version v went out with aggregation v, the first at time 0."""
+    c = run.contributions
+    went_out = np.concatenate([[0.0], run.times])
+    return Pieces(
+        c["client"], went_out[c["version"]], run.times[c["round"]], c["version"], c["round"], c["coefficient"]
+    )
+
+
+def overlaps(run: Run) -> bool:
+    """Whether some work was under way across an aggregation: only then a timeline shows more than the rounds do."""
+    c = run.contributions
+    return bool(len(c) and (c["version"] < c["round"]).any())
+
+
+def timeline_figure(run: Run, title: str = "Who worked when") -> Figure:
+    """A bar per piece of work, from the time its model went out to the aggregation that used it; darker counts more."""
+    import plotly.graph_objects as go
+
+    work = pieces(run)
+    few = work.clients < MOST_CLIENTS
+    shown = np.flatnonzero(few)[:MOST_PIECES]
+    notes = ["A bar is a piece of work, waiting for the aggregation included."]
+    if not few.all():
+        notes.append(f"The first {MOST_CLIENTS} of {run.clients} clients.")
+    if few.sum() > MOST_PIECES:
+        notes.append(f"The first {MOST_PIECES} of {few.sum()} pieces of work.")
+    figure = empty_figure(title, " ".join(notes), "simulated time (units of the clock)", "client")
+    words = np.stack([work.versions, work.rounds + 1, work.rounds - work.versions, work.weights], axis=1)[shown]
+    bar = go.Bar(
+        base=work.begin[shown], x=(work.end - work.begin)[shown], y=work.clients[shown], orientation="h",
+        customdata=words, width=0.7, showlegend=False,
+        marker={
+            "color": work.weights[shown], "colorscale": HEAT, "cmin": 0, "line": {"color": "white", "width": 1},
+            "colorbar": {"title": {"text": "weight"}, "thickness": 12, "outlinewidth": 0},
+        },
+        hovertemplate="client %{y}: version %{customdata[0]}, used in aggregation %{customdata[1]}<br>"
+        "staleness %{customdata[2]}, weight %{customdata[3]:.4g}<extra></extra>",
+    )  # fmt: skip
+    figure.add_trace(bar)
+    return figure.update_yaxes(autorange="reversed", tickformat="d").update_layout(barmode="overlay")
