@@ -8,11 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from poise.clocks import Synchronous
+from poise.clocks import Asynchronous, Buffered, FixedWindow, Synchronous
 from poise.samplers import Full, Uniform
 from poise.servers import Adam, Add, Momentum
 from poise.solvers import SGD, Prox, Scaffold
-from poise.weightings import Exp, Max, Min, Proportional, SoftMax, SoftMin, Switch
+from poise.weightings import (
+    Discount,
+    Exp,
+    Identical,
+    Max,
+    Min,
+    Proportional,
+    SoftMax,
+    SoftMin,
+    Switch,
+    TimeBased,
+)
 
 
 def fedavg(m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
@@ -109,13 +120,41 @@ def fedadam(server_lr: float = 0.01, m: int | None = None, **solver: Any) -> dic
     return {**fedavg(m, **solver), "server": Adam(server_lr)}
 
 
+def fedasync(durations: Any = None, a: float = 0.5, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
+    """FedAsync (Xie et al. 2019): every answer counts at once, old ones less, by (1 + staleness)^-a."""
+    return {
+        **fedavg(None, server_lr, **solver), "clock": Asynchronous(durations), "weighting": Discount(Identical(), a=a),
+    }  # fmt: skip
+
+
+def async_fedavg(durations: Any = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
+    """Asynchronous FedAvg with the weights that keep the objective (E section 4.4.3)."""
+    return {**fedavg(None, server_lr, **solver), "clock": Asynchronous(durations), "weighting": TimeBased()}
+
+
+def fedfix(dt: float, durations: Any = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
+    """FedFix: aggregate every dt with whoever has answered; the weights keep the objective (E section 4.4.4)."""
+    return {**fedavg(None, server_lr, **solver), "clock": FixedWindow(dt, durations), "weighting": TimeBased()}
+
+
+def fedbuff(
+    c: int, durations: Any = None, m: int | None = None, server_lr: float = 1.0, **solver: Any
+) -> dict[str, Any]:
+    """FedBuff (Nguyen et al. 2021): aggregate c answers, each with weight 1/c; m clients at work, or everyone."""
+    return {**fedavg(m, server_lr, **solver), "clock": Buffered(c, durations), "weighting": Identical()}
+
+
 RECIPES: dict[str, Callable[..., dict[str, Any]]] = {
+    "async-fedavg": async_fedavg,
     "exp-alpha": exp_alpha,
     "fedadam": fedadam,
+    "fedasync": fedasync,
     "fedavg": fedavg,
     "fedavg-softworse": fedavg_softworse,
     "fedavgm": fedavgm,
     "fedbetter": fedbetter,
+    "fedbuff": fedbuff,
+    "fedfix": fedfix,
     "fedmax": fedmax,
     "fedprox": fedprox,
     "fedsgd": fedsgd,

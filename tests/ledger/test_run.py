@@ -215,9 +215,9 @@ def test_another_schema_version_is_refused_and_left_alone(version: str, tmp_path
 def test_resume_refuses_another_schema_version_too(tmp_path: Path) -> None:
     path = run_into(small(rounds=2), tmp_path)
     with sqlite3.connect(path / "ledger.sqlite") as database:
-        database.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
+        database.execute("UPDATE meta SET value = '1' WHERE key = 'schema'")
     database.close()
-    with pytest.raises(LedgerError, match="schema version 2"):
+    with pytest.raises(LedgerError, match="schema version 1"):
         poise.resume(path)
     assert not list(path.glob("ledger.damaged*")), "a later version is not damage"
 

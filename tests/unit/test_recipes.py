@@ -12,13 +12,18 @@ QUAD = poise.quadratics([[0.0], [4.0], [10.0]])
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_trains(name: str) -> None:
-    needed = {"fedprox": {"mu": 0.1}}.get(name, {})
+    times = [1.0, 0.7, 0.4]
+    needed = {
+        "fedprox": {"mu": 0.1}, "fedfix": {"dt": 0.5, "durations": times}, "fedbuff": {"c": 2, "durations": times},
+        "async-fedavg": {"durations": times}, "fedasync": {"durations": times},
+    }.get(name, {})  # fmt: skip
     work = {} if name == "fedsgd" else {"steps": 2}
     run = poise.train(QUAD, QUAD.task, **RECIPES[name](lr=0.1, **work, **needed), rounds=30)
     if "better" not in name:  # methods for the better clients may leave the others behind
         assert run.metric("loss")[-1] < run.metric("loss")[0]
     assert 0 <= run.model[0] <= 10  # between the clients' optima
-    assert run.weights[-1].sum() == pytest.approx(1.0)
+    if "durations" not in needed:  # weights of single arrivals sum to one in the long run only
+        assert run.weights[-1].sum() == pytest.approx(1.0)
 
 
 def test_recipes_choose_the_parts_that_their_papers_name() -> None:

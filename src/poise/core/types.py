@@ -47,7 +47,7 @@ class Cohort:
 
     def occurrences(self) -> Ints:
         """How often each row's client stands above it: 0 for a client's first row."""
-        if len(np.unique(self.clients)) == len(self.clients):
+        if len(self.clients) < 2 or len(np.unique(self.clients)) == len(self.clients):
             return np.zeros(len(self.clients), dtype=np.int64)
         seen: dict[int, int] = {}
         out = np.zeros(len(self.clients), dtype=np.int64)

@@ -40,17 +40,13 @@ def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, diges
             for k, c in enumerate(record.contributions)
         ],
     )  # fmt: skip
-    connection.executemany(
-        "INSERT INTO metrics VALUES (?, ?, ?, ?)",
-        [
-            (n, name, None, value.astype("<f8").tobytes()) if isinstance(value, np.ndarray) else (n, name, value, None)
-            for name, value in record.metrics.items()
-        ],
-    )
-    connection.executemany(
-        "INSERT INTO refusals VALUES (?, ?, ?, ?, ?, ?)",
-        [(n, k, r.client, r.version, r.reason, r.occurrence) for k, r in enumerate(record.refusals)],
-    )
+    for name, value in record.metrics.items():
+        many = isinstance(value, np.ndarray)
+        row = (n, name, None, value.astype("<f8").tobytes()) if many else (n, name, value, None)  # type: ignore[union-attr]
+        connection.execute("INSERT INTO metrics VALUES (?, ?, ?, ?)", row)
+    for k, r in enumerate(record.refusals):
+        values = (n, k, r.client, r.version, r.reason, r.occurrence)
+        connection.execute("INSERT INTO refusals VALUES (?, ?, ?, ?, ?, ?)", values)
     connection.execute("INSERT INTO timings VALUES (?, ?)", (n, record.seconds))
 
 

@@ -31,8 +31,11 @@ class Full:
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """Everyone."""
-        return Cohort(np.arange(setting.clients), setting.importance.astype(np.float64))
+        """Everyone, always the same cohort."""
+        everyone: Cohort = setting.once(
+            "everyone", lambda: Cohort(np.arange(setting.clients), setting.importance.astype(np.float64))
+        )
+        return everyone
 
     def statistics(self, importance: Floats) -> WeightStatistics:
         """No randomness: variance 0."""
