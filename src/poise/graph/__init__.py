@@ -1,0 +1,23 @@
+"""How different the clients are: the similarity graph of a federation."""
+
+from poise.graph.alteration import (
+    absolute_deviation,
+    absolute_deviation_bounds,
+    probability_less_homogeneous,
+    squared_deviation,
+    squared_deviation_bounds,
+)
+from poise.graph.messages import message, messages
+from poise.graph.similarity import SimilarityGraph, similarity
+
+__all__ = [
+    "SimilarityGraph",
+    "absolute_deviation",
+    "absolute_deviation_bounds",
+    "message",
+    "messages",
+    "probability_less_homogeneous",
+    "similarity",
+    "squared_deviation",
+    "squared_deviation_bounds",
+]
