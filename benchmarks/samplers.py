@@ -217,12 +217,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
-    text = section(
-        drawing(options.repeats),
-        tables(options.repeats),
-        clustering(options.repeats),
-        ahead(max(1, options.repeats // 2)),
-    )
+    n = options.repeats
+    text = section(n, drawing(n), tables(n), clustering(n), ahead(n))
     print(text)
     if options.write:
         page = options.write.read_text(encoding="utf-8")
