@@ -1,4 +1,4 @@
-"""A similarity depends on its two vectors alone, to the bit: a resumed run computes more rows at once than the first."""
+"""A similarity depends on its two vectors alone, to the bit: a resumed run computes more rows at once."""
 
 from __future__ import annotations
 
