@@ -141,13 +141,10 @@ def test_counts_of_clients_and_classes_are_scores() -> None:
 def test_claims_about_one_method_and_about_every_seed() -> None:
     fed = poise.quadratics(np.eye(3))
     runs = {
-        ("", name): [
-            poise.train(fed, fed.task, poise.solvers.SGD(lr=lr, steps=1), rounds=r, metrics=["train_loss"])
-            for r in (2, 3)
-        ]
+        ("", name): [poise.train(fed, fed.task, poise.solvers.SGD(lr=lr, steps=1), rounds=r) for r in (2, 3)]
         for name, lr in (("fast", 0.5), ("slow", 0.1))
     }
-    claim = {"text": "t", "score": "mean:train_loss", "left": "fast", "right": "slow"}
+    claim = {"text": "t", "score": "mean:loss", "left": "fast", "right": "slow"}
     assert judge({**claim, "relation": "below", "every_seed": True}, runs).holds
     assert not judge({**claim, "relation": "above", "every_seed": True}, runs).holds
     one = {"text": "t", "score": "distinct_clients", "left": "fast"}
