@@ -35,6 +35,30 @@ def test_claims_hold_and_fail_by_the_numbers() -> None:
     assert judge({**same, "within": 0.0}, runs).holds
 
 
+def test_a_gain_in_one_cell_is_compared_with_the_gain_in_another() -> None:
+    fast, slow = quadratic_runs(0.5), quadratic_runs(0.01)
+    runs = {("far", "a"): fast, ("far", "b"): slow, ("near", "a"): fast, ("near", "b"): fast}
+    claim = {"text": "t", "score": "final:loss", "left": "a", "right": "b"}
+    assert judge({**claim, "cell": "far", "than_cell": "near", "relation": "below"}, runs).holds
+    assert not judge({**claim, "cell": "near", "than_cell": "far", "relation": "below"}, runs).holds
+    assert not judge({**claim, "cell": "near", "than_cell": "near", "relation": "below"}, runs).holds
+
+
+def test_a_cell_may_name_its_arms_and_a_scale_may_change_one_cell() -> None:
+    preset = {
+        "base": {"solver": {"name": "sgd", "steps": 9}, "run": {"rounds": 1}},
+        "cells": {"one": {"arms": ["a"]}, "two": {"solver": {"steps": 8}}},
+        "arms": {"a": {}, "b": {"solver": {"lr": 0.1}}},
+        "scales": {"small": {"takes": "1 min", "run": {"seeds": [3]}, "cells": {"two": {"solver": {"steps": 2}}}}},
+    }
+    made = Reproduction("p", "small", preset)
+    assert (made.arms_of("one"), made.arms_of("two"), made.seeds) == (["a"], ["a", "b"], [3])
+    assert made.experiment("one", "a").tables["solver"]["steps"] == 9
+    assert made.experiment("two", "b").tables == {
+        "solver": {"name": "sgd", "steps": 2, "lr": 0.1}, "run": {"rounds": 1, "seeds": [3]},
+    }  # fmt: skip
+
+
 def test_paired_interval_by_hand() -> None:
     mean, half = paired(np.array([2.0, 4.0, 9.0]))  # sd = sqrt(13), t(0.975, 2) = 4.302653
     assert mean == 5.0
@@ -81,16 +105,17 @@ def test_every_claim_and_figure_of_a_preset_names_what_is_there(name: str) -> No
     assert {"title", "source"} <= set(preset.preset)
     assert preset.preset["claims"]
     for item in (*preset.preset["claims"], *preset.preset.get("expected", ())):
-        assert item.get("cell", "") in preset.cells
-        for side in ("left", "right", "arm"):
-            assert item.get(side, preset.arms[0]) in preset.arms
+        for cell in {item.get("cell", ""), item.get("than_cell", item.get("cell", ""))}:
+            assert cell in preset.cells
+            for side in {"left", "right", "arm"} & set(item):
+                assert item[side] in preset.arms_of(cell)
 
 
 @pytest.mark.parametrize("name", presets())
 def test_a_miniature_of_every_preset_runs(name: str, tmp_path: Path) -> None:
     preset = load_reproduction(name)
     for cell in preset.cells:
-        for arm in preset.arms:
+        for arm in preset.arms_of(cell):
             experiment = preset.experiment(cell, arm)
             tables = {**experiment.tables, "run": {**experiment.tables["run"], "rounds": 2, "evaluate_every": 1}}
             try:

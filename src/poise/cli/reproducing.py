@@ -37,7 +37,7 @@ def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
     preset = load_reproduction(name, scale)
     folder = out or Path("runs") / "reproduce" / f"{preset.name}-{scale}"
     runs: dict[tuple[str, str], list[Run]] = {}
-    total = len(preset.cells) * len(preset.arms) * len(preset.seeds)
+    total = sum(len(preset.arms_of(cell)) for cell in preset.cells) * len(preset.seeds)
     with stoppable(json) as stop, Bar(quiet=json) as bar:
         advance = bar.counter(f"{name} ({scale})", total)
         for cell, arm, _, run in preset.runs(folder, lambda label, composition: [], stop):
@@ -75,7 +75,7 @@ def _figures(preset: Reproduction, runs: Runs) -> list[dict[str, Any]]:
     rows = []
     for cell in preset.cells:
         for name in names:
-            for arm in preset.arms:
+            for arm in preset.arms_of(cell):
                 values = np.array([score(r, name) for r in runs[cell, arm]])
                 if np.isnan(values).all():  # a score of a trait that the clients of this cell do not have
                     continue

@@ -27,8 +27,9 @@ Made = Callable[[Floats], Urns]
 class Gradients:
     """Representative gradients G_i = last theta_i - theta, zero for a client that never worked (E section 3.5).
 
-    Only the rows of clients that worked are computed again: O(N m d) per round. A row is computed by itself, in an
-    order that the records tell, so that the matrix is the same to the bit when it is made anew from the ledger.
+    Only the rows of clients that worked are computed again: O(N m d) per round. A similarity is computed from its two
+    updates alone, and rows are written in an order that the records tell, so that the matrix is the same to the bit
+    when it is made anew from the ledger.
     """
 
     clients: int
@@ -76,12 +77,13 @@ class Gradients:
 
     def refreshed(self) -> Floats:
         """The similarities, after the rows that changed were computed again."""
-        for client in self._stale:
+        if self._stale:
             assert self._rows is not None
-            row = to_all(self.measure, self._rows[client], self._rows, self._norms)
-            self.alike[client, :] = row
-            self.alike[:, client] = row
-        self._stale = []
+            found = to_all(self.measure, [self._rows[c] for c in self._stale], self._rows, self._norms)
+            for client, row in zip(self._stale, found, strict=True):
+                self.alike[client, :] = row
+                self.alike[:, client] = row
+            self._stale = []
         return self.alike
 
     def tensors(self) -> dict[str, torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -17,21 +17,24 @@ MEASURES: tuple[Measure, ...] = get_args(Measure)
 BLOCK = 2**20  # numbers of a block of rows: it stays in the cache while several vectors are held against it
 
 
-def to_all(measure: Measure, vector: Vector, rows: Stack, norms: Vector) -> Floats:
-    """The measure of one vector against every row, (N,); ``norms`` are the rows' lengths.
+def to_all(measure: Measure, vectors: Sequence[Vector], rows: Stack, norms: Vector) -> Floats:
+    """The measure of each vector against every row, (k, N); ``norms`` are the rows' lengths.
 
     ``arccos``: the angle, and 0 to or from a zero vector; ``L2``: the squared distance; ``L1``: the sum of absolute
-    differences.
+    differences. A pair's value does not depend on which other vectors there are.
 
     >>> g = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
-    >>> to_all("arccos", g[0], g, torch.linalg.vector_norm(g, dim=1)).round(4)
-    array([0.    , 1.5708, 0.    ])
+    >>> to_all("arccos", [g[0]], g, torch.linalg.vector_norm(g, dim=1)).round(4)
+    array([[0.    , 1.5708, 0.    ]])
     """
+    found = torch.empty(len(vectors), len(rows), dtype=torch.float64)
     step = max(1, BLOCK // max(1, rows.shape[1]))
-    blocks = [_ONE[measure](vector, rows[a : a + step]) for a in range(0, len(rows), step)]
-    found = torch.cat(blocks).double().cpu()
+    for a in range(0, len(rows), step):
+        for k, vector in enumerate(vectors):
+            found[k, a : a + step] = _ONE[measure](vector, rows[a : a + step])
     if measure == "arccos":
-        lengths = norms.double() * float(torch.linalg.vector_norm(vector))
+        own = torch.tensor([float(torch.linalg.vector_norm(v)) for v in vectors], dtype=torch.float64)
+        lengths = own[:, None] * norms.double()
         apart = torch.arccos((found / lengths).clamp(-1.0, 1.0))
         found = torch.where(lengths > 0, apart, torch.zeros_like(apart))
     return np.asarray(found.numpy(), dtype=np.float64)

@@ -90,16 +90,16 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
     with a 95 % interval that excludes 0 where ``significant = true``. ``within = r``: the means differ by at most the
     share r. ``no_difference = true``: the 95 % interval of the paired difference contains 0. ``every_seed = true``: the
     sign is the same for every single seed. ``between = [a, b]``: the mean of the left alone lies there.
+    ``than_cell = c``: the two sides are left - right in ``cell`` and left - right in c, so that "below" says that the
+    first difference is the smaller one.
     """
     if "between" in claim:
         return _between(claim, np.array([score(r, claim["score"]) for r in runs[claim.get("cell", ""), claim["left"]]]))
-    left, right = (
-        np.array([score(r, claim["score"]) for r in runs[claim.get("cell", ""), claim[side]]])
-        for side in ("left", "right")
-    )
+    left, right = _sides(claim, runs)
     mean, half = paired(left - right)
     ratio = left.mean() / right.mean() if right.mean() else float("nan")
-    measured = f"{left.mean():.4g} against {right.mean():.4g}, ratio {ratio:.2f}, difference {mean:+.4g} ± {half:.2g}"
+    shown = "" if "than_cell" in claim else f"ratio {ratio:.2f}, "  # of two differences it would say nothing
+    measured = f"{left.mean():.4g} against {right.mean():.4g}, {shown}difference {mean:+.4g} ± {half:.2g}"
     if "at_most" in claim:
         holds = ratio <= claim["at_most"]
     elif "within" in claim:
@@ -112,6 +112,19 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
         if claim.get("every_seed"):
             holds = bool((left > right).all() if claim.get("relation") == "above" else (left < right).all())
     return Verdict(str(claim["text"]), bool(holds), measured)
+
+
+def _sides(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]) -> tuple[np.ndarray, np.ndarray]:
+    """What is compared, one value per seed: two arms, or how far they are apart in two cells."""
+
+    def values(cell: str, side: str) -> np.ndarray:
+        return np.array([score(r, claim["score"]) for r in runs[cell, claim[side]]])
+
+    here = claim.get("cell", "")
+    left, right = values(here, "left"), values(here, "right")
+    if "than_cell" not in claim:
+        return left, right
+    return left - right, values(claim["than_cell"], "left") - values(claim["than_cell"], "right")
 
 
 def _between(claim: Mapping[str, Any], values: np.ndarray) -> Verdict:

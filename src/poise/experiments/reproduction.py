@@ -4,9 +4,9 @@ A preset is a TOML file with
 
     title, source, notes
     [base.*]              the tables of an experiment that all runs share
-    [cells.NAME.*]        settings to compare in (data, say); tables that change [base]
+    [cells.NAME.*]        settings to compare in (data, say); tables that change [base]; arms = [...] where only some do
     [arms.NAME.*]         methods to compare; tables that change [base]
-    [scales.NAME.*]       tables that change everything at a scale (small, paper); seeds under run
+    [scales.NAME.*]       tables that change everything at a scale (small, paper); seeds under run; cells.NAME.* for one
     [[expected]]          cell, arm, score, paper: the published figure, as a number or an interval
     [[claims]]            what the paper says, as a relation between two arms that can fail
 """
@@ -49,6 +49,10 @@ class Reproduction:
         """The methods to compare."""
         return list(self.preset["arms"])
 
+    def arms_of(self, cell: str) -> list[str]:
+        """The methods that are compared in one cell: all, unless it names some."""
+        return list(self.preset.get("cells", {}).get(cell, {}).get("arms", self.arms))
+
     @property
     def seeds(self) -> list[int]:
         """The seeds of every cell and arm."""
@@ -61,14 +65,16 @@ class Reproduction:
 
     def experiment(self, cell: str, arm: str) -> Experiment:
         """The experiment of one arm in one cell."""
+        scale = self.preset["scales"][self.scale]
         layers = (
             self.preset["base"], self.preset.get("cells", {}).get(cell, {}), self.preset["arms"][arm],
-            {k: v for k, v in self.preset["scales"][self.scale].items() if isinstance(v, Mapping)},
+            scale, scale.get("cells", {}).get(cell, {}),
         )  # fmt: skip
         tables: dict[str, Any] = {}
         for layer in layers:
             for table, values in layer.items():
-                tables[table] = _merged(tables.get(table, {}), values)
+                if table not in ("arms", "cells", "takes"):  # these are about the preset, not of an experiment
+                    tables[table] = _merged(tables.get(table, {}), values)
         return Experiment(tables)
 
     def runs(
@@ -78,7 +84,7 @@ class Reproduction:
         """Every run, kept in ``out/cell/arm/seed-k``; one that is there already is not done again."""
         for seed in self.seeds:
             for cell in self.cells:
-                for arm in self.arms:
+                for arm in self.arms_of(cell):
                     if stop():
                         return
                     folder = out / (cell or "all") / arm / f"seed-{seed}"
