@@ -27,9 +27,10 @@ check: $(READY)  ## lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## measure rounds against a plain PyTorch loop, and samplers; write docs/benchmarks.md
+bench: $(READY)  ## measure rounds against plain PyTorch loops, and samplers; write docs/benchmarks.md
 	$(BIN)/python benchmarks/foundation.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/samplers.py --write docs/benchmarks.md
+	$(BIN)/python benchmarks/asynchronous.py --write docs/benchmarks.md
 
 clean:           ## remove what was installed and made
 	rm -rf $(VENV) runs report.html .pytest_cache .mypy_cache .ruff_cache

@@ -1,15 +1,19 @@
 """Asynchronous simulation against the synchronous run of the same engine, and against a plain event loop.
 
-Run it with ``python benchmarks/asynchronous.py``. Logistic regression 784 -> 10, 100 clients, scenario F80, 10 local
+Run it with ``python benchmarks/asynchronous.py [--repeats 5] [--write docs/benchmarks.md]``. Logistic
+regression 784 -> 10, 100 clients, scenario F80, 10 local
 steps of batch 50; the three take turns, medians of several repeats. Memory is counted in models.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import heapq
 import statistics
 import time
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,13 +122,32 @@ def text(found: dict[str, float]) -> str:
     a, s, e = (found[name] for name in ("asynchronous", "synchronous", "event loop"))
     return f"""## Asynchronous runs
 
+Measured on {datetime.now(UTC).date()} with `python benchmarks/asynchronous.py`: 2 cores, torch {torch.__version__};
+medians, in turns.
 Asynchronous FedAvg (`logistic` 784 → 10, {CLIENTS} clients, scenario F80, {STEPS} steps of batch {BATCH}, time-based
 weights, {EVENTS:,} arrivals): {a / 1000:.0f} k samples/s, **{a / s:.2f} ×** the synchronous run of the same engine
 ({s / 1000:.0f} k; goal ≥ 0.5) and **{a / e:.1f} ×** an event loop that trains one client per arrival in plain PyTorch
-({e / 1000:.0f} k; goal ≥ 5). At most {found["versions"]:.0f} model versions and {found["updates"]:.0f} updates were held
-at once for {CLIENTS} clients at work (goal: versions in flight + 2 models + one stack).
+({e / 1000:.0f} k; goal ≥ 5). At most {found["versions"]:.0f} model versions and {found["updates"]:.0f} updates were
+held at once for {CLIENTS} clients at work (goal: versions in flight + 2 models + one stack).
 """
 
 
+START, END = "<!-- asynchronous -->\n", "<!-- end of asynchronous -->"
+
+
+def main() -> None:
+    """Measure, print, and put the paragraph into a page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    found = text(measure(options.repeats))
+    print(found)
+    if options.write:
+        page = options.write.read_text(encoding="utf-8")
+        before, after = page.partition(START)[0].rstrip("\n"), page.partition(END)[2].lstrip("\n")
+        options.write.write_text(f"{before}\n\n{START}{found}{END}\n{after}", encoding="utf-8")
+
+
 if __name__ == "__main__":
-    print(text(measure()))
+    main()

@@ -73,7 +73,8 @@ class Composition:
         fed = self.federation
         few = not fed.on_demand and fed.clients <= TABLE_LIMIT
         majority = fed.label_counts().argmax(axis=1) if few and getattr(fed, "classes", 0) else None
-        return Setting(fed.clients, fed.sizes, fed.importance, oracle.batches, fed.on_demand, majority)
+        similar = None if fed.on_demand or fed.clients < 2 else lambda: _shares(fed)
+        return Setting(fed.clients, fed.sizes, fed.importance, oracle.batches, fed.on_demand, majority, similar)
 
     def plan(self, oracle: Oracle) -> engine.Plan:
         """The engine's orders; raises where the parts do not fit."""
@@ -132,6 +133,13 @@ class Composition:
         if hasattr(fed, "digest"):
             meta["federation"] = fed.digest()
         return meta, arrays
+
+
+def _shares(federation: Any) -> Any:
+    """p_ij of the federation's similarity graph."""
+    from poise.graph import similarity
+
+    return similarity(federation).shares
 
 
 def slot(name: str, given: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from poise.core import equation
+from poise.core import equation, neighbours
 from poise.core.checks import check_coefficients, refusals, without
 from poise.core.errors import UpdateRefused
 from poise.core.history import History
@@ -69,8 +69,10 @@ def schedule(state: State, plan: Plan, times: Times, history: History) -> tuple[
         cohort = _idle(cohort, sky, plan, n)
     started = launch(cohort, times, sky.now, n, plan.seed)
     step, sky = next_step(parts.clock, times, sky, started, n)
-    models = {**state.models, n: state.theta}
-    return step, replace(state, sky=sky, models=models, memories=state.memories.sending(n))
+    memories = state.memories.sending(n)
+    if parts.perturbs:
+        memories = neighbours.sent(memories, started, plan.setting.neighbours())
+    return step, replace(state, sky=sky, models={**state.models, n: state.theta}, memories=memories)
 
 
 def _idle(cohort: Cohort, sky: Sky, plan: Plan, n: int) -> Cohort:
@@ -100,13 +102,14 @@ def aggregate(
     kept = without(step.flights, refused)
     flights, updates = tuple(step.flights[k] for k in kept), updates.rows(kept)
     clients, base = step.clients[kept], step.weights[kept]
-    balance = parts.balance(plan.setting)
+    balance, degree = parts.balance(plan.setting), parts.adjacency(plan.setting)
     omega = parts.weighting.coefficients(
         base, loss_before=updates.loss_before, loss_after=updates.loss_after, sizes=updates.samples,
         clients=clients, versions=step.versions[kept], round=n, importance=plan.setting.importance[clients],
         lowest_loss=history.lowest(clients), reached=history.reached, seen=history.seen(clients) + 1,
         identical=parts.clock.identical_weights(base, plan.setting.clients),
         balance=None if balance is None else balance[clients],
+        adjacency=None if degree is None else degree[clients],
     )  # fmt: skip
     check_coefficients(omega, clients, n)
     memory, shift = memory_of(parts.solver), None
@@ -117,7 +120,9 @@ def aggregate(
     if memory is not None:
         shared = memory.observe(memories.shared, theta[:trainable] - state.theta[:trainable])
         memories = replace(memories, shared=shared)
-    own = memories.kept(flights, updates)
+    own: Mapping[int, Named] = memories.kept(flights, updates)
+    if parts.perturbs:
+        own = neighbours.local_models(own, flights, updates.deltas[:, :trainable], state.models)
     memories = replace(memories, own={**memories.own, **own})
     size, told = theta.element_size() * len(step.flights), REPORT_BYTES * len(parts.reports) * len(step.flights)
     record = Record(

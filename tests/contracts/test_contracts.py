@@ -70,6 +70,7 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
             poise.weightings.Switch([(0.5, poise.weightings.Exp(0.2)), (float("inf"), poise.weightings.Max())]),
         ],
         "Anneal": lambda: [poise.weightings.Anneal(poise.weightings.SoftMax(0.5), poise.weightings.Proportional(), 4)],
+        "Adjacency": lambda: [poise.weightings.Adjacency()],
         "Identical": lambda: [poise.weightings.Identical()],
         "TimeBased": lambda: [poise.weightings.TimeBased(), poise.weightings.TimeBased(times="estimated")],
         "Discount": lambda: [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -40,10 +40,13 @@ class Memories:
         still = set(flying)
         return replace(self, sent={v: named for v, named in self.sent.items() if v in still})
 
-    def rows(self, names: Sequence[str], clients: Sequence[int], like: Stack) -> dict[str, Stack]:
-        """What these clients keep, one row each; zero for a client that has not worked yet."""
-        zero = like.new_zeros(like.shape[1])
-        return {name: torch.stack([self.own.get(c, {}).get(name, zero) for c in clients]) for name in names}
+    def rows(self, names: Sequence[str], clients: Sequence[int], otherwise: Stack) -> dict[str, Stack]:
+        """What these clients keep, one row each; the row of ``otherwise`` for a client that keeps nothing yet."""
+        found = {name: [self.own.get(c, {}).get(name) for c in clients] for name in names}
+        return {
+            name: torch.stack([otherwise[k] if v is None else v for k, v in enumerate(rows)])
+            for name, rows in found.items()
+        }
 
     def kept(self, flights: Sequence[Flight], updates: Updates) -> dict[int, dict[str, Vector]]:
         """What the clients of these flights keep from now on."""
@@ -83,9 +86,15 @@ class Recall:
         memory = memory_of(solver)
         if memory is None:
             return cls(None, {}, {})
-        return cls(
-            memory, memories.sent.get(version) or memory.shared(start[0]), memories.rows(memory.keeps, clients, start)
-        )
+        shared = memories.sent.get(version) or memory.shared(start[0])
+        nothing = start if getattr(memory, "begins_at_start", False) else torch.zeros_like(start)
+        return cls(memory, shared, memories.rows(memory.keeps, clients, nothing))
+
+    def point(self) -> Callable[[Stack], Stack] | None:
+        """Where the clients' gradients are taken, if not at their own models."""
+        place = getattr(self.memory, "point", None)
+        found: Callable[[Stack], Stack] | None = None if place is None else place(self.own)
+        return found
 
     def terms(self, start: Stack) -> tuple[Transform, ...]:
         """What the memory adds to the clients' gradients."""

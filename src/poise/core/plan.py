@@ -42,6 +42,18 @@ class Parts:
         found: Floats = setting.once("balance", lambda: unbiased(None, np.ones(setting.clients)))
         return found
 
+    def adjacency(self, setting: Setting) -> Floats | None:
+        """Importance by degree in the similarity graph, (N,); None where the weighting does not ask for it."""
+        if "adjacency" not in self.weighting.needs:
+            return None
+        found: Floats = setting.once("adjacency", lambda: setting.neighbours().sum(axis=1))
+        return found
+
+    @property
+    def perturbs(self) -> bool:
+        """Whether the solver is to be sent the mean of each client's neighbours."""
+        return bool(getattr(self.solver, "neighbours", False))
+
     def fit(self, setting: Setting) -> None:
         """Refuse a composition whose parts do not fit the federation or each other."""
         chosen: list[Fits] = [self.solver, self.sampler, self.clock, self.weighting, self.server, *self.attacks]
@@ -54,6 +66,11 @@ class Parts:
         if not self.clock.waits and getattr(self.sampler, "independent_draws", False):
             raise IncompatibleParts(
                 f"{sampler}: a client drawn twice would be in flight twice under {clock}", "leave out independent_draws"
+            )
+        if not self.clock.waits and self.perturbs:
+            raise IncompatibleParts(
+                f"{type(self.solver).__name__}: under {clock} a mean of neighbours would be kept for every flight",
+                "use Synchronous()",
             )
         if "balance" not in self.weighting.needs:
             return

@@ -153,7 +153,7 @@ class Weighting(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The reports this weighting reads: of `LOSS_REPORTS`, and ``balance`` of the clock."""
+        """The reports this weighting reads: of `LOSS_REPORTS`, ``balance`` of the clock, ``adjacency`` of the graph."""
 
     def fit(self, setting: Setting) -> None:
         """Refuse a setting in which this weighting cannot work."""
@@ -163,7 +163,8 @@ class Weighting(Protocol):
 
         Given: ``loss_before``, ``loss_after`` (None unless needed), ``sizes``, ``clients``, ``versions``, ``round``,
         ``importance`` (p_i), ``lowest_loss``, ``reached``, ``seen`` (how often each took part so far, now included),
-        ``identical`` (the clock's weights that ignore times) and ``balance`` (its d_i/p_i, None unless needed).
+        ``identical`` (the clock's weights that ignore times); and, None unless needed, ``balance`` (the clock's
+        d_i/p_i) and ``adjacency`` (importance in the similarity graph).
         """
 
 

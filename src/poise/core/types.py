@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from poise.core.errors import IncompatibleParts
 from poise.core.vectors import Stack
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -29,7 +30,17 @@ class Setting:
     batches: bool = True  # false where a client's gradient is exact (quadratics)
     on_demand: bool = False  # clients are made when asked for
     majority: Ints | None = None  # (N,) the class of which each client has most, where there are classes
+    similar: Callable[[], Floats] | None = None  # p_ij of the similarity graph, (N, N), made when it is asked for
     _worked_out: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def neighbours(self) -> Floats:
+        """p_ij of the similarity graph, (N, N): how much client j counts for client i; the rows sum to p_i."""
+        if self.similar is None:
+            raise IncompatibleParts(
+                "there is no similarity graph of these clients", "it needs two clients or more whose data can be read"
+            )
+        found: Floats = self.once("neighbours", self.similar)
+        return found
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What ``make`` returns, worked out at the first call: tables that a part draws from in every round."""

@@ -57,7 +57,8 @@ def local_work(
 
     rule = solver.rule(start[:, moving], version)
     recall = Recall.of(solver, remembered, clients.tolist(), version, start[:, moving])
-    rule = replace(rule, transforms=(*recall.terms(start[:, moving]), *rule.transforms))
+    terms, point = recall.terms(start[:, moving]), recall.point() or rule.point
+    rule = replace(rule, transforms=(*terms, *rule.transforms), point=point)
     steps = solver.steps_for(data.sizes)
     units = data.sizes if oracle.batches else np.ones_like(data.sizes)
     _walk(oracle, rule, rows, data, Plan.draw(streams, units, data.offsets[:-1], steps, solver.batch_size))

@@ -2,8 +2,9 @@
 
 from poise.solvers.feddyn import FedDyn
 from poise.solvers.fedfor import FedFor
+from poise.solvers.perturbed import Perturbed
 from poise.solvers.prox import Prox
 from poise.solvers.scaffold import Scaffold
 from poise.solvers.sgd import SGD
 
-__all__ = ["SGD", "FedDyn", "FedFor", "Prox", "Scaffold"]
+__all__ = ["SGD", "FedDyn", "FedFor", "Perturbed", "Prox", "Scaffold"]

@@ -46,6 +46,10 @@ class Quadratics:
             state.update(str(values.shape).encode() + np.ascontiguousarray(values).tobytes())
         return state.hexdigest()
 
+    def client(self, i: int) -> tuple[Floats, Ints]:
+        """The optimum of client i as its only sample: what a similarity graph compares."""
+        return np.asarray(self.optima[i : i + 1], dtype=np.float64), np.zeros(1, dtype=np.int64)
+
     @property
     def task(self) -> QuadraticTask:
         """The task to train on this federation; it starts at w = 0."""

@@ -41,7 +41,8 @@ def setting_of(sizes: tuple[int, ...] = SIZES, importance: Floats | None = None)
     """The setting of a federation with these client sizes; importance is the share of the samples by default."""
     n = np.array(sizes, dtype=np.int64)
     p = n / n.sum() if importance is None else np.asarray(importance, dtype=np.float64)
-    return Setting(len(n), n, p)
+    alike = (1.0 - np.eye(len(n))) / max(len(n) * (len(n) - 1), 1)
+    return Setting(len(n), n, p, similar=lambda: alike)
 
 
 def fits(part: Any, setting: Setting) -> None:

@@ -21,7 +21,10 @@ def check_weighting(weighting: Any, setting: Setting | None = None, *, seed: int
     where = setting_of() if setting is None else setting
     fits(weighting, where)
     holds(
-        frozenset(weighting.needs) <= LOSS_REPORTS | {"balance"}, weighting, "needs known reports only", weighting.needs
+        frozenset(weighting.needs) <= LOSS_REPORTS | {"balance", "adjacency"},
+        weighting,
+        "needs known reports only",
+        weighting.needs,
     )
     rng = generator(seed, "weighting")
     for round, scale in enumerate((1.0, 1e-6, 1e4)):
@@ -42,7 +45,7 @@ def _cohort(setting: Setting, rng: np.random.Generator, round: int, scale: float
         "loss_before": scale * rng.random(m), "loss_after": scale * rng.random(m), "sizes": setting.sizes[clients],
         "clients": clients, "versions": np.maximum(round - rng.integers(0, 3, m), 0), "round": round,
         "importance": setting.importance[clients], "seen": rng.integers(1, 4, m), "balance": 1 + 3 * rng.random(m),
-        "identical": np.full(m, 0.5),
+        "identical": np.full(m, 0.5), "adjacency": rng.random(m) / m,
     }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """How much each counts: weightings."""
 
+from poise.weightings.adjacency import Adjacency
 from poise.weightings.anneal import Anneal
 from poise.weightings.discount import Discount
 from poise.weightings.exp import Exp
@@ -11,6 +12,7 @@ from poise.weightings.switch import Switch
 from poise.weightings.time_based import TimeBased
 
 __all__ = [
+    "Adjacency",
     "Anneal",
     "Discount",
     "Exp",

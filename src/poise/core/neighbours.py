@@ -1,0 +1,37 @@
+"""What the server sends to each client about its neighbours: the weighted mean of their last local models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from poise.core.memory import Memories, Named
+from poise.core.types import Flight, Floats
+from poise.core.vectors import Stack, Vector
+
+LOCAL, MEAN, FIRST = "local", "mean", "first"
+"""Kept per client: its last local model, and the mean that it was sent; on the server: the first model."""
+
+
+def sent(memories: Memories, started: Sequence[Flight], shares: Floats) -> Memories:
+    """Give every client that starts u_i = sum_j p_ij w_j / p_i; whoever has not worked yet counts with theta^0."""
+    if not started:
+        return memories
+    first = memories.shared[FIRST]
+    models = torch.stack([memories.own.get(j, {}).get(LOCAL, first) for j in range(len(shares))])
+    rows = shares[[f.client for f in started]]
+    means = torch.from_numpy(rows / rows.sum(axis=1, keepdims=True)).to(models) @ models
+    own = {f.client: {**memories.own.get(f.client, {}), MEAN: means[k]} for k, f in enumerate(started)}
+    return replace(memories, own={**memories.own, **own})
+
+
+def local_models(
+    own: Mapping[int, Named], flights: Sequence[Flight], deltas: Stack, models: Mapping[int, Vector]
+) -> dict[int, Named]:
+    """What is kept of each client that answered, and its last local model: what it received plus what it changed."""
+    size = deltas.shape[1]
+    return {
+        f.client: {**own.get(f.client, {}), LOCAL: models[f.version][:size] + deltas[k]} for k, f in enumerate(flights)
+    }
