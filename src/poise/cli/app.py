@@ -77,6 +77,26 @@ def resume(
     resume_runs(path, rounds, json)
 
 
+@app.command()
+def inspect(
+    what: Annotated[str, typer.Argument(metavar="FILE|SOURCE", help="Experiment file, or name of a data set.")],
+    set: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change an option of [data].")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the federation.")] = 0,
+    labels: Annotated[bool, typer.Option("--labels", help="Compare classes together with features.")] = False,
+    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("inspection.html"),
+    json: AsJson = False,
+) -> None:
+    """How different the clients are, before any training: sizes, classes, similarity graph, typical clients.
+
+    For example: poise inspect digits --set partition=dirichlet --set alpha=0.1 --set clients=20
+    """
+    from poise.cli.inspecting import show_inspection
+
+    show_inspection(what, set or [], seed, labels, out, json)
+
+
 @app.command("list")
 def list_parts(
     slot: Annotated[

@@ -25,9 +25,8 @@ Observer = Callable[[Record], None]
 
 def compose(experiment: Experiment, seed: int, federation: Any = None, task: Any = None) -> Composition:
     """The composition of one seed; objects given here stand for tables that the file does not have."""
-    with _located(experiment, "data"):
-        if federation is None:
-            federation = _federation(experiment, seed)
+    if federation is None:
+        federation = federation_in(experiment, seed)
     with _located(experiment, "task"):
         if task is None:
             task = _task(experiment)
@@ -121,13 +120,17 @@ def recorded(folder: Path) -> Experiment:
     return load(file) if file.exists() else parse(open_run(folder).meta["experiment"], file)
 
 
-def _federation(experiment: Experiment, seed: int) -> Any:
+def federation_in(experiment: Experiment, seed: int) -> Any:
+    """The federation that an experiment's [data] describes."""
     options = experiment.table("data")
-    if not options:
-        raise InvalidOption("the data of this run were Python objects", "give them again: resume(path, federation=…)")
-    if "source" not in options:
-        raise InvalidOption("[data] has no source", 'for example source = "digits"')
-    return make_federation(**{"seed": seed, **options})
+    with _located(experiment, "data"):
+        if not options:
+            raise InvalidOption(
+                "the data of this run were Python objects", "give them again: resume(path, federation=…)"
+            )
+        if "source" not in options:
+            raise InvalidOption("[data] has no source", 'for example source = "digits"')
+        return make_federation(**{"seed": seed, **options})
 
 
 def _task(experiment: Experiment) -> Any:

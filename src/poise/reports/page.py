@@ -31,8 +31,12 @@ def write_page(
     Returns:
         the path of the file.
     """
+    return write_whole_page(path, render_page(groups, title, targets))
+
+
+def write_whole_page(path: str | Path, text: str) -> Path:
+    """Write a page, whole or not at all."""
     target = Path(path)
-    text = render_page(groups, title, targets)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,8 +56,6 @@ def write_page(
 
 def render_page(groups: Sequence[Group], title: str = "Report", targets: Sequence[float] | None = None) -> str:
     """The page as text (see `write_page`)."""
-    from plotly.offline import get_plotlyjs
-
     if not groups:
         raise InvalidOption("there is nothing to report", "give at least one run")
     comparison = compare(groups, targets)
@@ -68,6 +70,13 @@ def render_page(groups: Sequence[Group], title: str = "Report", targets: Sequenc
         sections.experiments(groups),
         sections.footer(groups),
     ]
+    return document(title, "".join(body), bool(drawn))
+
+
+def document(title: str, body: str, drawn: bool) -> str:
+    """A page around a body; with plotly inside where something is drawn."""
+    from plotly.offline import get_plotlyjs
+
     script = f"<script>{get_plotlyjs()}</script>\n<script>{SCRIPT}</script>" if drawn else ""
     return f"""<!doctype html>
 <html lang="en">
@@ -80,7 +89,7 @@ def render_page(groups: Sequence[Group], title: str = "Report", targets: Sequenc
 </head>
 <body>
 <main>
-{"".join(body)}</main>
+{body}</main>
 {script}
 </body>
 </html>

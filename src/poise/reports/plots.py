@@ -60,7 +60,7 @@ def _curves(groups: Sequence[Group]) -> Iterator[Plot]:
         axes = [axis for axis in _CHOICES if _worth_showing(groups, metric, axis)]
         if axes:
             made = [figures.learning_curves(groups, metric, axis) for axis in axes]
-            yield _plot(made, [_CHOICES[axis] for axis in axes])
+            yield plot_of(made, [_CHOICES[axis] for axis in axes])
 
 
 def _weights(groups: Sequence[Group]) -> Iterator[Plot]:
@@ -69,32 +69,32 @@ def _weights(groups: Sequence[Group]) -> Iterator[Plot]:
         which = f"{group.label}, seed {group.seeds[0]}"
         figure = figures.weight_map(group.runs[0], f"Weight of each client in each aggregation: {which}")
         left_out = f"The first {MOST_MAPS} of {len(drawable)} groups are shown." if len(drawable) > MOST_MAPS else ""
-        yield _plot([figure], [""], left_out)
+        yield plot_of([figure], [""], left_out)
 
 
 def _timelines(groups: Sequence[Group]) -> Iterator[Plot]:
     """Shown where work went on across aggregations."""
     for group in [g for g in groups if g.rounds and overlaps(g.runs[0])][:MOST_MAPS]:
         which = f"{group.label}, seed {group.seeds[0]}"
-        yield _plot([timeline_figure(group.runs[0], f"Who worked when: {which}")], [""])
+        yield plot_of([timeline_figure(group.runs[0], f"Who worked when: {which}")], [""])
 
 
 def _departures(groups: Sequence[Group]) -> Iterator[Plot]:
     """Shown where some weighting departed from the base weights."""
     if any(np.nanmax(departure(run), initial=0.0) > 1e-9 for group in groups for run in group.runs if run.rounds):
-        yield _plot([figures.weight_departure(groups)], [""])
+        yield plot_of([figures.weight_departure(groups)], [""])
 
 
 def _traits(groups: Sequence[Group]) -> Iterator[Plot]:
     begun = [group for group in groups if group.rounds]
     for trait in traits_of(begun):
-        yield _plot([figures.trait_weights([g for g in begun if trait in g.runs[0].traits], trait)], [""])
+        yield plot_of([figures.trait_weights([g for g in begun if trait in g.runs[0].traits], trait)], [""])
 
 
 def _participation(groups: Sequence[Group]) -> Iterator[Plot]:
     shown = [group for group in groups if group.rounds and _drawable(group)]
     if shown:
-        yield _plot([figures.participation(shown)], [""])
+        yield plot_of([figures.participation(shown)], [""])
 
 
 def _classes(groups: Sequence[Group]) -> Iterator[Plot]:
@@ -106,7 +106,7 @@ def _classes(groups: Sequence[Group]) -> Iterator[Plot]:
             owners.setdefault(counts.tobytes(), (group.runs[0], []))[1].append(group.label)
     for run, labels in owners.values():
         title = "Classes of the clients" + (f": {'; '.join(labels)}" if len(owners) > 1 else "")
-        yield _plot([figures.class_composition(run, title)], [""])
+        yield plot_of([figures.class_composition(run, title)], [""])
 
 
 def _worth_showing(groups: Sequence[Group], metric: str, axis: Axis) -> bool:
@@ -121,7 +121,7 @@ def _drawable(group: Group) -> bool:
     return group.runs[0].clients <= MOST_CLIENTS
 
 
-def _plot(made: Sequence[Figure], names: Sequence[str], extra: str = "") -> Plot:
+def plot_of(made: Sequence[Figure], names: Sequence[str], extra: str = "") -> Plot:
     """Take title and note out of the figures: on a page they are text that wraps and can be selected."""
     title, note = (unescape(t or "") for t in (made[0].layout.title.text, made[0].layout.title.subtitle.text))
     for figure in made:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 
-from poise.core.errors import IncompatibleParts, require
+from poise.core.errors import require
 from poise.core.neighbours import FIRST, MEAN
 from poise.core.parts import part
 from poise.core.protocols import Memory, ServerView, Transform
@@ -55,11 +55,6 @@ class Perturbed(LocalSGD):
         """Needs a similarity graph of clients that come back."""
         super().fit(setting)
         if self.neighbours:
-            if setting.on_demand:
-                raise IncompatibleParts(
-                    "Perturbed: clients that are made on demand have no neighbours",
-                    "use beta = 1, or clients that stay",
-                )
             setting.neighbours()
 
     def terms(self, start: Stack) -> tuple[Transform, ...]:

@@ -1,0 +1,117 @@
+"""The page of an inspection: how different the clients of a federation are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from poise.core.types import Floats, Ints
+from poise.graph import SimilarityGraph
+from poise.reports import sections
+from poise.reports.figures import HEAT, empty_figure
+from poise.reports.page import document, write_whole_page
+from poise.reports.plots import plot_of
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+MOST_EDGES = 400
+
+
+def write_inspection(
+    name: str, data: dict[str, Any], graph: SimilarityGraph, label_counts: Ints | None, path: Path
+) -> Path:
+    """Write the page; ``data`` is what the inspection found, as `Inspection.as_data` gives it."""
+    drawn = [misalignment_map(graph), spectrum_figure(graph), graph_figure(graph)]
+    if label_counts is not None:
+        drawn.append(composition_figure(label_counts))
+    title = f"Inspection of {name}"
+    facts = "".join(
+        f'<tr><th scope="row">{sections.text(key)}</th><td>{sections.text(value)}</td></tr>'
+        for key, value in data.items()
+        if not isinstance(value, list | dict) or key in ("outliers", "most typical", "least typical", "size")
+    )
+    head = f"<header>\n<h1>{sections.text(title)}</h1>\n</header>\n<section><table>{facts}</table></section>\n"
+    body = head + sections.figures([plot_of([figure], [""]) for figure in drawn])
+    return write_whole_page(path, document(title, body, True))
+
+
+def misalignment_map(graph: SimilarityGraph) -> Figure:
+    """mis(i, j) as a heat map; clients that resemble each other stand together."""
+    import plotly.graph_objects as go
+
+    order = np.argsort(graph.clusters(min(8, graph.clients)), kind="stable")
+    names = [str(i) for i in order]
+    note = "Clients in the order of eight clusters; 0 is the same direction, 1 the opposite one."
+    figure = empty_figure("Misalignment of the clients", note, "client", "client")
+    figure.add_trace(
+        go.Heatmap(
+            z=graph.misalignment[np.ix_(order, order)].astype(np.float32), x=names, y=names, colorscale=HEAT, zmin=0,
+            colorbar={"title": {"text": "misalignment"}, "thickness": 12, "outlinewidth": 0},
+            hovertemplate="clients %{x} and %{y}: %{z:.4f}<extra></extra>",
+        )
+    )  # fmt: skip
+    return figure.update_xaxes(type="category").update_yaxes(type="category", autorange="reversed")
+
+
+def spectrum_figure(graph: SimilarityGraph) -> Figure:
+    """The eigenvalues of the Laplacian that are not 0."""
+    import plotly.graph_objects as go
+
+    note = f"Their mean is 2 N times the homogeneity, {graph.homogeneity:.4f}: the further left, the less alike."
+    figure = empty_figure("Spectrum of the similarity graph", note, "eigenvalue of the Laplacian", "eigenvalues")
+    return figure.add_trace(
+        go.Histogram(x=graph.spectrum[1:], nbinsx=40, marker={"color": "#0072B2"}, showlegend=False)
+    )
+
+
+def graph_figure(graph: SimilarityGraph) -> Figure:
+    """Clients in the plane, the strongest edges between them; the darker, the more typical."""
+    import plotly.graph_objects as go
+
+    places = layout(graph)
+    upper = np.triu_indices(graph.clients, 1)
+    strongest = np.argsort(-graph.nearest(min(3, graph.clients - 1))[upper])[:MOST_EDGES]
+    joined = [(upper[0][e], upper[1][e]) for e in strongest if graph.nearest(min(3, graph.clients - 1))[upper][e] > 0]
+    figure = empty_figure(
+        "Similarity graph", "Edges to the three most similar clients; darker is more typical.", "", ""
+    )
+    xs = [v for i, j in joined for v in (places[i, 0], places[j, 0], None)]
+    ys = [v for i, j in joined for v in (places[i, 1], places[j, 1], None)]
+    figure.add_trace(
+        go.Scatter(x=xs, y=ys, mode="lines", line={"color": "#c9ced6", "width": 1}, hoverinfo="skip", showlegend=False)
+    )
+    figure.add_trace(
+        go.Scatter(
+            x=places[:, 0], y=places[:, 1], mode="markers", showlegend=False,
+            text=[f"client {i}: degree {d:.3g}" for i, d in enumerate(graph.degree)],
+            marker={"size": 10, "color": graph.degree, "colorscale": HEAT},
+            hovertemplate="%{text}<extra></extra>",
+        )
+    )  # fmt: skip
+    return figure.update_xaxes(visible=False).update_yaxes(visible=False)
+
+
+def layout(graph: SimilarityGraph) -> Floats:
+    """A place in the plane for every client, (N, 2): the two main directions of the messages around their mean."""
+    centred = graph.messages - graph.messages.mean(axis=0)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    places = np.zeros((graph.clients, 2))
+    places[:, : min(2, len(sizes))] = (left * sizes)[:, :2]
+    return places
+
+
+def composition_figure(counts: Ints) -> Figure:
+    """Which classes each client owns, as shares."""
+    import plotly.graph_objects as go
+
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    figure = empty_figure("Classes of the clients", "Share of each class among a client's samples.", "client", "class")
+    return figure.add_trace(
+        go.Heatmap(
+            z=shares.T.astype(np.float32), colorscale=HEAT, zmin=0, zmax=1, colorbar={"thickness": 12},
+            hovertemplate="client %{x}, class %{y}: %{z:.3f}<extra></extra>",
+        )
+    )  # fmt: skip
