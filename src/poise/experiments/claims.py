@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from poise.core.errors import InvalidOption, require
+from poise.experiments.runner import federation_in
+from poise.experiments.spec import parse
+from poise.graph import similarity
 from poise.ledger.run import Run
 from poise.reports import scores
 
@@ -19,7 +23,8 @@ def score(run: Run, name: str) -> float:
     """A score by name: ``rounds_to:0.9``, ``final:accuracy``, ``half:accuracy``, ``mean:accuracy``, ``smoothness``,
     ``worst:client_test_accuracy`` (of the client that ends lowest), ``weight:flip ratio>0`` (of the clients with that
     trait, their mean coefficient over their mean base weight; nan where the clients have no such trait),
-    ``distinct_clients`` and ``distinct_classes`` (means over the rounds, with ``:late`` over the second half).
+    ``distinct_clients`` and ``distinct_classes`` (means over the rounds, with ``:late`` over the second half),
+    ``homogeneity`` (of the similarity graph of the run's clients, made anew from its experiment).
 
     ``final`` and ``worst`` are means over the last twentieth of the measurements. A target that was never reached
     counts as one round more than there were, which favours the slower method.
@@ -43,6 +48,8 @@ def score(run: Run, name: str) -> float:
         values = values[~np.isnan(values)]
         last = values[-max(1, len(values) // 20) :]
         return float({"final": last.mean(), "half": values[len(values) // 2], "mean": values.mean()}[kind])
+    if kind == "homogeneity":
+        return _homogeneity(run.experiment, int(run.meta["seed"]))
     if kind in _COUNTS:
         counts = _COUNTS[kind](run)
         require(counts is not None, f"{kind}: the run has no classes")
@@ -50,13 +57,18 @@ def score(run: Run, name: str) -> float:
     raise InvalidOption(
         f"unknown score {name!r}",
         "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, worst:METRIC, weight:TRAIT>NUMBER, smoothness, "
-        "distinct_clients, distinct_classes:late",
+        "distinct_clients, distinct_classes:late, homogeneity",
     )
 
 
 _COUNTS: dict[str, Callable[[Run], Any]] = {
     "distinct_clients": scores.distinct_clients, "distinct_classes": scores.distinct_classes,
 }  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _homogeneity(experiment: str, seed: int) -> float:
+    return similarity(federation_in(parse(experiment), seed)).homogeneity
 
 
 def _gain(run: Run, condition: str) -> float:
