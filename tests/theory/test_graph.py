@@ -86,6 +86,7 @@ def test_one_changed_client_is_as_a_new_graph(n: int, seed: int) -> None:
     whole = SimilarityGraph(rows)
     assert np.allclose(changed.adjacency, whole.adjacency)
     assert changed.homogeneity == pytest.approx(whole.homogeneity, rel=1e-12)
+    assert g.homogeneity_with(n // 2, new) == pytest.approx(whole.homogeneity, rel=1e-12)
     assert np.allclose(changed.spectrum, whole.spectrum, atol=1e-9)
 
 

@@ -7,7 +7,7 @@ from poise.graph.alteration import (
     squared_deviation,
     squared_deviation_bounds,
 )
-from poise.graph.messages import message, messages
+from poise.graph.principal import message, messages
 from poise.graph.similarity import SimilarityGraph, similarity
 
 __all__ = [

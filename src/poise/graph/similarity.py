@@ -12,7 +12,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from poise.core.errors import require
 from poise.core.types import Floats, Ints
-from poise.graph.messages import messages
+from poise.graph.principal import messages
 
 LEAST = 1e-12
 """Misalignment is not counted below this: identical clients are 27.6 apart in logarithms, not infinitely."""
@@ -137,8 +137,16 @@ class SimilarityGraph:
         """The graph in which clients with a misalignment of at most epsilon are joined, (N, N)."""
         return np.asarray(np.where(self.misalignment <= epsilon, self.adjacency, 0.0))
 
+    def homogeneity_with(self, client: int, message: ArrayLike) -> float:
+        """The homogeneity if one client's message were another, in O(N D)."""
+        row = _misaligned(self.messages @ np.asarray(message, dtype=np.float64), diagonal=False)
+        weights = -np.log(np.maximum(row, LEAST))
+        weights[client] = 0.0
+        n = self.clients
+        return self.homogeneity + float(weights.sum() - self.degree[client]) / (n * (n - 1))
+
     def replaced(self, client: int, message: ArrayLike) -> SimilarityGraph:
-        """The graph after one client's data changed: one row is computed anew, O(N D), and the homogeneity with it."""
+        """The graph after one client's data changed: one row is computed anew, the others are copied."""
         require(0 <= client < self.clients, f"there is no client {client}")
         rows = self.messages.copy()
         rows[client] = np.asarray(message, dtype=np.float64)
