@@ -88,6 +88,9 @@ class Idle(Fits):
     def rule(self, start: torch.Tensor, version: int) -> Rule:
         return Rule(0.0)
 
+    def rate(self, version: int) -> float:
+        return 0.0
+
 
 @dataclass(frozen=True)
 class Slow(Fits):

@@ -22,7 +22,7 @@ def test_norm_follows_every_hidden_layer_and_no_other():
         nn.Flatten, *[nn.Linear, nn.BatchNorm1d, nn.ReLU] * 2, nn.Linear,
     ]  # fmt: skip
     assert layers("cnn", norm=True) == [
-        *[nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d] * 2, nn.Flatten, nn.Linear,
+        *[nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d, nn.ReLU] * 2, nn.Flatten, nn.Linear,
     ]  # fmt: skip
     assert not {nn.BatchNorm1d, nn.BatchNorm2d} & {*layers("mlp"), *layers("cnn")}
 

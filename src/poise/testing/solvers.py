@@ -34,6 +34,7 @@ def check_solver(solver: Any, *, fixed_point: bool = True, rounds: int = 400, se
         seed: of the batches.
     """
     fits(solver, setting_of())
+    holds(np.isfinite(solver.rate(0)) and solver.rate(0) > 0, solver, "has a learning rate for every version")
     _steps(solver)
     federation = SampleFederation.random(SIZES, shape=(3,), classes=0, seed=seed)
     oracle = Task(module=nn.Sequential(nn.Linear(3, 1)), loss="mse", dtype="float64").bind(federation)
