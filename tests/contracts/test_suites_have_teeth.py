@@ -203,6 +203,9 @@ class MeanGradient:
     def steps_for(self, sizes: np.ndarray) -> np.ndarray:
         return self.inner.steps_for(sizes)
 
+    def rate(self, version: int) -> float:
+        return 0.1
+
     def rule(self, start: torch.Tensor, version: int) -> Rule:
         return Rule(0.1, (lambda g, w: g.mean(dim=0, keepdim=True).expand_as(g),))
 
