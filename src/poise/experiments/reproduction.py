@@ -6,6 +6,8 @@ A preset is a TOML file with
     [base.*]              the tables of an experiment that all runs share
     [cells.NAME.*]        settings to compare in (data, say); tables that change [base]
     [arms.NAME.*]         methods to compare; tables that change [base]
+    [cells.NAME.scales.SCALE.*]   what a scale changes in that cell alone (its model, say)
+    [cells.NAME.arms.ARM.*]       what a method changes in that cell alone (its own learning rate, say)
     [scales.NAME.*]       tables that change everything at a scale (small, paper); seeds under run
     [[expected]]          cell, arm, score, paper: the published figure, as a number or an interval
     [[claims]]            what the paper says, as a relation between two arms that can fail
@@ -61,8 +63,10 @@ class Reproduction:
 
     def experiment(self, cell: str, arm: str) -> Experiment:
         """The experiment of one arm in one cell."""
+        own = dict(self.preset.get("cells", {}).get(cell, {}))
+        sized, there = own.pop("scales", {}).get(self.scale, {}), own.pop("arms", {}).get(arm, {})
         layers = (
-            self.preset["base"], self.preset.get("cells", {}).get(cell, {}), self.preset["arms"][arm],
+            self.preset["base"], own, sized, self.preset["arms"][arm], there,
             {k: v for k, v in self.preset["scales"][self.scale].items() if isinstance(v, Mapping)},
         )  # fmt: skip
         tables: dict[str, Any] = {}
