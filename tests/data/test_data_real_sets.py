@@ -59,6 +59,13 @@ def test_cifar10(need):
     assert "subset" in fed.source.notes
     mean = fed.source.train.raw[::10].float().mean(dim=(0, 2, 3)) / 255
     assert np.allclose(mean, [0.4928, 0.4828, 0.4471], atol=0.01)  # the layout is red, green, blue
+    small = federation("cifar10", clients=10, version="subset", size=16)
+    assert small.feature_shape == (3, 16, 16)
+    assert "16x16" in small.source.notes
+    blocks = fed.source.train.raw[:5].float().reshape(5, 3, 16, 2, 16, 2).mean(dim=(3, 5))
+    assert (small.source.train.raw[:5] - blocks).abs().max() <= 0.5
+    with pytest.raises(InvalidOption, match="size = 20"):
+        federation("cifar10", clients=10, version="subset", size=20)
 
 
 def test_usps(need):

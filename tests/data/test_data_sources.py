@@ -18,7 +18,7 @@ from poise.core.errors import DataError, InvalidOption
 from poise.data import federation
 from poise.data.catalogue import File
 from poise.data.files import check, folders, home, read_gzip, read_idx, read_npz
-from poise.data.sources.cifar10 import read_batches
+from poise.data.sources.cifar10 import read_batches, reduced
 from poise.data.sources.heart_disease import read_hospital
 from poise.data.sources.images import image_pools
 from poise.data.sources.shakespeare import VOCABULARY, read_roles, windows
@@ -129,6 +129,17 @@ def test_cifar_batches(tmp_path):
     for member in ("b", "c"):
         with pytest.raises(DataError, match=r"c\.tar\.gz"):
             read_batches(path, (member,))
+
+
+def test_smaller_images_are_means_over_blocks():
+    images = np.random.default_rng(0).integers(0, 256, (2, 3, 8, 8)).astype(np.uint8)
+    half = reduced(images, 4)
+    assert half.shape == (2, 3, 4, 4)
+    assert half.dtype == np.uint8
+    exact = images.astype(float)[1, 2, 4:6, 2:4].mean()
+    assert half[1, 2, 2, 1] == np.floor(exact + 0.5)
+    assert reduced(images, 8) is images
+    assert reduced(np.full((1, 1, 4, 4), 255, np.uint8), 1).item() == 255  # no sum overflows
 
 
 def test_usps_as_published(tmp_path):

@@ -75,6 +75,51 @@ def test_worst_is_the_client_that_ends_lowest() -> None:
         score(run, "worst:loss")
 
 
+def test_spread_and_surrogate_by_hand() -> None:
+    """Client 1 answers four times before client 0 answers once: q is in proportion to (p_0, 4 p_1)."""
+    quad = poise.quadratics([[0.0], [4.0]], sizes=[3, 1])
+    run = poise.train(
+        quad, quad.task, poise.solvers.SGD(lr=0.1, steps=1), clock=poise.clocks.Asynchronous([1.0, 0.25]),
+        rounds=5, metrics=["client_loss"],
+    )  # fmt: skip
+    assert np.bincount(run.contributions["client"]).tolist() == [1, 4]
+    first, second = run.metric("client_loss")[-1]
+    q = 4 * 0.25 / (0.75 + 4 * 0.25)
+    assert score(run, "surrogate:client_loss") == pytest.approx((1 - q) * first + q * second)
+    assert score(run, "spread:client_loss") == pytest.approx(abs(first - second) / 2)
+    for kind in ("spread", "surrogate"):
+        with pytest.raises(InvalidOption, match="not one per client"):
+            score(run, f"{kind}:loss")
+
+
+def test_spread_and_surrogate_are_means_over_the_last_twentieth() -> None:
+    quad = poise.quadratics([[0.0], [4.0]])
+    run = poise.train(quad, quad.task, poise.solvers.SGD(lr=0.01, steps=1), rounds=60, metrics=["client_loss"])
+    last = run.metric("client_loss")[-3:]
+    assert score(run, "surrogate:client_loss") == pytest.approx(last.mean())  # everyone takes part equally often
+    assert score(run, "spread:client_loss") == pytest.approx(last.std(axis=1).mean())
+
+
+def test_a_cell_may_change_a_method_or_a_scale_there_alone() -> None:
+    tables = {
+        "base": {"solver": {"name": "sgd", "lr": 0.1, "steps": 1}},
+        "cells": {
+            "plain": {},
+            "own": {
+                "scales": {"small": {"solver": {"steps": 2}}, "paper": {"solver": {"steps": 9}}},
+                "arms": {"b": {"solver": {"lr": 0.3}}},
+            },
+        },
+        "arms": {"a": {}, "b": {"solver": {"lr": 0.2}}},
+        "scales": {"small": {}},
+    }
+    preset = Reproduction("mini", "small", tables)
+    rates = {(c, a): preset.experiment(c, a).tables["solver"]["lr"] for c in preset.cells for a in preset.arms}
+    assert rates == {("plain", "a"): 0.1, ("plain", "b"): 0.2, ("own", "a"): 0.1, ("own", "b"): 0.3}
+    assert set(preset.experiment("own", "b").tables) == {"solver"}
+    assert preset.experiment("own", "b").tables["solver"]["steps"] == 2
+
+
 def test_weight_of_a_trait_is_relative_to_the_base() -> None:
     fed = poise.federation("digits", clients=8).with_corruption("flip-labels", rate=0.5, ratio=1.0)
     flipped = fed.corruptions[0].corrupted(np.arange(8))

@@ -24,10 +24,13 @@ def score(run: Run, name: str) -> float:
     ``worst:client_test_accuracy`` (of the client that ends lowest), ``weight:flip ratio>0`` (of the clients with that
     trait, their mean coefficient over their mean base weight; nan where the clients have no such trait),
     ``distinct_clients`` and ``distinct_classes`` (means over the rounds, with ``:late`` over the second half),
-    ``homogeneity`` (of the similarity graph of the run's clients, made anew from its experiment).
+    ``homogeneity`` (of the similarity graph of the run's clients, made anew from its experiment),
+    ``spread:client_loss`` (standard deviation over the clients), ``surrogate:client_loss`` (Σ q_i L_i with q_i in
+    proportion to p_i times the aggregations that client i took part in: what weights that ignore how often each
+    client answers make small).
 
-    ``final`` and ``worst`` are means over the last twentieth of the measurements. A target that was never reached
-    counts as one round more than there were, which favours the slower method.
+    ``final``, ``worst``, ``spread`` and ``surrogate`` are means over the last twentieth of the measurements. A target
+    that was never reached counts as one round more than there were, which favours the slower method.
     """
     kind, _, rest = name.partition(":")
     metric = "own_accuracy" if "own_accuracy" in run.metrics and "accuracy" not in run.metrics else "accuracy"
@@ -38,11 +41,14 @@ def score(run: Run, name: str) -> float:
         return run.smoothness(metric)
     if kind == "weight":
         return _gain(run, rest)
-    if kind == "worst":
+    if kind in ("worst", "spread", "surrogate"):
         each = run.metric(rest)
-        require(each.ndim == 2, f"worst:{rest}: {rest} has one value, not one per client")
+        require(each.ndim == 2, f"{name}: {rest} has one value, not one per client")
         each = each[~np.isnan(each).all(axis=1)]
-        return float(np.nanmin(each[-max(1, len(each) // 20) :].mean(axis=0)))
+        last = each[-max(1, len(each) // 20) :]
+        if kind == "worst":
+            return float(np.nanmin(last.mean(axis=0)))
+        return float((scores.spread(last) if kind == "spread" else last @ _surrogate(run)).mean())
     if kind in ("final", "half", "mean"):
         values = run.metric(rest or metric)
         values = values[~np.isnan(values)]
@@ -56,8 +62,8 @@ def score(run: Run, name: str) -> float:
         return float(np.asarray(counts)[run.rounds // 2 if rest == "late" else 0 :].mean())
     raise InvalidOption(
         f"unknown score {name!r}",
-        "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, worst:METRIC, weight:TRAIT>NUMBER, smoothness, "
-        "distinct_clients, distinct_classes:late, homogeneity",
+        "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, worst:METRIC, spread:METRIC, surrogate:METRIC, "
+        "weight:TRAIT>NUMBER, smoothness, distinct_clients, distinct_classes:late, homogeneity",
     )
 
 
@@ -69,6 +75,15 @@ _COUNTS: dict[str, Callable[[Run], Any]] = {
 @lru_cache(maxsize=256)
 def _homogeneity(experiment: str, seed: int) -> float:
     return similarity(federation_in(parse(experiment), seed)).homogeneity
+
+
+def _surrogate(run: Run) -> np.ndarray:
+    """Importance of each client in the problem that aggregations which ignore times solve; sums to 1."""
+    importance = run.array("importance")
+    require(importance is not None, "surrogate: the run keeps no importance of its clients")
+    assert importance is not None
+    weights = importance * np.bincount(scores.participations(run)[1], minlength=len(importance))
+    return np.asarray(weights / weights.sum())
 
 
 def _gain(run: Run, condition: str) -> float:

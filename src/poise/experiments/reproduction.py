@@ -6,6 +6,8 @@ A preset is a TOML file with
     [base.*]              the tables of an experiment that all runs share
     [cells.NAME.*]        settings to compare in (data, say); tables that change [base]; arms = [...] where only some do
     [arms.NAME.*]         methods to compare; tables that change [base]
+    [cells.NAME.scales.SCALE.*]   what a scale changes in that cell alone (its model, say)
+    [cells.NAME.arms.ARM.*]       what a method changes in that cell alone (its own learning rate, say)
     [scales.NAME.*]       tables that change everything at a scale (small, paper); seeds under run; cells.NAME.* for one
     [[expected]]          cell, arm, score, paper: the published figure, as a number or an interval
     [[claims]]            what the paper says, as a relation between two arms that can fail
@@ -51,7 +53,8 @@ class Reproduction:
 
     def arms_of(self, cell: str) -> list[str]:
         """The methods that are compared in one cell: all, unless it names some."""
-        return list(self.preset.get("cells", {}).get(cell, {}).get("arms", self.arms))
+        named = self.preset.get("cells", {}).get(cell, {}).get("arms", self.arms)
+        return self.arms if isinstance(named, Mapping) else list(named)
 
     @property
     def seeds(self) -> list[int]:
@@ -65,9 +68,11 @@ class Reproduction:
 
     def experiment(self, cell: str, arm: str) -> Experiment:
         """The experiment of one arm in one cell."""
-        scale = self.preset["scales"][self.scale]
+        own, scale = dict(self.preset.get("cells", {}).get(cell, {})), self.preset["scales"][self.scale]
+        arms, sized = own.pop("arms", {}), own.pop("scales", {}).get(self.scale, {})
+        there = arms.get(arm, {}) if isinstance(arms, Mapping) else {}
         layers = (
-            self.preset["base"], self.preset.get("cells", {}).get(cell, {}), self.preset["arms"][arm],
+            self.preset["base"], own, sized, self.preset["arms"][arm], there,
             scale, scale.get("cells", {}).get(cell, {}),
         )  # fmt: skip
         tables: dict[str, Any] = {}

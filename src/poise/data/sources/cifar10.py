@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poise.core.errors import DataError, InvalidOption, suggest
+from poise.core.errors import DataError, InvalidOption, require, suggest
 from poise.core.samples import Samples
 from poise.data.catalogue import CIFAR10_ARCHIVE, CIFAR10_SUBSET
 from poise.data.files import check, check_labels, home, locate, read_npz
@@ -26,33 +26,59 @@ _NOTES = {
 }
 
 
-def cifar10(normalize: str = "unit", version: str = "auto") -> Source:
+def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> Source:
     """CIFAR-10, 32x32 colour images of ten classes.
 
     Args:
         normalize: ``unit`` (x/255), ``symmetric`` (x/127.5 - 1) or ``standard`` (per channel).
         version: ``full`` (50,000 + 10,000), ``subset`` (20,000 + 4,000: the first 2,000 and 400 of each
             class), or ``auto``: the full set if its archive is there. The federation's notes say which.
+        size: edge of the images in pixels, 32, 16 or 8; smaller ones are means of blocks of pixels.
 
     >>> cifar10(version="subset").notes                                       # doctest: +SKIP
     'CIFAR-10, subset of 20,000 + 4,000: scores are not comparable with those on the full set'
 
-    Source: Krizhevsky 2009; used in B §4, C §3.4, E §3.6.
+    Source: Krizhevsky 2009; used in B §4, C §3.4, E §3.6, E §4.5 (16x16).
     """
     if version not in ("auto", *_NOTES):
         raise InvalidOption(f"cifar10: version = {version!r} is not known", suggest(version, ("auto", *_NOTES)))
+    require(size in (32, 16, 8), f"cifar10: size = {size} is not 32, 16 or 8")
     if version == "auto":
         version = "subset" if locate([CIFAR10_ARCHIVE]) is None and locate([CIFAR10_SUBSET]) else "full"
     file = CIFAR10_ARCHIVE if version == "full" else CIFAR10_SUBSET
-    train, test = _pools(home("cifar10", [file]), version, normalize)
-    return Source("cifar10", train, test, notes=_NOTES[version])
+    train, test = _pools(home("cifar10", [file]), version, normalize, size)
+    smaller = "" if size == 32 else f"; images reduced to {size}x{size}"
+    return Source("cifar10", train, test, notes=_NOTES[version] + smaller)
 
 
 @lru_cache(maxsize=2)
-def _pools(folder: Path, version: str, normalize: str) -> tuple[Samples, Samples]:
+def _pools(folder: Path, version: str, normalize: str, size: int) -> tuple[Samples, Samples]:
+    (x, y), (x_test, y_test) = _images(folder, version)
+    return image_pools((reduced(x, size), y), (reduced(x_test, size), y_test), 255, normalize)
+
+
+def reduced(images: NDArray[Any], size: int) -> NDArray[Any]:
+    """Images (n, C, h, h) as means over blocks of h/size pixels, in whole grey values.
+
+    >>> reduced(np.array([[[[0, 4], [8, 8]]]], np.uint8), 1).item()
+    5
+    """
+    n, channels, edge, _ = images.shape
+    if edge == size:
+        return images
+    block = edge // size
+    sums = images.reshape(n, channels, size, block, size, block).sum(axis=(3, 5), dtype=np.uint32)
+    return np.asarray((2 * sums + block**2) // (2 * block**2), dtype=images.dtype)
+
+
+_Images = tuple[NDArray[Any], NDArray[np.int64]]
+
+
+def _images(folder: Path, version: str) -> tuple[_Images, _Images]:
+    """Images (n, 3, 32, 32) and labels, for training and for the test."""
     if version == "full":
         path = check(folder, CIFAR10_ARCHIVE)
-        return image_pools(read_batches(path, _TRAIN), read_batches(path, _TEST), 255, normalize)
+        return read_batches(path, _TRAIN), read_batches(path, _TEST)
     path = check(folder, CIFAR10_SUBSET)
     arrays = {
         "x_train": ((20_000, 32, 32, 3), "u1"), "y_train": ((20_000,), "u1"),
@@ -63,7 +89,7 @@ def _pools(folder: Path, version: str, normalize: str) -> tuple[Samples, Samples
         (held[f"x_{part}"].transpose(0, 3, 1, 2), check_labels(path, held[f"y_{part}"], 10))
         for part in ("train", "test")
     )
-    return image_pools(train, test, 255, normalize)
+    return train, test
 
 
 def read_batches(path: Path, members: tuple[str, ...]) -> tuple[NDArray[Any], NDArray[np.int64]]:
