@@ -130,7 +130,7 @@ def aggregate(
         bytes_down=size * (len(theta) + trainable * len(memories.shared)), sky=state.sky, refusals=refused,
     )  # fmt: skip
     flying = {f.version for f in state.sky.flights}
-    models = {v: m for v, m in state.models.items() if v in flying}
+    models = {v: state.models[v] for v in flying}
     seen = history.see(flights, updates.deltas[:, :trainable])
     own = {c: {**own.get(c, {}), **seen.get(c, {})} for c in {**own, **seen}}
     return record, State(n + 1, theta, server, state.sky, models, memories.landed(flying)), own

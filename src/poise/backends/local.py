@@ -125,7 +125,7 @@ class LocalWorkers:
         size = self.oracle.rows(self.solver.batch_size)
         same = (np.diff(rules[order]) == 0) & (np.diff(widths[order]) == 0)
         cuts = np.flatnonzero(~same) + 1
-        return [run[a : a + size] for run in np.split(order, cuts) for a in range(0, len(run), size)]
+        return [part for run in np.split(order, cuts) for part in np.array_split(run, _parts(len(run), size))]
 
     def measure(self, theta: Vector, names: frozenset[str], memories: Memories | None = None) -> dict[str, Any]:
         """Metrics of a model; with personal layers, of each client's own version of it."""
@@ -164,6 +164,21 @@ class _Personal:
         mine = theta.clone()
         mine[self.positions] = own.to(theta)
         return mine
+
+
+def _parts(rows: int, size: int) -> int:
+    """Into how many equal chunks of at most ``size`` rows some rows are cut; two where one would do but is long.
+
+    It depends on the rows alone, never on the workers: so does what is computed.
+
+    >>> _parts(100, 32), _parts(45, 32), _parts(20, 32), _parts(5, 32)
+    (4, 2, 2, 1)
+    """
+    least = max(-(-rows // size), 1)
+    return 2 if least == 1 and size > 1 and rows >= LONG else least
+
+
+LONG = 16  # rows that are worth a second worker
 
 
 def _contiguous(rows: Ints) -> bool:
