@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 
 import numpy as np
 
-from poise.core.durations import SAME, Durations, TimesWithLaws, as_durations
+from poise.clocks.base import Paced
+from poise.core.durations import SAME, Durations, as_durations
 from poise.core.parts import part
-from poise.core.timeline import timeline
-from poise.core.types import Flight, Floats, Setting, Sky, Step
+from poise.core.types import Flight, Floats, Sky, Step
 
 
 @part("clock", "asynchronous")
-class Asynchronous:
+class Asynchronous(Paced):
     """Aggregate at each single arrival; answers at the same time count one after the other, by client number.
 
     A client that answered receives the new model and starts again; the others go on with the version they have.
@@ -33,17 +33,6 @@ class Asynchronous:
 
     waits = False
 
-    def __post_init__(self) -> None:
-        as_durations(self.durations, None)
-
-    def fit(self, setting: Setting) -> None:
-        """One duration per client."""
-        as_durations(self.durations, setting.clients)
-
-    def times(self, clients: int) -> TimesWithLaws:
-        """How long each of this many clients needs."""
-        return as_durations(self.durations, clients)
-
     def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
         """The first to answer, and of those who answer at the same time the lowest client number."""
         flights = [*sky.flights, *started]
@@ -53,13 +42,6 @@ class Asynchronous:
         arrived = min([f for f in flights if f.finish <= first], key=attrgetter("client"))
         now = max(sky.now, arrived.finish)
         return Step(index, now, (arrived,)), Sky(now, tuple([f for f in flights if f is not arrived]))
-
-    def timeline(
-        self, durations: Durations = None, *, time: float | None = None,
-        aggregations: int | None = None, seed: int = 0, clients: int | None = None,
-    ) -> Iterator[Step]:  # fmt: skip
-        """The schedule of a federation in which every client starts again as soon as it answered."""
-        return timeline(self, durations, clients, time, aggregations, seed)
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
         """``d_i = (sum_j 1/tau_j) tau_i p_i``, tau_i the mean time of client i (E eq. 4.36)."""

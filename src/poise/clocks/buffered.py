@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from poise.core.durations import Durations, TimesWithLaws, as_durations
+from poise.clocks.base import Paced
+from poise.core.durations import Durations
 from poise.core.errors import IncompatibleParts, require
 from poise.core.parts import part
-from poise.core.timeline import in_order, shares, timeline
+from poise.core.timeline import in_order, shares
 from poise.core.types import Flight, Floats, Setting, Sky, Step
 
 
 @part("clock", "buffered")
-class Buffered:
+class Buffered(Paced):
     """FedBuff: aggregate when c clients have answered; whoever answered waits, and then starts again.
 
     Answers at the same time come in the order of the client numbers. Where fewer than c clients are at work at all,
@@ -39,7 +40,7 @@ class Buffered:
 
     def __post_init__(self) -> None:
         require(self.c >= 1, f"Buffered: c must be at least 1, not {self.c}")
-        as_durations(self.durations, None)
+        super().__post_init__()
 
     def fit(self, setting: Setting) -> None:
         """No buffer holds more clients than there are."""
@@ -48,11 +49,7 @@ class Buffered:
                 f"Buffered: c = {self.c} answers per aggregation, but the federation has {setting.clients} clients",
                 f"choose c <= {setting.clients}",
             )
-        as_durations(self.durations, setting.clients)
-
-    def times(self, clients: int) -> TimesWithLaws:
-        """How long each of this many clients needs."""
-        return as_durations(self.durations, clients)
+        super().fit(setting)
 
     def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
         """The first c to answer; the last of them sets the time."""
@@ -61,13 +58,6 @@ class Buffered:
         now = max((f.finish for f in arrived), default=sky.now)
         now = max(now, sky.now)
         return Step(index, now, tuple(sorted(arrived, key=lambda f: f.client))), Sky(now, tuple(rest))
-
-    def timeline(
-        self, durations: Durations = None, *, time: float | None = None,
-        aggregations: int | None = None, seed: int = 0, clients: int | None = None,
-    ) -> Iterator[Step]:  # fmt: skip
-        """The schedule of a federation in which whoever answered starts again after the aggregation."""
-        return timeline(self, durations, clients, time, aggregations, seed)
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
         """``d_i = p_i / f_i``, f_i the long-run share of aggregations with client i, counted on the timeline."""

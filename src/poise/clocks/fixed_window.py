@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from poise.core.durations import SAME, Durations, TimesWithLaws, as_durations
+from poise.clocks.base import Paced
+from poise.core.durations import SAME, Durations, as_durations
 from poise.core.errors import require
 from poise.core.parts import part
-from poise.core.timeline import timeline
-from poise.core.types import Flight, Floats, Setting, Sky, Step
+from poise.core.types import Flight, Floats, Sky, Step
 
 
 @part("clock", "fixed-window")
-class FixedWindow:
+class FixedWindow(Paced):
     """FedFix: window k ends at ``k dt``, and all that arrived in it is aggregated then.
 
     An answer exactly at the end belongs to the window that ends there. A window without answers is an aggregation
@@ -38,15 +38,7 @@ class FixedWindow:
 
     def __post_init__(self) -> None:
         require(0 < self.dt < np.inf, f"FixedWindow: dt must be above 0, not {self.dt}")
-        as_durations(self.durations, None)
-
-    def fit(self, setting: Setting) -> None:
-        """One duration per client."""
-        as_durations(self.durations, setting.clients)
-
-    def times(self, clients: int) -> TimesWithLaws:
-        """How long each of this many clients needs."""
-        return as_durations(self.durations, clients)
+        super().__post_init__()
 
     def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
         """The end of the next window, with all who have finished by then."""
@@ -55,13 +47,6 @@ class FixedWindow:
         by_now = now * (1 + SAME)
         arrived = sorted((f for f in flights if f.finish <= by_now), key=lambda f: f.client)
         return Step(index, now, tuple(arrived)), Sky(now, tuple(f for f in flights if f.finish > by_now))
-
-    def timeline(
-        self, durations: Durations = None, *, time: float | None = None,
-        aggregations: int | None = None, seed: int = 0, clients: int | None = None,
-    ) -> Iterator[Step]:  # fmt: skip
-        """The schedule of a federation in which whoever answered starts again with the next window."""
-        return timeline(self, durations, clients, time, aggregations, seed)
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
         """``d_i = ceil(tau_i / dt) p_i``; the mean of it where times are random (E eq. 4.40)."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from poise.core.durations import Durations, TimesWithLaws, as_durations
+from poise.clocks.base import Paced
+from poise.core.durations import Durations
 from poise.core.parts import part
-from poise.core.timeline import timeline
-from poise.core.types import Flight, Floats, Setting, Sky, Step
+from poise.core.types import Flight, Floats, Sky, Step
 
 
 @part("clock", "synchronous")
-class Synchronous:
+class Synchronous(Paced):
     """Aggregate when every sampled client has answered; staleness is always 0 (E section 4.3.1).
 
     A round lasts as long as its slowest client needs.
@@ -30,29 +30,11 @@ class Synchronous:
 
     waits = True
 
-    def __post_init__(self) -> None:
-        as_durations(self.durations, None)
-
-    def fit(self, setting: Setting) -> None:
-        """One duration per client."""
-        as_durations(self.durations, setting.clients)
-
-    def times(self, clients: int) -> TimesWithLaws:
-        """How long each of this many clients needs."""
-        return as_durations(self.durations, clients)
-
     def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
         """All that is under way arrives; the slowest sets the time."""
         arrived = (*sky.flights, *started)
         now = max((f.finish for f in arrived), default=sky.now)
         return Step(index, now, arrived), Sky(now)
-
-    def timeline(
-        self, durations: Durations = None, *, time: float | None = None,
-        aggregations: int | None = None, seed: int = 0, clients: int | None = None,
-    ) -> Iterator[Step]:  # fmt: skip
-        """The schedule of a federation in which everyone works in every round."""
-        return timeline(self, durations, clients, time, aggregations, seed)
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
         """``d_i = p_i``: everyone arrives in every aggregation it was asked for (E, table 4.1)."""
