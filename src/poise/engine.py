@@ -103,11 +103,12 @@ def aggregate(
     flights, updates = tuple(step.flights[k] for k in kept), updates.rows(kept)
     clients, base = step.clients[kept], step.weights[kept]
     balance, degree = parts.balance(plan.setting), parts.adjacency(plan.setting)
+    plain = base if parts.clock.waits else plan.setting.importance[clients]
     omega = parts.weighting.coefficients(
         base, loss_before=updates.loss_before, loss_after=updates.loss_after, sizes=updates.samples,
         clients=clients, versions=step.versions[kept], round=n, importance=plan.setting.importance[clients],
         lowest_loss=history.lowest(clients), reached=history.reached, seen=history.seen(clients) + 1,
-        identical=parts.clock.identical_weights(base, plan.setting.clients),
+        identical=parts.clock.identical_weights(plain, plan.setting.clients),
         balance=None if balance is None else balance[clients],
         adjacency=None if degree is None else degree[clients],
     )  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from poise.clocks.base import Paced
-from poise.core.durations import Durations
+from poise.core.durations import Durations, as_durations
 from poise.core.errors import IncompatibleParts, require
 from poise.core.parts import part
 from poise.core.timeline import in_order, shares
@@ -62,6 +62,7 @@ class Buffered(Paced):
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
         """``d_i = p_i / f_i``, f_i the long-run share of aggregations with client i, counted on the timeline."""
         p = np.asarray(importance, dtype=np.float64)
+        as_durations(self.durations if durations is None else durations, len(p)).mean(len(p))  # refuses a trace
         clock = self if durations is None else replace(self, durations=durations)
         return np.asarray(p / shares(clock, len(p)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -60,14 +60,14 @@ def _loaded(path: str, changed: int) -> tuple[Step, ...]:
 
 @dataclass(frozen=True)
 class ScheduledTimes:
-    """Work ends when the schedule says so; work that is not in it never does."""
+    """Work ends when the schedule says so; work that is not in it goes on beyond its end."""
 
     arrivals: Mapping[tuple[int, int], float]  # by client and version
     last: float
 
     def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
         """The time until each of these clients arrives with this version."""
-        found = [self.arrivals.get((int(c), version), np.inf) - now for c in clients]
+        found = [self.arrivals.get((int(c), version), self.last + 1.0) - now for c in clients]
         return np.array(found, dtype=np.float64)
 
 
@@ -117,6 +117,10 @@ class Replay:
                 )
         arrived = tuple(flights.pop(w) for w in wanted)
         return Step(index, step.time, arrived), Sky(step.time, tuple(flights.values()))
+
+    def timeline(self, *given: Any, **options: Any) -> Iterator[Step]:
+        """The schedule itself, whatever durations are given."""
+        return iter(self._steps())
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:
         """The base weights."""

@@ -38,6 +38,10 @@ class Trace:
         if not isinstance(self.entries, str):
             _by_client(enumerate(self.entries, start=1), "row")
 
+    def __len__(self) -> int:
+        """Clients that the rows name; 0 for a file, which is read when a run is composed."""
+        return 0 if isinstance(self.entries, str) else 1 + max(int(row[0]) for row in self.entries)
+
     def bind(self, clients: int | None) -> RecordedTimes:
         """The times of this many clients; a client without an entry is refused."""
         if not isinstance(self.entries, str):
@@ -64,6 +68,11 @@ class RecordedTimes:
     def last(self) -> float:
         """The last time at which anybody can begin."""
         return max((float(starts[-1]) for starts, _ in self.entries.values()), default=0.0)
+
+    def next(self, now: float) -> float:
+        """The first time after now at which anybody can begin; inf if nobody can."""
+        later = [float(starts[starts > now].min(initial=np.inf)) for starts, _ in self.entries.values()]
+        return min(later, default=np.inf)
 
     def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
         """The time until the answer, waiting included."""
@@ -102,9 +111,13 @@ def _read(path: Path) -> list[tuple[int, list[float]]]:
 def _by_client(rows: Iterable[tuple[int, Sequence[float]]], where: str) -> dict[int, tuple[Floats, Floats]]:
     found: dict[int, list[tuple[float, float]]] = {}
     for number, row in rows:
+        listed = isinstance(row, list | tuple)
+        require(listed, f"Trace: {where} {number} is {row!r}", "an entry is client, start, duration")
         require(len(row) == 3, f"Trace: {where} {number} has {len(row)} numbers", "client, start, duration")
+        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in row)
+        require(numbers, f"Trace: {where} {number}: {list(row)} are not three numbers")
         client, start, duration = row
-        whole = client == int(client) and client >= 0
+        whole = np.isfinite(client) and client == int(client) and client >= 0
         require(whole, f"Trace: {where} {number}: client {client} is not a whole number >= 0")
         good = 0 <= start < np.inf and 0 < duration < np.inf
         require(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from poise.core.durations import SAME, Durations
+from poise.core.durations import SAME, Durations, FixedDurations
 from poise.core.errors import InvalidOption, require
 from poise.core.protocols import Clock, Times
 from poise.core.types import Cohort, Flight, Floats, Ints, Sky, Step
@@ -49,7 +49,8 @@ def timeline(
     require(time is not None or aggregations is not None, "a timeline needs an end", "give time= or aggregations=")
     given: Any = getattr(clock, "durations", None) if durations is None else durations
     if clients is None:
-        require(hasattr(given, "__len__") and not isinstance(given, str), "how many clients?", "give clients=")
+        known = hasattr(given, "__len__") and not isinstance(given, str) and len(given) > 0
+        require(known, "the number of clients is not known", "give clients=")
         clients = len(given)
     used = clock if durations is None else replace(clock, durations=durations)
     for step, _ in flown(used, clients, seed):
@@ -76,7 +77,11 @@ def next_step(clock: Clock, times: Times, sky: Sky, started: tuple[Flight, ...],
     """The clock's next step; one at infinity when nobody is at work and nobody answers any more."""
     if not started and not sky.flights and sky.now >= times.last:
         return Step(index, np.inf, ()), sky
-    return clock.advance(sky, started, index)
+    step, after = clock.advance(sky, started, index)
+    if not started and not sky.flights and step.time == sky.now and hasattr(times, "next"):
+        step = Step(index, times.next(sky.now), ())  # nobody can begin before: time must not stand still
+        after = Sky(step.time)
+    return step, after
 
 
 def shares(clock: Clock, clients: int, arrivals: int = 1000, seed: int = 0) -> Floats:
@@ -86,10 +91,12 @@ def shares(clock: Clock, clients: int, arrivals: int = 1000, seed: int = 0) -> F
     """
     counts, seen = np.zeros(clients), dict[Any, tuple[int, Floats]]()
     limit = 50 * arrivals * clients
+    times: Any = clock.times(clients)
+    unit, regular = float(times.mean(clients).mean()), isinstance(times, FixedDurations)  # random times do not repeat
     for step, sky in flown(clock, clients, seed):
         counts[step.clients] += 1
-        state = tuple(sorted((f.client, round(f.finish - sky.now, 9)) for f in sky.flights))
-        if state in seen and counts.min() > 0:
+        state = tuple(sorted((f.client, round((f.finish - sky.now) / unit, 9)) for f in sky.flights))
+        if regular and state in seen and counts.min() > 0:
             index, before = seen[state]
             if ((counts - before) > 0).all():
                 return (counts - before) / (step.index - index)

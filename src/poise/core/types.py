@@ -40,6 +40,12 @@ class Setting:
                 "there is no similarity graph of these clients", "it needs two clients or more whose data can be read"
             )
         found: Floats = self.once("neighbours", self.similar)
+        alone = np.flatnonzero(~(found.sum(axis=1) > 0))
+        if len(alone):
+            raise IncompatibleParts(
+                f"client {alone[0]} is the opposite of all others: the similarity graph joins it to nobody",
+                "leave it out, or use a solver and a weighting without neighbours",
+            )
         return found
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:

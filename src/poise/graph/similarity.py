@@ -96,7 +96,7 @@ class SimilarityGraph:
     @property
     def shares(self) -> Floats:
         """p_ij = A_ij / (1' A 1), (N, N): how much client j's model counts for client i."""
-        return np.asarray(self.adjacency / self.degree.sum())
+        return np.asarray(self.adjacency / max(self.degree.sum(), 1e-300))
 
     @property
     def weights(self) -> Floats:

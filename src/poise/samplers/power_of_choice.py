@@ -40,10 +40,13 @@ class PowerOfChoice:
 
     def fit(self, setting: Setting) -> None:
         """There must be as many clients as candidates."""
-        if self.d > int((setting.importance > 0).sum()):
+        self._check(setting.importance)
+
+    def _check(self, importance: Floats) -> None:
+        some = int((importance > 0).sum())
+        if self.d > some:
             raise IncompatibleParts(
-                f"PowerOfChoice: d = {self.d} candidates, but the federation has {setting.clients} clients",
-                f"choose d <= {setting.clients}",
+                f"PowerOfChoice: d = {self.d} candidates, but {some} clients with importance", f"choose d <= {some}"
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
@@ -66,6 +69,7 @@ class PowerOfChoice:
     ) -> WeightStatistics:
         """Estimated from ``draws`` draws for known losses, because there is no closed form; the mean is not p."""
         p = np.asarray(importance, dtype=np.float64)
+        self._check(p)
         past = History(last_loss={} if losses is None else dict(enumerate(map(float, losses))))
         rng = np.random.default_rng(seed)
         mean, products = np.zeros(len(p)), np.zeros((len(p), len(p)))

@@ -53,6 +53,8 @@ class Discount:
 
     def coefficients(self, base: Floats, **reports: Any) -> Floats:
         """The other weighting's, times the factor."""
+        if reports.get("versions") is None or reports.get("round") is None:
+            return np.asarray(self.of.coefficients(base, **reports), dtype=np.float64)
         stale = reports["round"] - np.asarray(reports["versions"], dtype=np.float64)
         if self.kind == "polynomial":
             factor = (1 + stale) ** -self.a

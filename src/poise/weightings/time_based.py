@@ -48,4 +48,9 @@ class TimeBased:
         if seen is None or importance is None:
             return weights
         require(bool((np.asarray(seen) > 0).all()), "TimeBased: a client that answers has answered at least once")
-        return np.asarray(importance * (reports["round"] + 1) / seen, dtype=np.float64)
+        clients = reports.get("clients")
+        rows = np.ones(len(weights))
+        if clients is not None and len(weights):  # whoever worked twice shares one weight
+            _, which, counts = np.unique(clients, return_inverse=True, return_counts=True)
+            rows = np.asarray(counts[which], dtype=np.float64)
+        return np.asarray(importance * (reports["round"] + 1) / (seen * rows), dtype=np.float64)
