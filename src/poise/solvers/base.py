@@ -102,6 +102,17 @@ def clipped(norm: float) -> Transform:
     return transform
 
 
+def pulled(mu: float, start: Stack) -> tuple[Transform, ...]:
+    """``mu (w - theta)``, the pull to the model received (FedProx); nothing for mu = 0."""
+    if mu == 0:
+        return ()
+
+    def transform(gradients: Stack, weights: Stack) -> Stack:
+        return gradients.add_(weights, alpha=mu).sub_(start[: len(gradients)], alpha=mu)
+
+    return (transform,)
+
+
 def decayed(rate: float) -> Transform:
     """The gradient of ``rate/2 * |w|^2`` is added."""
     return lambda gradients, weights: gradients.add_(weights, alpha=rate)

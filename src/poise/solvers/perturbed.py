@@ -12,7 +12,7 @@ from poise.core.parts import part
 from poise.core.protocols import Memory, ServerView, Transform
 from poise.core.types import Ints, Setting
 from poise.core.vectors import Stack, Vector
-from poise.solvers.base import LocalSGD
+from poise.solvers.base import LocalSGD, pulled
 
 
 @part("solver", "perturbed")
@@ -59,13 +59,7 @@ class Perturbed(LocalSGD):
 
     def terms(self, start: Stack) -> tuple[Transform, ...]:
         """``mu (w - theta)``."""
-        if self.mu == 0:
-            return ()
-
-        def pull(gradients: Stack, weights: Stack) -> Stack:
-            return gradients.add_(weights, alpha=self.mu).sub_(start[: len(gradients)], alpha=self.mu)
-
-        return (pull,)
+        return pulled(self.mu, start)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from poise.core.errors import require
 from poise.core.parts import part
 from poise.core.protocols import Transform
 from poise.core.vectors import Stack
-from poise.solvers.base import LocalSGD
+from poise.solvers.base import LocalSGD, pulled
 
 
 @part("solver", "prox")
@@ -32,10 +32,4 @@ class Prox(LocalSGD):
 
     def terms(self, start: Stack) -> tuple[Transform, ...]:
         """``mu (w - theta)``."""
-        if self.mu == 0:
-            return ()
-
-        def pull(gradients: Stack, weights: Stack) -> Stack:
-            return gradients.add_(weights, alpha=self.mu).sub_(start[: len(gradients)], alpha=self.mu)
-
-        return (pull,)
+        return pulled(self.mu, start)
