@@ -15,7 +15,8 @@ from poise.backends import Local
 from poise.core.errors import IncompatibleParts, InvalidOption, require, suggest
 from poise.core.numerics import mkl_mode
 from poise.core.parts import build, describe, is_part, parts_of
-from poise.core.protocols import Oracle
+from poise.core.protocols import Gauge, Oracle
+from poise.core.sensitivity import Moved
 from poise.core.types import Setting
 from poise.ledger.models import Keep
 from poise.ledger.retention import RULES
@@ -82,8 +83,13 @@ class Composition:
         self.parts.fit(setting)
         return engine.Plan(
             self.parts, setting, self.seed, self.rounds, self.time, self.evaluate_every,
-            self._metrics(oracle), self.bad_updates == "drop",
+            self._metrics(oracle), self.bad_updates == "drop", self.gauges,
         )  # fmt: skip
+
+    @property
+    def gauges(self) -> tuple[Gauge, ...]:
+        """What is read of every update."""
+        return (Moved(getattr(self.parts.server, "lr", 1.0)),)
 
     def _metrics(self, oracle: Oracle) -> frozenset[str]:
         """Held-out metrics (or the training loss where nothing is held out) and those asked for."""

@@ -15,6 +15,7 @@ import numpy as np
 from poise.core import equation, neighbours
 from poise.core.checks import check_coefficients, refusals, without
 from poise.core.errors import UpdateRefused
+from poise.core.gauges import readings
 from poise.core.history import History
 from poise.core.memory import Memories, Named, memory_of, server_side
 from poise.core.plan import Journal, Parts, Plan, State
@@ -117,7 +118,8 @@ def aggregate(
     if memory is not None:
         importance = plan.setting.importance[clients]
         memories, shift = server_side(memory, memories, flights, updates, parts.solver, importance, trainable)
-    theta, server = equation.step(state.theta, updates.deltas, omega, parts.server, state.server, trainable, shift)
+    direction, total = equation.combine(omega, updates.deltas), float(omega.sum())
+    theta, server = equation.step(state.theta, direction, total, parts.server, state.server, trainable, shift)
     if memory is not None:
         shared = memory.observe(memories.shared, theta[:trainable] - state.theta[:trainable])
         memories = replace(memories, shared=shared)
@@ -129,6 +131,7 @@ def aggregate(
     record = Record(
         n, step.time, contributions(flights, base, omega, updates), metrics={}, bytes_up=size * len(theta) + told,
         bytes_down=size * (len(theta) + trainable * len(memories.shared)), sky=state.sky, refusals=refused,
+        readings=readings(plan.gauges, n, flights, updates, omega, direction[:trainable], history),
     )  # fmt: skip
     flying = {f.version for f in state.sky.flights}
     models = {v: state.models[v] for v in flying}

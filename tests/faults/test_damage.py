@@ -241,7 +241,7 @@ def test_an_altered_record_is_named_and_made_again(how: str, run: Path, whole: P
 def test_a_round_cut_off_the_end_is_made_again(run: Path, whole: Path) -> None:
     """Deleting the newest rows leaves a ledger that is whole, only shorter."""
     with sqlite3.connect(run / "ledger.sqlite") as database:
-        for table in ("rounds", "contributions", "metrics", "refusals", "timings"):
+        for table in ("rounds", "contributions", "metrics", "refusals", "readings", "timings"):
             database.execute(f"DELETE FROM {table} WHERE n >= 6")
     database.close()
     with opened(run) as shorter:

@@ -24,21 +24,21 @@ def combine(omega: Floats, deltas: Stack) -> Vector:
 
 
 def step(
-    theta: Vector, deltas: Stack, omega: Floats, server: Server, state: ServerState, trainable: int,
+    theta: Vector, direction: Vector, total: float, server: Server, state: ServerState, trainable: int,
     shift: Vector | None = None,
 ) -> tuple[Vector, ServerState]:  # fmt: skip
-    """The next global model and server state; ``shift`` is what a solver's memory adds to the direction.
+    """The next global model and server state, from the aggregated ``direction`` and the ``total`` of its weights.
+
+    ``shift`` is what a solver's memory adds to the direction.
 
     Only what gradients move goes through the server optimiser. Batch-norm statistics and other
     buffers are averages, not optimisation variables: they move by the same weighted sum, scaled so
     that the weights never exceed one in total (a variance must stay inside the range of those it
     was averaged from).
     """
-    direction = combine(omega, deltas)
-    if shift is not None:
-        direction[:trainable] += shift
-    moved, state = server.apply(theta[:trainable], direction[:trainable], state)
+    moving = direction[:trainable] if shift is None else direction[:trainable] + shift
+    moved, state = server.apply(theta[:trainable], moving, state)
     if trainable == len(theta):
         return moved, state
-    resting = theta[trainable:] + direction[trainable:] / max(1.0, float(omega.sum()))
+    resting = theta[trainable:] + direction[trainable:] / max(1.0, total)
     return torch.cat([moved, resting]), state

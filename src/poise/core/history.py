@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from poise.core.gradients import GRADIENT, Gradients
+from poise.core.sensitivity import Psi
 from poise.core.types import Flight, Floats, Ints, Record
 from poise.core.vectors import Stack, Vector
 
@@ -25,6 +26,7 @@ class History:
     last_norm: dict[int, float] = field(default_factory=dict)  # by client, of its last update
     taken_part: dict[int, int] = field(default_factory=dict)  # by client, in how many aggregations
     reached: dict[str, float] = field(default_factory=dict)  # the best value of each metric
+    psi: Psi = field(default_factory=Psi)  # how far each client has moved the model
     gradients: Gradients | None = None
 
     def add(self, record: Record) -> None:
@@ -38,6 +40,7 @@ class History:
             for loss in (c.loss_before, c.loss_after):
                 if loss is not None:
                     self.lowest_loss[c.client] = min(loss, self.lowest_loss.get(c.client, np.inf))
+        self.psi.add(record)
         self.note(record.metrics)
 
     def note(self, metrics: Mapping[str, float | Floats]) -> None:

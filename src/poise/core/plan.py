@@ -11,7 +11,7 @@ import numpy as np
 from poise.core.durations import SAME
 from poise.core.errors import IncompatibleParts
 from poise.core.memory import Memories, Named
-from poise.core.protocols import Attack, Clock, Fits, Sampler, Server, ServerState, Solver, Weighting
+from poise.core.protocols import Attack, Clock, Fits, Gauge, Sampler, Server, ServerState, Solver, Weighting
 from poise.core.types import LOSS_REPORTS, Floats, Record, Setting, Sky, Step
 from poise.core.vectors import Vector
 
@@ -108,6 +108,7 @@ class Plan:
     evaluate_every: int = 1
     metrics: frozenset[str] = frozenset()
     drop_refused: bool = False
+    gauges: tuple[Gauge, ...] = ()
 
     def over(self, step: Step) -> bool:
         """Whether a step lies beyond the budget."""

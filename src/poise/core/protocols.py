@@ -198,6 +198,31 @@ class Attack(Protocol):
         """The updates (m, d) these clients send, from the models they received and nothing else."""
 
 
+@dataclass(frozen=True)
+class Arrived:
+    """What the server holds when it has aggregated: one row for each contribution, in the record's order."""
+
+    round: int
+    clients: Ints  # (m,)
+    versions: Ints  # (m,)
+    deltas: Stack  # (m, trainable)
+    norms: Floats  # (m,)
+    omega: Floats  # (m,) the coefficients applied
+    direction: Vector  # (trainable,): sum_i omega_i Delta_i
+    loss_before: Floats | None = None
+    loss_after: Floats | None = None
+
+
+class Gauge(Protocol):
+    """Reads a few numbers off every update while it is there; the ledger keeps them with the contribution.
+
+    A gauge has no state: what it must know of earlier rounds, it reads off the history.
+    """
+
+    def read(self, arrived: Arrived, past: History) -> Mapping[str, Floats]:
+        """Named readings, (m,) or (m, k) each; nan for a row that is not read."""
+
+
 class Oracle(Protocol):
     """The gradient oracle of a task on a federation."""
 

@@ -197,6 +197,7 @@ class Record:
     bytes_down: int
     sky: Sky = Sky()
     refusals: tuple[Refusal, ...] = ()
+    readings: Mapping[str, Floats] = field(default_factory=dict)  # what gauges read of each contribution, (m, …)
     seconds: float = 0.0  # wall-clock; kept, but no part of the digest
 
 

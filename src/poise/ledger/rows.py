@@ -47,6 +47,8 @@ def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, diges
     for k, r in enumerate(record.refusals):
         values = (n, k, r.client, r.version, r.reason, r.occurrence)
         connection.execute("INSERT INTO refusals VALUES (?, ?, ?, ?, ?, ?)", values)
+    for name, read in record.readings.items():
+        connection.execute("INSERT INTO readings VALUES (?, ?, ?, ?, ?)", (n, name, *packed(read)))
     connection.execute("INSERT INTO timings VALUES (?, ?)", (n, record.seconds))
 
 
@@ -74,13 +76,29 @@ def select(connection: sqlite3.Connection, n: int, before: Sky = NO_SKY) -> tupl
             "SELECT client, version, reason, occurrence FROM refusals WHERE n = ? ORDER BY row", (n,)
         )
     )
+    readings = {
+        name: unpacked(*cells)
+        for name, *cells in connection.execute("SELECT name, dtype, width, data FROM readings WHERE n = ?", (n,))
+    }
     seconds = _seconds(connection, n)
     arrived: tuple[Contribution | Refusal, ...] = (*contributions, *refusals)
     landed = {(a.version, a.client, a.occurrence) for a in arrived}
     new = tuple(Flight(f, c, n, o, w) for f, c, o, w in json.loads(flights))
     sky = Sky(time, (*(f for f in before.flights if f.key not in landed), *new))
-    record = Record(n, time, contributions, metrics, up, down, sky, refusals, seconds)
+    record = Record(n, time, contributions, metrics, up, down, sky, refusals, readings, seconds)
     return record, Hashes(model, state, clients), digest
+
+
+def packed(read: Floats) -> tuple[str, int, bytes]:
+    """Readings of one round as (type, width, bytes); width 0 for one number per contribution."""
+    dtype = "<f4" if read.dtype == np.float32 else "<f8"
+    return dtype, 0 if read.ndim == 1 else read.shape[1], np.where(np.isnan(read), np.nan, read).astype(dtype).tobytes()
+
+
+def unpacked(dtype: str, width: int, blob: bytes) -> Floats:
+    """The inverse of `packed`: (m,) or (m, width)."""
+    values = np.frombuffer(blob, dtype=dtype)
+    return values.reshape(-1, width) if width else values
 
 
 def _seconds(connection: sqlite3.Connection, n: int) -> float:
@@ -107,6 +125,9 @@ def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
     for name, value in sorted(record.metrics.items()):
         numbers = np.asarray(value, dtype="<f8")
         state.update(name.encode() + b"\0" + np.where(np.isnan(numbers), np.nan, numbers).tobytes())
+    for name, read in sorted(record.readings.items()):
+        dtype, width, blob = packed(read)
+        state.update(f"{name}\0{dtype}{width}".encode() + blob)
     for f in departed(record):
         state.update(struct.pack("<dqqqd", f.finish, f.client, f.version, f.occurrence, f.weight))
     for r in record.refusals:

@@ -168,6 +168,22 @@ class Run:
             arrived[n].append(Flight(float(self.times[n]), int(c["client"]), int(c["version"]), int(c["occurrence"])))
         return [Step(n, float(self.times[n]), tuple(flights)) for n, flights in enumerate(arrived)]
 
+    def reading(self, name: str) -> Floats:
+        """What a gauge read of every contribution, one row for each of `contributions`; nan where it read nothing."""
+        query = "SELECT n, dtype, width, data FROM readings WHERE n < ? AND name = ? ORDER BY n"
+        found = {n: rows.unpacked(*cells) for n, *cells in self._query(query, name)}
+        if not found:
+            raise InvalidOption(f"the run has no reading {name!r}", suggest(name, self.readings))
+        shape = next(iter(found.values())).shape[1:]
+        counts = np.bincount(self.contributions["round"], minlength=self.rounds)
+        unread = [np.full((int(k), *shape), np.nan) for k in counts]
+        return np.concatenate([found.get(n, unread[n]) for n in range(self.rounds)])
+
+    @property
+    def readings(self) -> list[str]:
+        """The names that `reading` knows."""
+        return sorted(name for (name,) in self._query("SELECT DISTINCT name FROM readings WHERE n < ?"))
+
     def array(self, name: str) -> np.ndarray | None:
         """Facts about the clients kept with the run: sizes, importance, label_counts, trait/…."""
         with self._ledger.guard():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from poise.core.errors import LedgerError
 
-VERSION = 2
+VERSION = 3
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -30,10 +30,14 @@ CREATE TABLE refusals (
     occurrence INTEGER NOT NULL,
     PRIMARY KEY (n, row)
 ) WITHOUT ROWID;
+CREATE TABLE readings (
+    n INTEGER NOT NULL, name TEXT NOT NULL, dtype TEXT NOT NULL, width INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (n, name)
+) WITHOUT ROWID;
 CREATE TABLE timings (n INTEGER PRIMARY KEY, seconds REAL NOT NULL);
 CREATE TABLE events (id INTEGER PRIMARY KEY, at TEXT NOT NULL, n INTEGER NOT NULL, what TEXT NOT NULL);
 """
-PER_ROUND = ("rounds", "contributions", "metrics", "refusals", "timings")
+PER_ROUND = ("rounds", "contributions", "metrics", "refusals", "readings", "timings")
 """`timings` and `events` tell of the process, not of the experiment: they are no part of the digest."""
 
 

@@ -1,0 +1,116 @@
+"""How far each client has moved the model: the bounded sensitivity Psi(n, i) of E, eq. 5.8 and 5.11."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from poise.core.types import Floats, Ints, Record
+
+if TYPE_CHECKING:
+    from poise.core.history import History
+    from poise.core.protocols import Arrived
+
+MOVED = "moved"
+"""The reading: how far the step would have been from the one made, had the client not been there."""
+
+
+@dataclass
+class Psi:
+    """Psi(n, i) after the records so far: ``Psi <- decay^K Psi + moved``, client by client; 0 for one never seen.
+
+    Args:
+        decay: ``1 - eta (lambda + mu)``, by which one local step contracts; 1 where nothing is known (eq. 5.8).
+
+    >>> from poise.core.types import Contribution
+    >>> psi = Psi(decay=0.5)
+    >>> for n in range(2):
+    ...     psi.add(Record(n, 0.0, (Contribution(3, n, 0, 1, 1, 2, 9, 1),), {}, 0, 0, readings={"moved": np.ones(1)}))
+    >>> psi.values
+    {3: 1.5}
+    """
+
+    decay: float = 1.0
+    values: dict[int, float] = field(default_factory=dict)
+
+    def add(self, record: Record) -> None:
+        """Take in one more round; a client that was not read any more is beyond every limit."""
+        read = record.readings.get(MOVED)
+        if read is None or not record.contributions:
+            return
+        if self.decay < 1:
+            factor = self.decay ** min(c.steps for c in record.contributions)
+            self.values = {client: factor * value for client, value in self.values.items()}
+        for c, value in zip(record.contributions, read.tolist(), strict=True):
+            self.values[c.client] = self.values.get(c.client, 0.0) + (np.inf if np.isnan(value) else value)
+
+    def of(self, client: int) -> float:
+        """Psi of one client."""
+        return self.values.get(client, 0.0)
+
+
+@dataclass(frozen=True)
+class Moved:
+    r"""``lr * | Delta(S) - Delta(S \ c) |`` of every client c in the cohort S, on its first row (0 on others).
+
+    With coefficients omega, C = sum of c's own ``omega_k Delta_k``, W the sum of its coefficients, O of all and D the
+    direction: the others are taken with their coefficients, scaled to the same total, so
+    ``D - O/(O - W) (D - C) = (O C - W D)/(O - W)``; a cohort of c alone is compared with no step at all.
+
+    Args:
+        lr: the server's learning rate.
+        limit: clients whose sensitivity is above this are not read any more (nan).
+
+    Source: E eq. 5.8, D.23 to D.25.
+    """
+
+    lr: float = 1.0
+    limit: float = np.inf
+
+    def read(self, arrived: Arrived, past: History) -> Mapping[str, Floats]:
+        """The reading of every row."""
+        open_ = np.array([past.psi.of(c) <= self.limit for c in arrived.clients.tolist()])
+        found = np.full(len(open_), np.nan)
+        if open_.any():
+            found[open_] = self.lr * moved(arrived, np.flatnonzero(open_))
+        return {MOVED: found}
+
+
+def moved(arrived: Arrived, rows: Ints | None = None) -> Floats:
+    """The formula of `Moved` with lr = 1, for some rows of the cohort (None: all)."""
+    wanted = np.arange(len(arrived.clients)) if rows is None else rows
+    clients, first, owner = np.unique(arrived.clients, return_index=True, return_inverse=True)
+    if len(clients) == len(arrived.clients):
+        return _apart(arrived, arrived.omega[wanted], _distances(arrived, wanted))
+    coefficients = torch.from_numpy(arrived.omega).to(arrived.deltas)
+    own = arrived.deltas.new_zeros((len(clients), arrived.deltas.shape[1]))
+    own.index_add_(0, torch.from_numpy(owner), arrived.deltas * coefficients[:, None])
+    weight, total = np.bincount(owner, arrived.omega).astype(np.float64), float(arrived.omega.sum())
+    away = total * own - torch.from_numpy(weight).to(own)[:, None] * arrived.direction
+    result = np.zeros(len(arrived.clients))
+    result[first] = _apart(arrived, weight, torch.linalg.vector_norm(away, dim=1).double().cpu().numpy())
+    return np.asarray(result[wanted])
+
+
+def _apart(arrived: Arrived, weight: Floats, away: Floats) -> Floats:
+    """``|O C - W D| / |O - W|``, or the whole step where there is nobody else."""
+    total = float(arrived.omega.sum())
+    rest = np.abs(total - weight)
+    alone = (rest <= 1e-12 * abs(total)) & (weight != 0)
+    step = float(torch.linalg.vector_norm(arrived.direction).double())
+    return np.where(alone, step, away / np.where(alone | (rest == 0), 1.0, rest))
+
+
+def _distances(arrived: Arrived, rows: Ints) -> Floats:
+    """``|omega_i| |O Delta_i - D|`` of rows that are each a client of its own, without a copy of the stack."""
+    some = arrived.deltas if len(rows) == len(arrived.deltas) else arrived.deltas[torch.from_numpy(rows)]
+    total, weight = float(arrived.omega.sum()), np.abs(arrived.omega[rows])
+    if total == 0:
+        return weight * float(torch.linalg.vector_norm(arrived.direction).double())
+    centre = (arrived.direction / total)[None]
+    apart = torch.cdist(some, centre, compute_mode="donot_use_mm_for_euclid_dist")[:, 0]
+    return np.asarray(weight * abs(total) * apart.double().cpu().numpy())
