@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from poise.core import equation, neighbours
+from poise.core.attacking import attacked
 from poise.core.checks import check_coefficients, refusals, without
 from poise.core.errors import UpdateRefused
 from poise.core.gauges import readings
@@ -23,7 +24,7 @@ from poise.core.protocols import Backend, Oracle, Times
 from poise.core.rng import generator
 from poise.core.timeline import launch, next_step
 from poise.core.types import Cohort, Record, Sky, Step, contributions
-from poise.core.workbench import Workbench, attacked
+from poise.core.workbench import Workbench
 
 REPORT_BYTES = 8  # a loss that a client reports is one double
 
@@ -93,7 +94,7 @@ def aggregate(
     """One application of the equation, the record of it, and what its clients keep."""
     n, parts, memories = state.index, plan.parts, state.memories
     updates = bench.collect(step.flights, state.sky.flights, state.models, state.theta, memories)
-    updates = attacked(updates, step.flights, state.models, parts.attacks, plan.seed)
+    updates, aside = attacked(updates, step.flights, state.models, parts.attacks, plan.seed, memories.own, trainable)
     refused = refusals(updates, step.flights, state.theta)
     if refused and not plan.drop_refused:
         raise UpdateRefused(
@@ -123,7 +124,7 @@ def aggregate(
     if memory is not None:
         shared = memory.observe(memories.shared, theta[:trainable] - state.theta[:trainable])
         memories = replace(memories, shared=shared)
-    own: Mapping[int, Named] = memories.kept(flights, updates)
+    own: Mapping[int, Named] = memories.kept(flights, updates, aside)
     if parts.perturbs:
         own = neighbours.local_models(own, flights, updates.deltas[:, :trainable], state.models)
     memories = replace(memories, own={**memories.own, **own})

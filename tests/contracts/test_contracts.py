@@ -89,7 +89,14 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "Adagrad": lambda: [poise.servers.Adagrad(lr=0.1)],
     },
     "attack": {
-        "FreeRider": lambda: [poise.attacks.FreeRider(clients=(1, 4), kind=kind) for kind in ("plain", "disguised")],
+        "FreeRider": lambda: [
+            *(poise.attacks.FreeRider(clients=(1, 4), kind=kind) for kind in ("plain", "disguised")),
+            poise.attacks.FreeRider(clients=(0,), kind="disguised", sigma="estimate-mean", gamma=0.5, scale=3.0),
+            poise.attacks.FreeRider(clients=(2,), kind="disguised", sigma=0.1, gamma=0.0),
+        ],
+        "StaleReplay": lambda: [poise.attacks.StaleReplay(clients=(1, 4))],
+        "Mimic": lambda: [poise.attacks.Mimic(clients=(1, 4)), poise.attacks.Mimic(clients=(3,), noise=2.0)],
+        "Scaled": lambda: [poise.attacks.Scaled(clients=(0, 4), fraction=0.2)],
     },
     "backend": {"Local": lambda: [poise.backends.Local(workers=w) for w in (1, 2)]},
     "durations": {

@@ -14,7 +14,7 @@ from poise import testing
 from poise.backends import Local
 from poise.clocks import Synchronous
 from poise.core.protocols import Rule
-from poise.core.types import Cohort, Flight, Setting, Sky, Step
+from poise.core.types import Cohort, Flight, Seen, Sent, Setting, Sky, Step
 from poise.samplers import Uniform
 from poise.servers import Add
 from poise.solvers import SGD
@@ -236,22 +236,26 @@ class Noise:
         if max(self.clients) >= setting.clients and self.wrong != "accepts":
             raise IncompatibleParts("no such client")
 
-    def rows(self, flights: Sequence[Flight], starts: torch.Tensor, seed: int) -> torch.Tensor:
+    works: ClassVar[bool] = False
+    calls: ClassVar[list[int]] = []
+
+    def answer(self, seen: Seen, seed: int) -> Sent:
         from poise.core.rng import torch_generator
 
-        if self.wrong == "edits":
-            starts.zero_()
-        if self.wrong == "together":
-            return starts - starts.mean(0)
-        own = [torch.randn(starts.shape[1], generator=torch_generator(seed, "noise", *f.key)) for f in flights]
-        return torch.stack(own).to(starts.dtype)
+        self.calls.append(seen.client)
+        named = (seen.version, len(self.calls)) if self.wrong == "remembers" else (seen.version, seen.client)
+        drawn = torch.randn(len(seen.received), generator=torch_generator(seed, "noise", *named))
+        seen.received.zero_()  # its own copy: nobody is harmed
+        return Sent(drawn.to(seen.received) * (torch.inf if self.wrong == "infinite" else 1.0))
 
 
 def test_attack_suite_accepts_a_proper_attack_and_refuses_others() -> None:
     testing.check_attack(Noise())
     testing.check_attack(Noise(clients=(0,)))
-    with pytest.raises(AssertionError, match="does not depend on the other rows"):
-        testing.check_attack(Noise(wrong="together"))
+    with pytest.raises(AssertionError, match="replay is identical"):
+        testing.check_attack(Noise(wrong="remembers"))
+    with pytest.raises(AssertionError, match="is finite"):
+        testing.check_attack(Noise(wrong="infinite"))
     with pytest.raises(AssertionError, match="do not exist are refused"):
         testing.check_attack(Noise(wrong="accepts"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import poise
 from faults.support import call, opened, small
 from ledger.doubles import quadratics
 from poise.core.errors import UpdateRefused
-from poise.core.types import Flight, Setting
+from poise.core.types import Seen, Sent, Setting
 from poise.solvers import SGD
 
 
@@ -25,12 +24,13 @@ class Poison:
     slot, name = "attack", "test-poison"
     clients: tuple[int, ...] = (2,)
     value: float = float("nan")
+    works: bool = False
 
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""
 
-    def rows(self, flights: Sequence[Flight], starts: torch.Tensor, seed: int) -> torch.Tensor:
-        return torch.full_like(starts, self.value)
+    def answer(self, seen: Seen, seed: int) -> Sent:
+        return Sent(torch.full_like(seen.received, self.value))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

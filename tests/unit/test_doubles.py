@@ -15,7 +15,7 @@ import poise
 from poise.clocks import Synchronous
 from poise.core.durations import as_durations
 from poise.core.protocols import Rule
-from poise.core.types import Cohort, Flight, Record, Setting, Sky, Step
+from poise.core.types import Cohort, Flight, Record, Seen, Sent, Setting, Sky, Step
 from poise.samplers import Uniform
 from poise.solvers import SGD
 from poise.tasks import Task
@@ -115,9 +115,12 @@ class Shout(Fits):
     name: ClassVar[str] = "shout"
     clients: ClassVar[tuple[int, ...]] = (1,)
 
-    def rows(self, flights: Sequence[Flight], starts: torch.Tensor, seed: int) -> torch.Tensor:
-        assert [f.client for f in flights] == [1]
-        return torch.full_like(starts, 7.0)
+    works: ClassVar[bool] = False
+
+    def answer(self, seen: Seen, seed: int) -> Sent:
+        assert seen.client == 1
+        assert seen.work is None
+        return Sent(torch.full_like(seen.received, 7.0))
 
 
 def train(solver: Any = SOLVER, rounds: int = 1, **options: Any) -> Any:

@@ -48,13 +48,17 @@ class Memories:
             for name, rows in found.items()
         }
 
-    def kept(self, flights: Sequence[Flight], updates: Updates) -> dict[int, dict[str, Vector]]:
-        """What the clients of these flights keep from now on."""
-        return {
+    def kept(
+        self, flights: Sequence[Flight], updates: Updates, aside: Mapping[int, Named] | None = None
+    ) -> dict[int, Named]:
+        """What the clients of these flights keep from now on; ``aside`` is what dishonest ones put aside."""
+        found = {
             f.client: {name: rows[k].clone() for name, rows in updates.own.items()}
             for k, f in enumerate(flights)
             if updates.own
         }
+        more = {c: named for c, named in (aside or {}).items() if named and any(f.client == c for f in flights)}
+        return {**found, **{c: {**found.get(c, {}), **named} for c, named in more.items()}}
 
     def tensors(self) -> dict[str, Vector]:
         """The server's side, flat, as the ledger keeps it."""

@@ -16,7 +16,7 @@ import numpy as np
 from poise.core.batches import Batch
 from poise.core.history import History
 from poise.core.rng import U64
-from poise.core.types import Cohort, Flight, Floats, Ints, Setting, Sky, Step, Updates
+from poise.core.types import Cohort, Flight, Floats, Ints, Seen, Sent, Setting, Sky, Step, Updates
 from poise.core.vectors import Layout, Stack, Vector
 
 Transform: TypeAlias = Callable[[Stack, Stack], Stack]
@@ -191,11 +191,15 @@ class Attack(Protocol):
     def clients(self) -> Sequence[int]:
         """Who is dishonest."""
 
+    @property
+    def works(self) -> bool:
+        """Whether its clients do their real work first, and see the result of it."""
+
     def fit(self, setting: Setting) -> None:
         """Refuse a setting in which this attack cannot work."""
 
-    def rows(self, flights: Sequence[Flight], starts: Stack, seed: int) -> Stack:
-        """The updates (m, d) these clients send, from the models they received and nothing else."""
+    def answer(self, seen: Seen, seed: int) -> Sent:
+        """What one client sends, from what it has itself and nothing else."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from poise.core.errors import IncompatibleParts
-from poise.core.vectors import Stack
+from poise.core.vectors import Stack, Vector
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -157,6 +157,28 @@ class Updates:
 
 REPORTED = ("norms", "samples", "steps", "loss_before", "loss_after")
 """What `Updates` holds beside the changes, one value per row."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Everything that one dishonest client has when it answers: nothing of other clients, nothing of the server."""
+
+    client: int
+    version: int  # of the model that it received: the number of the round in which it was asked
+    occurrence: int
+    received: Vector  # (d,)
+    trainable: int  # how many entries of the model gradients move; they come first
+    kept: Mapping[str, Vector] = field(default_factory=dict)  # what it put aside when it last answered
+    work: Vector | None = None  # (d,): its own honest update, where its attack does the work
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a dishonest client sends, and all that it puts aside for its next answer."""
+
+    update: Vector  # (d,)
+    keep: Mapping[str, Vector] = field(default_factory=dict)
+    loss: float = 1.0  # reported before and after, by a client that has no data to compute one on
 
 
 @dataclass(frozen=True)

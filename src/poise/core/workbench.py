@@ -1,15 +1,14 @@
-"""Local work that is done lazily, and what dishonest clients send instead."""
+"""Local work that is done lazily."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from poise.core.memory import Memories
-from poise.core.protocols import Attack, Backend
+from poise.core.protocols import Backend
 from poise.core.types import Flight, Updates
 from poise.core.vectors import Stack, Vector
 
@@ -51,22 +50,6 @@ class Workbench:
         """Copy out the few rows that are left of earlier pieces of work, so that the rest of them can be let go."""
         self._done = {key: (u.rows(np.array([row])), 0) if len(u.norms) > 1 else (u, row)
                       for key, (u, row) in self._done.items()}  # fmt: skip
-
-
-def attacked(
-    updates: Updates, flights: Sequence[Flight], models: Mapping[int, Vector], attacks: Sequence[Attack], seed: int
-) -> Updates:
-    """Replace the rows of dishonest clients by what they send; the others stay as they are."""
-    for attack in attacks:
-        mine = [k for k, f in enumerate(flights) if f.client in set(attack.clients)]
-        if mine:
-            whose = [flights[k] for k in mine]
-            rows = attack.rows(whose, torch.stack([models[f.version] for f in whose]), seed)
-            deltas, norms = updates.deltas.clone(), updates.norms.copy()
-            deltas[mine] = rows
-            norms[mine] = torch.linalg.vector_norm(rows, dim=1).double().cpu().numpy()
-            updates = replace(updates, deltas=deltas, norms=norms)
-    return updates
 
 
 def _stacked(found: list[tuple[Updates, int]], theta: Vector, reports: frozenset[str]) -> Updates:

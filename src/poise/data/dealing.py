@@ -96,3 +96,20 @@ def own_tests(
         return held, None
     kept, out = held.split(held_out(held.owners, wanted, generator(seed, "client-test")))
     return kept, (pool.train, out)
+
+
+def with_free_riders(held: Held, count: int, seed: int) -> Held:
+    """More clients that own nothing and declare the mean size of the others.
+
+    Rows drawn from all that is owned, each at most once per free-rider, stand for what it claims to have.
+
+    >>> with_free_riders(Held.of([np.array([4, 7]), np.array([1, 2, 3, 9])]), 2, seed=0).sizes().tolist()
+    [2, 4, 3, 3]
+    """
+    require(type(count) is int and count >= 0, f"free_riders must be a whole number from 0, not {count!r}")
+    if not count:
+        return held
+    size = round(len(held.flat) / held.clients)
+    fair = np.split(held.flat, held.offsets[1:-1])
+    claims = [generator(seed, "free-riders", k).choice(held.flat, size, replace=False) for k in range(count)]
+    return Held.of([*fair, *claims])

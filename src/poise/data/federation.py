@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from poise.core.errors import InvalidOption, require, suggest
 from poise.core.types import Floats
-from poise.data.dealing import deal, own_tests, subset
+from poise.data.dealing import deal, own_tests, subset, with_free_riders
 from poise.data.federated import Federation, plain
 from poise.data.holdings import Held
 from poise.data.options import check_options, named, option_names, sort_options
@@ -24,6 +24,7 @@ _OWN = [
     "on_demand",
     "client_test_share",
     "corruption",
+    "free_riders",
     "importance",
     "clients",
     "seed",
@@ -44,6 +45,7 @@ def federation(
     on_demand: bool = False,
     client_test_share: float | None = None,
     corruption: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+    free_riders: int = 0,
     **options: Any,
 ) -> Federation:
     """Deal a data set to clients; the same arguments give the same federation.
@@ -62,6 +64,8 @@ def federation(
             samples (``iid``, ``dirichlet``, ``imbalanced``, ``one-class``; ``samples_per_client=``).
         client_test_share: share of every client's samples that it keeps back as its own test set.
         corruption: tables ``{"name": …, option: value}``, as `Federation.with_corruption` takes them.
+        free_riders: that many more clients, after the others: they own nothing and declare the mean size of the others
+            (for `poise.attacks`; rows drawn from all that is owned stand for what they claim to have).
         options: of the partition (``alpha``, ``shard_size``, ``sizes``, ``kappa``, ``phi2``, ``ratios``, …)
             and of the source (``normalize``, ``by``, ``stride``, ``test``, …); one that both know is the
             partition's.
@@ -87,12 +91,15 @@ def federation(
     tests = None
     if isinstance(holdings, Held):
         holdings, tests = own_tests(pool, holdings, keys, client_test_share, seed)
+        holdings = with_free_riders(holdings, free_riders, seed)
     else:
         require(not client_test_share, "client_test_share cannot be used on demand")
-    always = {"clients": holdings.clients, "seed": seed, "importance": importance}
+        require(not free_riders, "free_riders cannot be used on demand")
+    require(not (free_riders and (tests or keys)), "free_riders cannot be used with clients that have names or tests")
+    always = {"clients": holdings.clients - free_riders, "seed": seed, "importance": importance}
     sometimes = {
         "samples": samples, "test_samples": test_samples,
-        "on_demand": on_demand, "client_test_share": client_test_share,
+        "on_demand": on_demand, "client_test_share": client_test_share, "free_riders": free_riders or None,
     }  # fmt: skip
     made = Federation(
         pool,

@@ -1,0 +1,5 @@
+"""Closed forms and bounds, returned as named terms."""
+
+from poise.theory import free_riders
+
+__all__ = ["free_riders"]

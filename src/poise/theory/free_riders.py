@@ -1,0 +1,199 @@
+"""How a federation with free-riders differs from one without: the Ornstein-Uhlenbeck model of E chapter 6.
+
+A fair client j starts from theta and answers ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0, 1)``, in every
+coordinate by itself; free-riders answer theta, or ``theta + phi N(0, 1)``. N counts all declared samples, M_K
+those that free-riders declare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from poise.core.errors import require
+from poise.core.types import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class FairClients:
+    r"""Fair clients as the model sees them, (J,) each: answer ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0, 1)``.
+
+    Args:
+        samples: M_j.
+        eta: how much of the received model is left after the local work, in [0, 1).
+        rho: standard deviation that the local SGD adds.
+    """
+
+    samples: Floats
+    eta: Floats
+    rho: Floats
+
+    def __post_init__(self) -> None:
+        columns = np.broadcast_arrays(
+            *(np.atleast_1d(np.asarray(v, float)) for v in (self.samples, self.eta, self.rho))
+        )
+        for name, column in zip(("samples", "eta", "rho"), columns, strict=True):
+            object.__setattr__(self, name, np.array(column))
+        require(bool((self.samples > 0).all()), "FairClients: samples must be positive")
+        require(bool(((self.eta >= 0) & (self.eta < 1)).all()), "FairClients: eta must lie in [0, 1)")
+        require(bool((self.rho >= 0).all()), "FairClients: rho must be at least 0")
+
+    @property
+    def shares(self) -> Floats:
+        """``M_j / (N - M_K)``, the weights when there are no free-riders."""
+        return np.asarray(self.samples / self.samples.sum())
+
+    def declared(self, free_rider_samples: float) -> float:
+        """N, all samples that are declared."""
+        require(free_rider_samples >= 0, f"free-riders cannot declare {free_rider_samples} samples")
+        return float(self.samples.sum() + free_rider_samples)
+
+
+def ornstein_uhlenbeck(
+    samples: Any, *, lr: float, curvature: Any, epochs: float, batch_size: float, noise: Any, mu: float = 0.0
+) -> FairClients:
+    r"""Fair clients that run SGD on a quadratic loss, with FedProx's pull ``mu`` (0 is FedAvg).
+
+    ``gamma_j = exp(-lr (r_j + mu) E M_j/S)``, ``eta_j = gamma_j + mu (1 - gamma_j)/(r_j + mu)``,
+    ``rho_j^2 = (lr/S) sigma_j^2 / (2 (r_j + mu)) (1 - gamma_j^2)``.
+
+    Args:
+        samples: M_j of each fair client.
+        lr: learning rate lambda.
+        curvature: r_j.
+        epochs: E.
+        batch_size: S.
+        noise: standard deviation sigma_j of one sample's gradient.
+        mu: FedProx's pull.
+
+    >>> fair = ornstein_uhlenbeck([100.0], lr=0.1, curvature=1.0, epochs=1, batch_size=10, noise=1.0)
+    >>> round(float(fair.eta[0]), 4), round(float(fair.rho[0]), 4)
+    (0.3679, 0.0658)
+
+    Source: E eq. 6.8, 6.9; with mu theorem 6.4, eq. E.72 to E.76.
+    """
+    sizes, r, sigma = (np.atleast_1d(np.asarray(v, dtype=float)) for v in (samples, curvature, noise))
+    pull = r + mu
+    require(bool((pull > 0).all()), "ornstein_uhlenbeck: curvature + mu must be positive")
+    gamma = np.exp(-lr * pull * epochs * sizes / batch_size)
+    rho = np.sqrt(lr / batch_size * sigma**2 / (2 * pull) * (1 - gamma**2))
+    return FairClients(sizes, gamma + mu * (1 - gamma) / pull, rho)
+
+
+def contraction(fair: FairClients, free_rider_samples: float = 0.0) -> float:
+    r"""By how much a difference of two models shrinks in a round: ``epsilon + M_K/N``, ``epsilon = sum (M_j/N) eta_j``.
+
+    >>> contraction(FairClients([60.0], [0.5], [0.0]), 40.0)
+    0.7
+
+    Source: E theorem 6.1.
+    """
+    n = fair.declared(free_rider_samples)
+    return float((fair.samples * fair.eta).sum() / n + free_rider_samples / n)
+
+
+def difference(
+    fair: FairClients, optima: Any, free_rider_samples: float, theta: Any, noise: Any, noise_with: Any,
+    disguise: Any = 0.0,
+) -> Floats:  # fmt: skip
+    r"""Theorem 6.1: the model with free-riders minus the one without, after 0, 1, …, T rounds, (T + 1,).
+
+    ``sum_i h^(t-i-1) [ f(theta^i) + nu~_i - nu_i + disguise_i ]`` with h = `contraction`,
+    ``f(theta) = (M_K/N) (theta - sum_j M_j/(N - M_K) [eta_j (theta - theta*_j) + theta*_j])``,
+    ``nu = sum_j M_j/(N - M_K) rho_j zeta_j`` and ``nu~ = sum_j (M_j/N) rho_j zeta~_j``.
+
+    Args:
+        fair: the fair clients.
+        optima: theta*_j, (J,).
+        free_rider_samples: M_K.
+        theta: the fair models theta^0 … theta^(T-1), (T,).
+        noise: zeta of the fair run, (T, J), standard normal.
+        noise_with: zeta~ of the run with free-riders, (T, J).
+        disguise: ``sum_k (M_k/N) phi_k epsilon_k`` of each round, (T,); 0 for plain free-riders.
+
+    >>> fair = FairClients([1.0], [0.5], [0.0])
+    >>> difference(fair, [0.0], 1.0, [1.0, 0.5], np.zeros((2, 1)), np.zeros((2, 1)))
+    array([0.    , 0.25  , 0.3125])
+
+    Source: E theorem 6.1, eq. E.1; disguised eq. E.59 to E.61.
+    """
+    fair_models, target = np.asarray(theta, dtype=float), np.asarray(optima, dtype=float)
+    n = fair.declared(free_rider_samples)
+    answers = fair.eta * (fair_models[:, None] - target) + target
+    f = free_rider_samples / n * (fair_models - answers @ fair.shares)
+    nu = np.asarray(noise, dtype=float) @ (fair.shares * fair.rho)
+    nu_with = np.asarray(noise_with, dtype=float) @ (fair.samples / n * fair.rho)
+    pushes = f + nu_with - nu + disguise
+    found, h = np.zeros(len(fair_models) + 1), contraction(fair, free_rider_samples)
+    for t, push in enumerate(pushes):
+        found[t + 1] = h * found[t] + push
+    return found
+
+
+def asymptotic_variance(fair: FairClients, free_rider_samples: float = 0.0, phi: Any = (), declared: Any = ()) -> float:
+    r"""The variance of theta~ - theta of two independent runs, with and without free-riders, after many rounds; exact.
+
+    ``sum_J (M_j rho_j/(N - M_K))^2 / (1 - eps_f^2) + [sum_J (M_j rho_j/N)^2 + sum_K (M_k phi_k/N)^2] / (1 - h^2)``
+    with ``eps_f = sum_J M_j eta_j/(N - M_K)`` and h = `contraction`. Each run is a first-order autoregression, and they
+    are independent. Without disguise it falls as M_K grows.
+
+    Args:
+        fair: the fair clients.
+        free_rider_samples: M_K.
+        phi: the constant noise phi_k of each disguised free-rider; none are plain.
+        declared: M_k of each of these; equal shares of M_K where it is left out.
+
+    >>> fair = FairClients([50.0, 50.0], [0.5, 0.5], [0.1, 0.1])
+    >>> [round(asymptotic_variance(fair, m), 5) for m in (0.0, 100.0)]
+    [0.01333, 0.00952]
+
+    Source: E theorem 6.2, 6.3 and corollary 6.1, corrected: the process theta itself has memory eps_f, not h, which the
+    proof (E.27 to E.36) drops.
+    """
+    n = fair.declared(free_rider_samples)
+    alone = float(((fair.shares * fair.rho) ** 2).sum()) / (1 - contraction(fair) ** 2)
+    beside = float(((fair.samples / n * fair.rho) ** 2).sum()) + _disguise(n, free_rider_samples, phi, declared)
+    return alone + beside / (1 - contraction(fair, free_rider_samples) ** 2)
+
+
+def printed_variance(fair: FairClients, free_rider_samples: float = 0.0, phi: Any = (), declared: Any = ()) -> float:
+    r"""The variance of theta~ - theta as theorems 6.2, 6.3 and corollary 6.1 print it.
+
+    ``[1/N^2 + 1/(N - M_K)^2] sum_J (M_j rho_j)^2 / (1 - h^2) + sum_K (M_k phi_k/N)^2 / (1 - h^2)``; equals
+    `asymptotic_variance` only where M_K = 0.
+
+    Args:
+        fair: the fair clients.
+        free_rider_samples: M_K.
+        phi: the constant noise phi_k of each disguised free-rider.
+        declared: M_k of each of these.
+
+    >>> fair = FairClients([50.0, 50.0], [0.5, 0.5], [0.1, 0.1])
+    >>> [round(printed_variance(fair, m), 5) for m in (0.0, 100.0)]
+    [0.01333, 0.01429]
+
+    Source: E theorem 6.2, 6.3, corollary 6.1 (eq. E.44, E.58, E.64).
+    """
+    n = fair.declared(free_rider_samples)
+    scale = 1 / n**2 + 1 / float(fair.samples.sum()) ** 2
+    total = scale * float(((fair.samples * fair.rho) ** 2).sum()) + _disguise(n, free_rider_samples, phi, declared)
+    return total / (1 - contraction(fair, free_rider_samples) ** 2)
+
+
+def _disguise(n: float, free_rider_samples: float, phi: Any, declared: Any) -> float:
+    """``sum_K (M_k phi_k / N)^2``."""
+    scales = np.atleast_1d(np.asarray(phi, dtype=float))
+    if not len(scales):
+        return 0.0
+    given = np.atleast_1d(np.asarray(declared, dtype=float))
+    samples = given if len(given) else np.full(len(scales), free_rider_samples / len(scales))
+    require(len(samples) == len(scales), f"{len(scales)} values of phi, but {len(samples)} declared sizes")
+    require(bool(samples.sum() <= free_rider_samples * (1 + 1e-9)), "the declared sizes exceed free_rider_samples")
+    return float(((samples / n * scales) ** 2).sum())
+
+
+__all__ = [
+    "FairClients", "asymptotic_variance", "contraction", "difference", "ornstein_uhlenbeck", "printed_variance",
+]  # fmt: skip
