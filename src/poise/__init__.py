@@ -19,6 +19,7 @@ os.environ.setdefault("MKL_CBWR", "AVX2")
 
 if TYPE_CHECKING:
     from poise import attacks, backends, clocks, graph, recipes, samplers, servers, solvers, testing, theory, weightings
+    from poise.auditing.audit import audit
     from poise.core.errors import PoiseError
     from poise.data import federation
     from poise.experiments.runner import resume
@@ -30,6 +31,7 @@ _HOMES = {
     "PoiseError": "poise.core.errors",
     "Run": "poise.ledger.run",
     "Task": "poise.tasks",
+    "audit": "poise.auditing.audit",
     "federation": "poise.data",
     "open_run": "poise.ledger.run",
     "quadratics": "poise.tasks",
@@ -48,6 +50,7 @@ __all__ = [
     "Task",
     "__version__",
     "attacks",
+    "audit",
     "backends",
     "clocks",
     "federation",

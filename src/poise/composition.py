@@ -11,6 +11,7 @@ import torch
 
 from poise import engine
 from poise._version import __version__
+from poise.auditing.gauge import AuditGauge
 from poise.backends import Local
 from poise.core.errors import IncompatibleParts, InvalidOption, require, suggest
 from poise.core.numerics import mkl_mode
@@ -18,6 +19,7 @@ from poise.core.parts import build, describe, is_part, parts_of
 from poise.core.protocols import Gauge, Oracle
 from poise.core.sensitivity import Moved
 from poise.core.types import Setting
+from poise.core.vectors import Layout
 from poise.ledger.models import Keep
 from poise.ledger.retention import RULES
 
@@ -83,13 +85,12 @@ class Composition:
         self.parts.fit(setting)
         return engine.Plan(
             self.parts, setting, self.seed, self.rounds, self.time, self.evaluate_every,
-            self._metrics(oracle), self.bad_updates == "drop", self.gauges,
+            self._metrics(oracle), self.bad_updates == "drop", self.gauges(oracle.layout),
         )  # fmt: skip
 
-    @property
-    def gauges(self) -> tuple[Gauge, ...]:
+    def gauges(self, layout: Layout) -> tuple[Gauge, ...]:
         """What is read of every update."""
-        return (Moved(getattr(self.parts.server, "lr", 1.0)),)
+        return Moved(getattr(self.parts.server, "lr", 1.0)), AuditGauge(layout, self.seed)
 
     def _metrics(self, oracle: Oracle) -> frozenset[str]:
         """Held-out metrics (or the training loss where nothing is held out) and those asked for."""

@@ -1,0 +1,105 @@
+"""What is read of every update for the audit, while the update is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from poise.core.history import History
+from poise.core.protocols import Arrived
+from poise.core.rng import generator
+from poise.core.types import Floats
+from poise.core.vectors import Layout
+
+SKETCH, COHORT, SPREAD, LAYERS = "audit/sketch", "audit/cohort", "audit/spread", "audit/layers"
+
+ENTRIES = 96
+"""Coordinates that the sketch shows as they are."""
+
+PROJECTIONS = 32
+"""Random directions of the sketch."""
+
+LOOKED_AT = 4096
+"""Coordinates of an update that are looked at beside its cosine."""
+
+SMALLEST_LAYER, MOST_LAYERS = 32, 16
+
+
+class Places(NamedTuple):
+    """Which coordinates are looked at, and what is made of them."""
+
+    looked_at: torch.Tensor  # (s,) positions; the first k are shown as they are
+    directions: torch.Tensor  # (s - k, p), orthonormal columns, for the others
+    layers: torch.Tensor  # (s, L): 1/(number of entries looked at in the layer), or 0
+
+
+@dataclass(frozen=True, eq=False)
+class AuditGauge:
+    """A sketch of every update and three numbers about its direction and its entries.
+
+    - ``audit/sketch`` (m, k + p), linear in the update and, up to one factor, an isometry on average: k coordinates
+      and p orthonormal combinations of others. Of noise ``phi N(0, I)`` it is ``phi N(0, I)`` again.
+    - ``audit/cohort`` (m,): the exact cosine to what the others sent, ``cos(Delta_i, D - omega_i Delta_i)``.
+    - ``audit/spread`` (m,): Geary's ratio ``mean|x| / sqrt(mean x^2)`` of the entries looked at: sqrt(2/pi) = 0.798 for
+      noise, less where a few entries are large, as in updates that were learned.
+    - ``audit/layers`` (m, L): the root mean square of the entries of each layer.
+
+    Args:
+        layout: where each tensor lies in the vector.
+        seed: names the coordinates and directions: a client cannot know them.
+
+    Source: Geary (1935) for the ratio; Johnson and Lindenstrauss (1984) for the sketch.
+    """
+
+    layout: Layout
+    seed: int = 0
+
+    @cached_property
+    def places(self) -> Places:
+        """Drawn once; the same in every round and after a resume."""
+        size, rng = self.layout.trainable, generator(self.seed, "audit")
+        drawn = rng.permutation(size)[:LOOKED_AT]
+        shown, mixed = np.sort(drawn[:ENTRIES]), np.sort(drawn[ENTRIES:])
+        count = min(PROJECTIONS, len(mixed))
+        directions = np.linalg.qr(rng.standard_normal((len(mixed), count)))[0] if count else np.zeros((0, 0))
+        looked_at = np.concatenate([shown, mixed])
+        inside = [(looked_at >= e.start) & (looked_at < e.stop) for e in self.layout.parameters]
+        large = sorted((i for i in inside if i.sum() >= SMALLEST_LAYER), key=lambda i: -int(i.sum()))[:MOST_LAYERS]
+        layers = np.array([i / i.sum() for i in large]).T if large else np.zeros((len(looked_at), 0))
+        return Places(*(torch.from_numpy(a) for a in (looked_at, directions.astype("f4"), layers.astype("f4"))))
+
+    def read(self, arrived: Arrived, past: History) -> Mapping[str, Floats]:
+        """The readings of every row."""
+        at, deltas = self.places, arrived.deltas
+        some = deltas.index_select(1, at.looked_at.to(deltas.device)).float()
+        shown = len(at.looked_at) - len(at.directions)
+        squares = some * some
+        size = squares.mean(dim=1).sqrt()
+        sketch = torch.cat([some[:, :shown], some[:, shown:] @ at.directions.to(some)], dim=1)
+        found = {
+            SKETCH: sketch.cpu().numpy(),
+            COHORT: others(arrived).astype(np.float32),
+            SPREAD: (some.abs().mean(dim=1) / size.clamp_min(torch.finfo(size.dtype).tiny)).cpu().numpy(),
+        }
+        if at.layers.shape[1]:
+            found[LAYERS] = (squares @ at.layers.to(squares)).sqrt().cpu().numpy()
+        return found
+
+
+def others(arrived: Arrived) -> Floats:
+    """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where one of the two is zero.
+
+    With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D - omega_i |Delta_i|^2``.
+    """
+    product = (arrived.deltas @ arrived.direction).double().cpu().numpy()
+    omega, squares = arrived.omega, torch.linalg.vector_norm(arrived.deltas, dim=1).double().cpu().numpy() ** 2
+    whole = float(torch.linalg.vector_norm(arrived.direction).double()) ** 2
+    rest = np.sqrt(np.maximum(whole - 2 * omega * product + omega**2 * squares, 0.0))
+    length = np.sqrt(squares) * rest
+    usable = length > 1e-6 * max(whole, 1e-300)
+    return np.where(usable, (product - omega * squares) / np.where(usable, length, 1.0), np.nan)
