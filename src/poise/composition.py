@@ -12,8 +12,10 @@ import torch
 from poise import engine
 from poise._version import __version__
 from poise.auditing.gauge import AuditGauge
+from poise.auditing.live import ACTIONS, Action
 from poise.backends import Local
 from poise.core.errors import IncompatibleParts, InvalidOption, require, suggest
+from poise.core.memory import memory_of
 from poise.core.numerics import mkl_mode
 from poise.core.parts import build, describe, is_part, parts_of
 from poise.core.protocols import Gauge, Oracle
@@ -45,6 +47,7 @@ class Composition:
     bad_updates: Literal["stop", "drop"] = "stop"
     backend: Any = Local()
     personal: Literal["batchnorm"] | None = None
+    audit: Action | None = None
 
     def __post_init__(self) -> None:
         require(self.rounds is not None or self.time is not None, "the run has no end", "give rounds= or time=")
@@ -59,6 +62,7 @@ class Composition:
         require(self.keep in RULES, f"keep = {self.keep!r} is not a rule", suggest(str(self.keep), RULES))
         require(self.bad_updates in ("stop", "drop"), f"bad_updates = {self.bad_updates!r}", "known: drop, stop")
         require(self.personal in (None, "batchnorm"), f"personal = {self.personal!r}", "known: batchnorm")
+        require(self.audit in (None, *ACTIONS), f"audit = {self.audit!r}", f"known: {', '.join(ACTIONS)}")
 
     def personal_positions(self, oracle: Any) -> torch.Tensor | None:
         """Where the entries lie that stay with each client."""
@@ -90,7 +94,8 @@ class Composition:
 
     def gauges(self, layout: Layout) -> tuple[Gauge, ...]:
         """What is read of every update."""
-        return Moved(getattr(self.parts.server, "lr", 1.0)), AuditGauge(layout, self.seed)
+        adds = getattr(self.parts.server, "name", "") == "add" and memory_of(self.parts.solver) is None
+        return Moved(getattr(self.parts.server, "lr", 1.0)), AuditGauge(layout, self.seed, received=not adds)
 
     def _metrics(self, oracle: Oracle) -> frozenset[str]:
         """Held-out metrics (or the training loss where nothing is held out) and those asked for."""
@@ -117,7 +122,7 @@ class Composition:
         run = {
             "rounds": self.rounds, "time": self.time, "seeds": [self.seed], "evaluate_every": self.evaluate_every,
             "metrics": list(self.metrics), "keep": self.keep, "bad_updates": self.bad_updates,
-            "backend": describe(self.backend), "personal": self.personal,
+            "backend": describe(self.backend), "personal": self.personal, "audit": self.audit,
         }  # fmt: skip
         attacks = {"attacks": [describe(a) for a in self.parts.attacks]} if self.parts.attacks else {}
         kept = {k: v for k, v in run.items() if v is not None}

@@ -24,6 +24,7 @@ from poise.core.protocols import Backend, Oracle, Times
 from poise.core.rng import generator
 from poise.core.timeline import launch, next_step
 from poise.core.types import Cohort, Record, Sky, Step, contributions
+from poise.core.weights import without_barred
 from poise.core.workbench import Workbench
 
 REPORT_BYTES = 8  # a loss that a client reports is one double
@@ -115,6 +116,7 @@ def aggregate(
         adjacency=None if degree is None else degree[clients],
     )  # fmt: skip
     check_coefficients(omega, clients, n)
+    omega = without_barred(omega, clients, history.barred)
     memory, shift = memory_of(parts.solver), None
     if memory is not None:
         importance = plan.setting.importance[clients]
@@ -132,7 +134,7 @@ def aggregate(
     record = Record(
         n, step.time, contributions(flights, base, omega, updates), metrics={}, bytes_up=size * len(theta) + told,
         bytes_down=size * (len(theta) + trainable * len(memories.shared)), sky=state.sky, refusals=refused,
-        readings=readings(plan.gauges, n, flights, updates, omega, direction[:trainable], history),
+        readings=readings(plan.gauges, n, flights, updates, omega, direction[:trainable], history, state.models),
     )  # fmt: skip
     flying = {f.version for f in state.sky.flights}
     models = {v: state.models[v] for v in flying}

@@ -13,6 +13,7 @@ import tomli_w
 from poise import attacks as _attacks  # noqa: F401 - parts are known by name once their module is loaded
 from poise import engine
 from poise import solvers as _solvers  # noqa: F401
+from poise.auditing.live import Action, LiveAudit
 from poise.clocks import Synchronous
 from poise.composition import Composition, slot
 from poise.core.errors import IncompatibleParts, PoiseError, require
@@ -38,7 +39,7 @@ def train(
     backend: Any = "local", out: str | Path | None = None, attacks: Iterable[Any] = (),
     callbacks: Iterable[Callable[[Record], None]] = (), metrics: Iterable[str] = (), keep: Keep = "last",
     bad_updates: Literal["stop", "drop"] = "stop", stop: Callable[[], bool] = lambda: False,
-    personal: Literal["batchnorm"] | None = None,
+    personal: Literal["batchnorm"] | None = None, audit: Action | None = None,
 ) -> Run:  # fmt: skip
     """Train one model on a federation; every slot takes a part.
 
@@ -63,6 +64,8 @@ def train(
         bad_updates: ``"stop"`` at an update that is not finite, or ``"drop"`` it and go on.
         stop: asked before each round; true ends the run cleanly.
         personal: ``"batchnorm"`` keeps batch-norm parameters and statistics with each client (FedBN).
+        audit: look for free-riders after every round, and ``"warn"``, or ``"quarantine"`` them: weight 0, the others as
+            much in total as all had. Both are events of the run and warnings, never silent.
     """
     require(hasattr(federation, "importance"), f"{federation!r} is not a federation", "make one: poise.federation(…)")
     require(hasattr(task, "bind"), f"{task!r} is not a task", "make one: poise.task(…)")
@@ -73,7 +76,7 @@ def train(
     )  # fmt: skip
     composition = Composition(
         federation, task, parts, 100 if rounds is None and time is None else rounds, time, seed, evaluate_every,
-        tuple(metrics), keep, bad_updates, slot("backend", backend), personal,
+        tuple(metrics), keep, bad_updates, slot("backend", backend), personal, audit,
     )  # fmt: skip
     return begin(composition, out, callbacks, stop)
 
@@ -99,7 +102,7 @@ def begin(
     except BaseException:
         ledger.close()
         raise
-    return _go(composition, plan, oracle, ledger, state, callbacks, stop, _history(plan))
+    return _go(composition, plan, oracle, ledger, state, callbacks, stop, _history(plan, composition.audit, oracle))
 
 
 def take_up(
@@ -135,17 +138,18 @@ def take_up(
     except BaseException:
         ledger.close()
         raise
-    history = _history(plan)
+    history = _history(plan, composition.audit, oracle)
     history.resume(restart.records, restart.own, restart.server)
     return _go(composition, plan, oracle, ledger, state, callbacks, stop, history)
 
 
-def _history(plan: engine.Plan) -> History:
-    """An empty history that keeps what the sampler asks for."""
-    sampler = plan.parts.sampler
-    if "gradients" not in sampler.needs:
-        return History()
-    return History(gradients=Gradients(plan.setting.clients, sampler.measure))  # type: ignore[attr-defined]
+def _history(plan: engine.Plan, audit: Action | None, oracle: Oracle) -> History:
+    """An empty history that keeps what the sampler asks for, watched by the audit where there is one."""
+    sampler, gradients = plan.parts.sampler, None
+    if "gradients" in sampler.needs:
+        gradients = Gradients(plan.setting.clients, sampler.measure)  # type: ignore[attr-defined]
+    watch = None if audit is None else LiveAudit(audit, oracle.layout.trainable)
+    return History(gradients=gradients, watch=watch)
 
 
 def _go(
@@ -162,11 +166,22 @@ def _go(
         ledger.close()
         raise
 
+    told = set(ledger.events())
+
+    def tell() -> None:
+        for item in getattr(history.watch, "news", ()):
+            if item not in told:
+                told.add(item)
+                ledger.event(item)
+                warnings.warn(item, stacklevel=2)
+
     def after_round(record: Record) -> None:
+        tell()
         for observer in observers:
             observer(record)
 
     try:
+        tell()  # what a process that died could not say any more
         with one_thread():
             end = engine.run(state, plan, oracle, backend, ledger, history, after_round, stop)
         whole = composition.rounds is not None and end.index >= composition.rounds

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from poise.auditing.auditor import Auditor
-from poise.auditing.gauge import COHORT, SKETCH, SPREAD
+from poise.auditing.gauge import COHORT, RECEIVED, SKETCH, SPREAD
 from poise.core.errors import InvalidOption, require
 from poise.core.types import Floats
 from poise.ledger.run import Run
@@ -22,20 +22,17 @@ class Audit:
     """What a run says about its clients.
 
     Args:
+        scores: (N,) ``-log10`` of the p-value of the way of free-riding that fits best; 0 is no suspicion at all.
         p_values: (N,) how likely a working client looks as this one does; 1 for one that never took part.
         by_round: (R, N) scores after each aggregation; nan before a client first took part.
         alarm: clients with a p-value up to this are suspected.
     """
 
+    scores: Floats
     p_values: Floats
     by_round: Floats
     alarm: float
     auditor: Auditor
-
-    @property
-    def scores(self) -> Floats:
-        """``-log10 p``, (N,); 0 is no suspicion at all."""
-        return score(self.p_values)
 
     @property
     def suspects(self) -> list[int]:
@@ -90,7 +87,7 @@ def audit(run: Run, alarm: float = ALARM) -> Audit:
     auditor = Auditor(len(run.model))
     by_round = np.full((run.rounds, run.clients), np.nan)
     c = run.contributions
-    read = {name: run.reading(name) for name in (SKETCH, COHORT, SPREAD)} if run.rounds else {}
+    read = {name: run.reading(name) for name in (SKETCH, COHORT, SPREAD, RECEIVED) if name in run.readings}
     cuts = np.searchsorted(c["round"], np.arange(run.rounds + 1))
     for n in range(run.rounds):
         rows = slice(cuts[n], cuts[n + 1])
@@ -99,7 +96,7 @@ def audit(run: Run, alarm: float = ALARM) -> Audit:
             part["client"], part["version"], part["coefficient"], part["norm"],
             {name: values[rows] for name, values in read.items()}, part["loss_before"], part["loss_after"],
         )  # fmt: skip
-        by_round[n, auditor.clients] = score(auditor.p_values())
-    p_values = np.ones(run.clients)
-    p_values[auditor.clients] = auditor.p_values()
-    return Audit(p_values, by_round, alarm, auditor)
+        by_round[n, auditor.clients] = score(auditor.evidence())
+    scores, p_values = np.zeros(run.clients), np.ones(run.clients)
+    scores[auditor.clients], p_values[auditor.clients] = score(auditor.evidence()), auditor.p_values()
+    return Audit(scores, p_values, by_round, alarm, auditor)

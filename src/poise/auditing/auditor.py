@@ -9,8 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from poise.auditing.detectors import Detector, Direction, Entries, Nothing, Persistence, Reports, Sight
-from poise.auditing.gauge import COHORT, ENTRIES, LOOKED_AT, SKETCH, SPREAD
+from poise.auditing.gauge import COHORT, ENTRIES, LOOKED_AT, RECEIVED, SKETCH, SPREAD
 from poise.core.types import Floats, Ints
+
+EVERYONE = 0.05
+"""A way of free-riding that fits all clients to this degree fits none."""
+
+SHORTEST = 8
+"""Parameters below which an update is too short to be called a copy."""
 
 
 class Way(NamedTuple):
@@ -20,8 +26,12 @@ class Way(NamedTuple):
     detectors: tuple[Detector, ...]
 
     def p_values(self) -> Floats:
-        """The largest p-value of the detectors: an honest client is safe as soon as one of them vouches for it."""
-        return np.asarray(np.max([d.p_values() for d in self.detectors], axis=0))
+        """The largest p-value of the detectors: a working client is safe as soon as one of them vouches for it.
+
+        Where all clients look alike, it is the problem that is so: nothing is held against anyone.
+        """
+        found = np.max([d.p_values() for d in self.detectors], axis=0)
+        return np.ones_like(found) if (found <= EVERYONE).all() else np.asarray(found)
 
     def words(self, who: int) -> str:
         """What the detectors saw."""
@@ -68,7 +78,7 @@ class Auditor:
     def __post_init__(self) -> None:
         self.ways = tuple(self.make())
         self._number: dict[int, int] = {}
-        self._moved: list[Floats] = []  # sketch of theta^n - theta^0, n = 0, 1, …
+        self._moved: list[Floats] = []  # sketch of theta^n - theta^0, n = 0, 1, …; by versions, where models were read
 
     def add(
         self, clients: Ints, versions: Ints, omega: Floats, norms: Floats, readings: Mapping[str, Floats],
@@ -83,6 +93,8 @@ class Auditor:
         rows = sketch.astype(np.float64)
         if not self._moved or not width:
             self._moved = [np.zeros(rows.shape[1])] * max(len(self._moved), 1)
+        for version, model in zip(versions.tolist(), readings.get(RECEIVED, ()), strict=False):
+            self._moved[version] = model
         who = self._numbers(clients)
         left, copied = self._left(clients, versions, rows)
         sight = Sight(
@@ -95,12 +107,15 @@ class Auditor:
         self._moved.append(self._moved[-1] + omega @ rows)
         self._remember(clients, versions, norms)
 
-    def p_values(self) -> Floats:
-        """One for every client in `clients`."""
+    def evidence(self) -> Floats:
+        """The smallest p-value over the ways, for every client in `clients`."""
         if not self.clients:
             return np.zeros(0)
-        found = np.min([way.p_values() for way in self.ways], axis=0)
-        return np.asarray(np.minimum(1.0, len(self.ways) * found))
+        return np.asarray(np.min([way.p_values() for way in self.ways], axis=0))
+
+    def p_values(self) -> Floats:
+        """`evidence`, corrected for the number of ways that were tried."""
+        return np.minimum(1.0, len(self.ways) * self.evidence())
 
     def explain(self, client: int) -> str:
         """Why a client is, or is not, suspected: the way of free-riding that fits it best, and what was seen."""
@@ -116,7 +131,7 @@ class Auditor:
         return f"client {client}: {best.what} (p = {overall:.2g}): {'; '.join(seen)}"
 
     def _power_law(self, client: int) -> str:
-        """``norm follows t^-1.02`` where the norms lie within 2 % of a power of the round."""
+        """``norm follows t^-1.02`` where the norms lie within 5 % of a power of the round."""
         past = self.pasts[client]
         t, norm = np.array(past.versions, dtype=float), np.array(past.norms)
         use = (t >= 1) & (norm > 0)
@@ -125,7 +140,7 @@ class Auditor:
         x, y = np.log(t[use]), np.log(norm[use])
         slope, level = np.polyfit(x, y, 1)
         apart = float(np.std(y - slope * x - level))
-        return f"norm follows t^{slope:.2f} to {100 * apart:.1f} %" if apart < 0.02 else ""
+        return f"norm follows t^{slope:.2f} to {100 * apart:.1f} %" if apart < 0.05 else ""
 
     def _numbers(self, clients: Ints) -> Ints:
         """The numbers of these clients, new ones added."""
@@ -146,7 +161,7 @@ class Auditor:
         left, copied = rows.copy(), np.zeros(len(rows), dtype=np.int64)
         for k, (client, version) in enumerate(zip(clients.tolist(), versions.tolist(), strict=True)):
             past = self.pasts.get(client)
-            if past is None or past.last >= version:
+            if past is None or past.last >= version or self.dimension < SHORTEST:
                 continue
             basis = np.zeros((0, rows.shape[1]))
             for since in {past.last, past.first}:

@@ -11,12 +11,19 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from poise.core.types import Floats, Ints
 
 GAUSSIAN_RATIO = float(np.sqrt(2 / np.pi))
 """Geary's ratio mean|x| / rms of normal numbers."""
+
+ALIKE = 1e-3
+"""What is left of a copy, as a share of its length, at most."""
+
+SMALLEST = 32
+"""Parameters below which updates are too short to tell noise from work."""
 
 NOISE_95 = 3.84
 """95 % of chi-squared numbers with one degree of freedom are below this."""
@@ -38,6 +45,12 @@ class Sight:
     copied: Ints  # (m,) in how many directions something could be taken away
     loss_before: Floats  # (m,) nan where none was reported
     loss_after: Floats
+
+    @property
+    def rests(self) -> NDArray[np.bool_]:
+        """(m,) where something is left that is more than rounding."""
+        left, length = (np.linalg.norm(v, axis=1) for v in (self.left, self.sketch))
+        return np.asarray((self.copied > 0) & (left > ALIKE * length) & (self.dimension >= SMALLEST))
 
 
 class Detector(Protocol):
@@ -86,8 +99,6 @@ class Nothing:
 
     rate: float = 0.01
     empty: float = 1e-6  # as a share of the longest update of the round
-    alike: float = 1e-3  # what is left of a copy, as a share of its length
-    room: int = 16  # dimensions that must be left to see that
     sums: Columns = field(default_factory=lambda: Columns(rounds=(), empty=(), copied=()))
 
     def grow(self, count: int) -> None:
@@ -99,9 +110,7 @@ class Nothing:
         longest = sight.norms.max(initial=0.0)
         empty = (sight.norms <= self.empty * longest) & (longest > 0)  # where nobody moves, all is learned
         left, length = (np.linalg.norm(v, axis=1) for v in (sight.left, sight.sketch))
-        room = sight.sketch.shape[1] >= sight.copied + self.room
-        copied = ~empty & (sight.copied > 0) & room & (left <= self.alike * length)
-        copied &= not bool((copied | empty).all())  # where everyone does, it is the problem that is so simple
+        copied = ~empty & (sight.copied > 0) & (left <= ALIKE * length)
         self.sums.add("rounds", who, np.ones(len(who)))
         self.sums.add("empty", who, empty.astype(float))
         self.sums.add("copied", who, copied.astype(float))
@@ -143,7 +152,7 @@ class Persistence:
             self.width, self.sums = vectors.shape[1], Columns(rounds=(), total=(vectors.shape[1],))
         self.sums.grow(int(who.max(initial=-1)) + 1)
         length = np.linalg.norm(vectors, axis=1)
-        usable = (length > 0) & ((sight.copied > 0) | (not self.of_rest))
+        usable = sight.rests if self.of_rest else length > 0
         units = vectors[usable] / length[usable, None]
         self.sums.add("rounds", who[usable], np.ones(int(usable.sum())))
         self.sums.add("total", who[usable], units)
@@ -167,8 +176,8 @@ class Persistence:
         mean, _ = self.found()
         if len(mean) <= who or np.isnan(mean[who]):
             return ""
-        what = "what is left after that" if self.of_rest else "its updates"
-        return f"{what} point the same way in no two rounds (mean cosine {mean[who]:+.3f})"
+        what = "what it has not received" if self.of_rest else "its update"
+        return f"{what} keeps no direction from round to round (mean cosine {mean[who]:+.3f})"
 
 
 @dataclass
@@ -192,11 +201,11 @@ class Entries:
     def add(self, who: Ints, sight: Sight) -> None:
         """Add up ratios."""
         self.numbers = sight.entries if self.of_rest else sight.looked_at
-        ratio, usable = sight.spread, sight.spread > 0
+        ratio, usable = sight.spread, (sight.spread > 0) & (sight.dimension >= SMALLEST)
         if self.of_rest:
             shown = np.abs(sight.left[:, : sight.entries])
             size = np.sqrt((shown**2).mean(axis=1))
-            usable = (size > 0) & (sight.copied > 0)
+            usable = sight.rests & (size > 0)
             ratio = shown.mean(axis=1) / np.where(usable, size, 1.0) / small_sample(sight.entries)
         self.sums.add("rounds", who[usable], np.ones(int(usable.sum())))
         self.sums.add("total", who[usable], ratio[usable])
@@ -214,7 +223,8 @@ class Entries:
         if not rounds:
             return ""
         ratio = self.sums["total"][who] / rounds
-        return f"its entries are spread like normal noise (mean over rms {ratio:.3f}; noise {GAUSSIAN_RATIO:.3f})"
+        what = "what it has not received" if self.of_rest else "its update"
+        return f"{what} has the entries of normal noise (mean over rms {ratio:.3f}; noise {GAUSSIAN_RATIO:.3f})"
 
 
 @dataclass

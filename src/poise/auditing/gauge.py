@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from poise.core.history import History
 from poise.core.protocols import Arrived
 from poise.core.rng import generator
 from poise.core.types import Floats
-from poise.core.vectors import Layout
+from poise.core.vectors import Layout, Stack
 
 SKETCH, COHORT, SPREAD, LAYERS = "audit/sketch", "audit/cohort", "audit/spread", "audit/layers"
+RECEIVED = "audit/received"
+READINGS = (SKETCH, COHORT, SPREAD, LAYERS, RECEIVED)
 
 ENTRIES = 96
 """Coordinates that the sketch shows as they are."""
@@ -48,16 +51,20 @@ class AuditGauge:
     - ``audit/spread`` (m,): Geary's ratio ``mean|x| / sqrt(mean x^2)`` of the entries looked at: sqrt(2/pi) = 0.798 for
       noise, less where a few entries are large, as in updates that were learned.
     - ``audit/layers`` (m, L): the root mean square of the entries of each layer.
+    - ``audit/received`` (m, k + p): the same sketch of the model that the client received, in double precision. It is
+      read where the model moves otherwise than by the weighted sum of the updates; else the sum tells.
 
     Args:
         layout: where each tensor lies in the vector.
         seed: names the coordinates and directions: a client cannot know them.
+        received: whether ``audit/received`` is read.
 
     Source: Geary (1935) for the ratio; Johnson and Lindenstrauss (1984) for the sketch.
     """
 
     layout: Layout
     seed: int = 0
+    received: bool = False
 
     @cached_property
     def places(self) -> Places:
@@ -77,18 +84,25 @@ class AuditGauge:
         """The readings of every row."""
         at, deltas = self.places, arrived.deltas
         some = deltas.index_select(1, at.looked_at.to(deltas.device)).float()
-        shown = len(at.looked_at) - len(at.directions)
         squares = some * some
         size = squares.mean(dim=1).sqrt()
-        sketch = torch.cat([some[:, :shown], some[:, shown:] @ at.directions.to(some)], dim=1)
         found = {
-            SKETCH: sketch.cpu().numpy(),
+            SKETCH: self._sketch(some),
             COHORT: others(arrived).astype(np.float32),
             SPREAD: (some.abs().mean(dim=1) / size.clamp_min(torch.finfo(size.dtype).tiny)).cpu().numpy(),
         }
         if at.layers.shape[1]:
             found[LAYERS] = (squares @ at.layers.to(squares)).sqrt().cpu().numpy()
+        if self.received:
+            seen = {v: self._sketch(arrived.models[v][at.looked_at][None].double())[0] for v in set(arrived.versions)}
+            found[RECEIVED] = np.stack([seen[v] for v in arrived.versions])
         return found
+
+    def _sketch(self, some: Stack) -> NDArray[Any]:
+        """The sketch of rows of which the entries looked at are given."""
+        shown = len(self.places.looked_at) - len(self.places.directions)
+        mixed = some[:, shown:] @ self.places.directions.to(some)
+        return np.asarray(torch.cat([some[:, :shown], mixed], dim=1).cpu().numpy())
 
 
 def others(arrived: Arrived) -> Floats:

@@ -97,6 +97,19 @@ def inspect(
     show_inspection(what, set or [], seed, labels, out, json)
 
 
+@app.command()
+def audit(
+    path: Annotated[Path, typer.Argument(help="Run folder, or a folder with one run per seed.")],
+    alarm: Annotated[float, typer.Option(help="Suspect a client that works with this probability at most.")] = 0.01,
+    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("audit.html"),
+    json: AsJson = False,
+) -> None:
+    """Who only pretends to work: a score and a p-value for every client, and why. Needs no data."""
+    from poise.cli.auditing import show_audit
+
+    show_audit(path, alarm, out, json)
+
+
 @app.command("list")
 def list_parts(
     slot: Annotated[

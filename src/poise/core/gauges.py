@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from poise.core.vectors import Vector
 
 def readings(
     gauges: Sequence[Gauge], round: int, flights: Sequence[Flight], updates: Updates, omega: Floats, direction: Vector,
-    past: History,
+    past: History, models: Mapping[int, Vector],
 ) -> dict[str, Floats]:  # fmt: skip
     """What all gauges read of the contributions; one row per flight."""
     if not gauges or not flights:
@@ -23,7 +23,7 @@ def readings(
     arrived = Arrived(
         round, np.array([f.client for f in flights], dtype=np.int64),
         np.array([f.version for f in flights], dtype=np.int64), updates.deltas[:, : len(direction)], updates.norms,
-        omega, direction, updates.loss_before, updates.loss_after,
+        omega, direction, updates.loss_before, updates.loss_after, models,
     )  # fmt: skip
     found: dict[str, Floats] = {}
     for gauge in gauges:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,6 +13,17 @@ from poise.core.gradients import GRADIENT, Gradients
 from poise.core.sensitivity import Psi
 from poise.core.types import Flight, Floats, Ints, Record
 from poise.core.vectors import Stack, Vector
+
+
+class Watch(Protocol):
+    """Looks at every record, and may keep clients out."""
+
+    @property
+    def barred(self) -> frozenset[int]:
+        """Whose contributions have weight 0 from now on."""
+
+    def add(self, record: Record) -> None:
+        """Take in one more round."""
 
 
 @dataclass
@@ -28,6 +40,7 @@ class History:
     reached: dict[str, float] = field(default_factory=dict)  # the best value of each metric
     psi: Psi = field(default_factory=Psi)  # how far each client has moved the model
     gradients: Gradients | None = None
+    watch: Watch | None = None
 
     def add(self, record: Record) -> None:
         """Take in one more round."""
@@ -41,6 +54,8 @@ class History:
                 if loss is not None:
                     self.lowest_loss[c.client] = min(loss, self.lowest_loss.get(c.client, np.inf))
         self.psi.add(record)
+        if self.watch is not None:
+            self.watch.add(record)
         self.note(record.metrics)
 
     def note(self, metrics: Mapping[str, float | Floats]) -> None:
@@ -69,6 +84,11 @@ class History:
     def tensors(self) -> dict[str, torch.Tensor]:
         """What the ledger keeps for the sampler beside the model."""
         return {} if self.gradients is None else self.gradients.tensors()
+
+    @property
+    def barred(self) -> frozenset[int]:
+        """Clients whose contributions have weight 0."""
+        return frozenset() if self.watch is None else self.watch.barred
 
     def lowest(self, clients: Ints) -> Floats:
         """The lowest loss that each of these clients has reported; inf for a new one."""

@@ -8,7 +8,7 @@ in this setting. `poise.testing` holds the contract suite of each slot.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -215,6 +215,7 @@ class Arrived:
     direction: Vector  # (trainable,): sum_i omega_i Delta_i
     loss_before: Floats | None = None
     loss_after: Floats | None = None
+    models: Mapping[int, Vector] = field(default_factory=dict)  # by version: what they received
 
 
 class Gauge(Protocol):

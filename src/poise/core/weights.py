@@ -93,3 +93,18 @@ def extreme(values: Floats, k: int | float) -> Floats:
     last = np.sort(values)[rows - count]
     above, tied = values > last, values == last
     return np.where(above, 1.0, np.where(tied, (count - above.sum()) / tied.sum(), 0.0)) / count
+
+
+def without_barred(omega: Floats, clients: Ints, barred: frozenset[int]) -> Floats:
+    """Coefficients in which barred clients count nothing and the others as much in total as all did.
+
+    Where everyone is barred, nothing is aggregated.
+
+    >>> without_barred(np.array([0.25, 0.25, 0.5]), np.array([4, 7, 9]), frozenset({9})).tolist()
+    [0.5, 0.5, 0.0]
+    """
+    if not barred:
+        return omega
+    kept = np.where([c in barred for c in clients.tolist()], 0.0, omega)
+    rest = float(kept.sum())
+    return np.asarray(kept * (float(omega.sum()) / rest)) if rest != 0 else np.zeros_like(omega)

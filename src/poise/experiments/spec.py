@@ -14,7 +14,7 @@ from poise.core.errors import InvalidOption, PoiseError, suggest
 SLOTS = ("solver", "sampler", "clock", "weighting", "server")
 TABLES = ("data", "task", *SLOTS, "attacks", "run", "expected")
 RUN_KEYS = (
-    "rounds", "time", "seeds", "evaluate_every", "metrics", "backend", "keep", "bad_updates", "personal",
+    "rounds", "time", "seeds", "evaluate_every", "metrics", "backend", "keep", "bad_updates", "personal", "audit",
 )  # fmt: skip
 DEFAULTS = {
     "sampler": {"name": "full"},

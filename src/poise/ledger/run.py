@@ -206,6 +206,11 @@ class Run:
         """(round, client, reason) of every update that was not averaged in."""
         return [tuple(r) for r in self._query("SELECT n, client, reason FROM refusals WHERE n < ? ORDER BY n, row")]
 
+    @property
+    def events(self) -> list[str]:
+        """What was noted about the process: resumed, went back, clients that the audit suspected or quarantined."""
+        return self._ledger.events()
+
     def rounds_to(self, target: float, metric: str = "accuracy") -> int | None:
         """The first aggregation (counted from 1) after which the metric reached the target; None if it never did."""
         reached = np.flatnonzero(self._curve(metric) >= target)

@@ -147,6 +147,11 @@ class Ledger:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             self.database.execute("INSERT INTO events (at, n, what) VALUES (?, ?, ?)", (now, self.rounds(), what))
 
+    def events(self) -> list[str]:
+        """What was noted about the process, in order."""
+        with self.guard():
+            return [what for (what,) in self.database.execute("SELECT what FROM events ORDER BY id")]
+
     def set(self, key: str, value: object) -> None:
         """Note a fact about the run."""
         with self.guard(), self._transaction():

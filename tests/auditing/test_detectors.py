@@ -1,0 +1,206 @@
+"""The contract of detectors, their laws under noise against Monte-Carlo, and the gauge against plain arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from poise.auditing.auditor import Auditor
+from poise.auditing.detectors import (
+    GAUSSIAN_RATIO,
+    Columns,
+    Direction,
+    Entries,
+    Nothing,
+    Persistence,
+    Reports,
+    Sight,
+    small_sample,
+)
+from poise.auditing.gauge import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD, AuditGauge
+from poise.core.history import History
+from poise.core.protocols import Arrived
+from poise.core.types import Floats
+from poise.core.vectors import Layout
+
+MADE: dict[str, Callable[[], Any]] = {
+    "Nothing": Nothing,
+    "Entries": Entries,
+    "Entries-rest": lambda: Entries(of_rest=True),
+    "Persistence": Persistence,
+    "Persistence-rest": lambda: Persistence(of_rest=True),
+    "Direction": Direction,
+    "Reports": Reports,
+}
+D, K, SHOWN = 5000, 128, 96
+
+
+def sight(rows: Floats, d: int = D, **more: Any) -> Sight:
+    """Rows of sketches, with everything else as it is for updates of these lengths."""
+    m = len(rows)
+    given: dict[str, Any] = {
+        "versions": np.ones(m, int), "norms": np.linalg.norm(rows, axis=1), "sketch": rows, "entries": SHOWN,
+        "spread": np.abs(rows).mean(axis=1) / np.sqrt((rows**2).mean(axis=1)), "looked_at": rows.shape[1],
+        "cohort": np.zeros(m), "dimension": d, "left": rows, "copied": np.ones(m, int),
+        "loss_before": np.full(m, np.nan), "loss_after": np.full(m, np.nan),
+    }  # fmt: skip
+    return Sight(**{**given, **more})
+
+
+def worked(rng: np.random.Generator, m: int, own: Floats) -> Sight:
+    """What clients that work send: a direction of their own with heavy entries, and a little noise."""
+    rows = own + 0.3 * rng.standard_t(3, (m, K))
+    losses = rng.uniform(1, 2, m)
+    return sight(rows, cohort=np.full(m, 0.4), loss_before=losses, loss_after=losses - 0.1)
+
+
+def idled(rng: np.random.Generator, m: int) -> Sight:
+    """What free-riders send that every detector is to notice: noise, or nothing, with made-up losses."""
+    rows = rng.standard_normal((m, K))
+    return sight(rows, cohort=rng.standard_normal(m) / np.sqrt(D), loss_before=np.ones(m), loss_after=np.ones(m))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_detector_contract(name: str) -> None:
+    """p lies in [0, 1]; 1 before anything was seen; high for who works, low for who does not; order does not matter."""
+    rng, m = np.random.default_rng(1), 6
+    own = rng.standard_t(2, (m, K))
+    honest, idle, backwards = MADE[name](), MADE[name](), MADE[name]()
+    for d in (honest, idle, backwards):
+        d.grow(m)
+        assert (d.p_values() == 1).all()
+    people = np.arange(m)
+    for _ in range(20):
+        honest.add(people, worked(rng, m, own))
+        given = idled(rng, m)
+        if name == "Nothing":
+            given = sight(np.vstack([1e-9 * given.sketch[1:], given.sketch[:1]]))
+            people = np.arange(m)
+        idle.add(people, given)
+        order = people[::-1]
+        backwards.add(people[order], Sight(**{
+            k: (v[order] if isinstance(v, np.ndarray) else v) for k, v in vars(given).items()
+        }))  # fmt: skip
+    for d in (honest, idle, backwards):
+        assert ((d.p_values() >= 0) & (d.p_values() <= 1)).all()
+    guilty = slice(0, m - 1) if name == "Nothing" else slice(0, m)
+    assert (honest.p_values() > 0.5).all()
+    assert (idle.p_values()[guilty] < 0.01).all()
+    np.testing.assert_allclose(backwards.p_values(), idle.p_values(), rtol=1e-9)
+    assert all(idle.words(i) for i in range(m - 1))
+
+
+def test_a_mean_cosine_of_noise_has_the_variance_it_is_said_to_have() -> None:
+    """4,000 clients of noise, 6 rounds: mean 0 and variance 2/(k T (T-1)), each within its 99.9 % interval."""
+    rng, n, rounds = np.random.default_rng(2), 4000, 6
+    detector = Persistence()
+    for _ in range(rounds):
+        detector.add(np.arange(n), sight(rng.standard_normal((n, K))))
+    mean, deviation = detector.found()
+    assert deviation[0] == pytest.approx(np.sqrt(2 / (K * 30)))
+    assert abs(mean.mean()) < 3.29 * deviation[0] / np.sqrt(n)
+    fourth = stats.kurtosis(mean) + 3
+    assert abs(mean.var() / deviation[0] ** 2 - 1) < 3.29 * np.sqrt((fourth - 1) / n)
+
+
+@pytest.mark.parametrize("n", [20, 96, 1000])
+def test_gearys_ratio_of_noise(n: int) -> None:
+    """Mean by the closed form, variance (1 - 3/pi)/n up to O(1/n): 20,000 samples, 99.9 %."""
+    x = np.random.default_rng(3).standard_normal((20_000, n))
+    ratio = np.abs(x).mean(axis=1) / np.sqrt((x**2).mean(axis=1))
+    assert abs(ratio.mean() - GAUSSIAN_RATIO * small_sample(n)) < 3.29 * ratio.std() / np.sqrt(len(x))
+    assert abs(ratio.var() * n / (1 - 3 / np.pi) - 1) < 3.29 * np.sqrt(2 / len(x)) + 3 / n
+
+
+def test_the_cohort_test_has_the_law_it_is_said_to_have() -> None:
+    """At the edge of the null (cos^2 = least^2) p-values are uniform, up to the skewness of d cos^2."""
+    rng, n, rounds, d, c = np.random.default_rng(4), 5000, 40, 5000, 0.05
+    detector = Direction(least=c)
+    detector.grow(n)
+    for _ in range(rounds):
+        cosine = c + rng.standard_normal(n) / np.sqrt(d)
+        detector.add(np.arange(n), sight(np.ones((n, K)), d=d, cohort=cosine))
+    p = detector.p_values()
+    for level in (0.05, 0.5):
+        assert abs((p <= level).mean() - level) < 3.29 * np.sqrt(level * (1 - level) / n) + 0.01
+
+
+def test_columns_add_up_clients_that_come_twice() -> None:
+    sums = Columns(total=())
+    sums.grow(3)
+    sums.add("total", np.array([1, 1, 2]), np.array([1.0, 2.0, 5.0]))
+    sums.grow(4)
+    assert sums["total"].tolist() == [0.0, 3.0, 5.0, 0.0]
+
+
+# the gauge ----------------------------------------------------------------------------------------
+
+LAYOUT = Layout.of_shapes({"a": (40, 120), "b": (60,), "c": (7,)})
+
+
+def arrived(deltas: torch.Tensor, omega: Floats, **more: Any) -> Arrived:
+    m = len(deltas)
+    norms = torch.linalg.vector_norm(deltas, dim=1).double().numpy()
+    direction = torch.from_numpy(omega).to(deltas) @ deltas
+    return Arrived(0, np.arange(m), np.zeros(m, int), deltas, norms, omega, direction, **more)
+
+
+def test_the_cosine_to_the_others_is_exact() -> None:
+    deltas = torch.randn(6, LAYOUT.trainable, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    omega = np.array([0.1, 0.2, 0.3, 0.25, 0.1, 0.05])
+    found = AuditGauge(LAYOUT).read(arrived(deltas, omega), History())[COHORT]
+    for i in range(6):
+        rest = sum(omega[j] * deltas[j].numpy() for j in range(6) if j != i)
+        own = deltas[i].numpy()
+        assert found[i] == pytest.approx(own @ rest / np.linalg.norm(own) / np.linalg.norm(rest), abs=1e-7)
+
+
+def test_alone_or_empty_there_is_no_cosine() -> None:
+    deltas = torch.zeros(2, LAYOUT.trainable)
+    deltas[0] = 1.0
+    found = AuditGauge(LAYOUT).read(arrived(deltas, np.array([0.5, 0.5])), History())[COHORT]
+    assert np.isnan(found).all()
+
+
+def test_the_sketch_is_linear_and_keeps_noise_noise() -> None:
+    gauge = AuditGauge(LAYOUT, seed=3)
+    rng = np.random.default_rng(5)
+    rows = torch.from_numpy(rng.standard_normal((400, LAYOUT.trainable)))
+    sketch = gauge.read(arrived(rows, np.full(400, 0.0025)), History())[SKETCH].astype(float)
+    mixed = torch.from_numpy(np.array([[2.0, -3.0]])) @ rows[:2]
+    again = gauge.read(arrived(mixed, np.ones(1)), History())[SKETCH]
+    np.testing.assert_allclose(again[0], 2 * sketch[0] - 3 * sketch[1], atol=1e-5)
+    assert stats.kstest(sketch.ravel(), "norm").pvalue > 0.001, "iid standard normal again (99.9 %)"
+    product = sketch.T @ sketch / 400 - np.eye(sketch.shape[1])
+    assert abs(product[np.triu_indices(len(product), 1)]).max() < 5.5 / np.sqrt(400), "uncorrelated (8,128 pairs)"
+
+
+def test_spread_and_layers_by_hand() -> None:
+    deltas = torch.zeros(1, LAYOUT.trainable, dtype=torch.float64)
+    deltas[0, :4800], deltas[0, 4800:4860] = 2.0, 0.5
+    found = AuditGauge(LAYOUT).read(arrived(deltas, np.ones(1)), History())
+    assert found[LAYERS].shape == (1, 2), "the small layer is left out"
+    assert found[LAYERS][0].tolist() == pytest.approx([2.0, 0.5], rel=4e3 * 2**-24), "single precision, 4,000 summands"
+    flat = torch.ones(1, LAYOUT.trainable)
+    assert AuditGauge(LAYOUT).read(arrived(flat, np.ones(1)), History())[SPREAD][0] == pytest.approx(1.0)
+
+
+def test_models_are_read_where_they_move_otherwise() -> None:
+    model = torch.randn(LAYOUT.trainable, generator=torch.Generator().manual_seed(1))
+    gauge = AuditGauge(LAYOUT, received=True)
+    read = gauge.read(arrived(model[None], np.ones(1), models={0: model}), History())
+    np.testing.assert_allclose(read[RECEIVED][0], read[SKETCH][0], rtol=0, atol=4e3 * 2**-24)
+    assert RECEIVED not in AuditGauge(LAYOUT).read(arrived(model[None], np.ones(1)), History())
+
+
+def test_a_round_without_anyone_changes_nothing() -> None:
+    auditor = Auditor(100)
+    none = np.zeros(0, int)
+    auditor.add(none, none, np.zeros(0), np.zeros(0), {}, np.zeros(0), np.zeros(0))
+    assert auditor.p_values().tolist() == []
+    assert auditor.explain(3) == "client 3 has not taken part"

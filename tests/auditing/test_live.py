@@ -1,0 +1,81 @@
+"""The audit while a run goes on: warned of, quarantined, recorded, resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import poise
+from poise.attacks import FreeRider
+from poise.auditing.live import LiveAudit
+from poise.core.errors import InvalidOption
+from poise.solvers import SGD
+
+FED = poise.federation("digits", clients=10, samples=400)
+OPTIONS: dict[str, Any] = {
+    "solver": SGD(lr=0.1, steps=4, batch_size=8), "rounds": 14,
+    "attacks": [FreeRider((2,), "disguised"), FreeRider((5,))],
+}  # fmt: skip
+TASK = poise.task("logistic")
+
+
+def test_a_warning_is_an_event_and_changes_nothing() -> None:
+    plain = poise.train(FED, TASK, **OPTIONS)
+    with pytest.warns(UserWarning, match="audit: after round") as said:
+        watched = poise.train(FED, TASK, audit="warn", **OPTIONS)
+    assert watched.digest == plain.digest
+    events = [e for e in watched.events if e.startswith("audit:")]
+    assert {2, 5} == {int(e.partition("client ")[2].split()[0]) for e in events}
+    assert events == [str(w.message) for w in said if str(w.message).startswith("audit:")]
+    assert any("empty update" in e for e in events)
+    assert any("noise" in e for e in events)
+
+
+def test_quarantine_gives_weight_0_and_the_others_the_rest() -> None:
+    plain = poise.train(FED, TASK, **OPTIONS)
+    with pytest.warns(UserWarning, match="quarantined"):
+        run = poise.train(FED, TASK, audit="quarantine", **OPTIONS)
+    out = [e for e in run.events if "quarantined" in e]
+    since = {int(e.partition("client ")[2].split()[0]): int(e.partition("round ")[2].split(",")[0]) for e in out}
+    assert set(since) == {2, 5}
+    np.testing.assert_allclose(run.weights.sum(axis=1), plain.weights.sum(axis=1), rtol=1e-14)
+    for client, n in since.items():
+        assert (run.weights[: n + 1, client] > 0).all(), "up to the round after which it was found"
+        assert (run.weights[n + 1 :, client] == 0).all()
+    assert (run.weights[:, [i for i in range(10) if i not in since]] > 0).all()
+    norms = run.contributions["norm"].reshape(14, 10)
+    assert (norms[:, 2] > 0).all(), "it goes on sending, and what it sends is recorded"
+
+
+@pytest.mark.parametrize("after", [1, 6, 11])
+@pytest.mark.filterwarnings("ignore:audit")
+def test_a_quarantine_survives_a_resume(after: int, tmp_path: Path) -> None:
+    whole = poise.train(FED, TASK, audit="quarantine", out=tmp_path / "whole", **OPTIONS)
+    done: list[Any] = []
+    stop = {"callbacks": [done.append], "stop": lambda: len(done) >= after}
+    poise.train(FED, TASK, audit="quarantine", out=tmp_path / "part", **stop, **OPTIONS).close()
+    again = poise.resume(tmp_path / "part")
+    assert again.digest == whole.digest
+    events = [[e for e in run.events if e.startswith("audit:")] for run in (again, whole)]
+    assert events[0] == events[1], "each said once"
+
+
+def test_over_many_looks_the_limits_add_up_to_the_alarm() -> None:
+    k = np.arange(1, 10_000)
+    assert (0.01 * 6 / (np.pi * k) ** 2).sum() < 0.01
+
+
+def test_honest_clients_are_left_alone() -> None:
+    options = {**OPTIONS, "attacks": [], "rounds": 30}
+    run = poise.train(FED, TASK, audit="quarantine", **options)
+    assert not [e for e in run.events if e.startswith("audit:")]
+    assert run.digest == poise.train(FED, TASK, **options).digest
+
+
+def test_an_unknown_action_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="known: warn, quarantine"):
+        poise.train(FED, TASK, audit="arrest", **OPTIONS)  # type: ignore[arg-type]
+    assert LiveAudit("warn", 10).barred == frozenset()
