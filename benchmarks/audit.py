@@ -1,7 +1,8 @@
 """How well the audit finds free-riders, how often it accuses a client that works, and what its gauge costs.
 
 The limits of the detectors were chosen on digits, Fashion-MNIST, CIFAR-10 and synthetic data with seeds from 100 on.
-What is reported here is MNIST and Shakespeare with seeds 0 to 19: data and seeds that nothing was chosen on.
+What is reported here is MNIST and Shakespeare with seeds 20 to 39, on which nothing was chosen. (A first look at MNIST
+with seeds 0 to 19 changed one thing: after one round, the persistence of a direction is worth 1/2, not 1.)
 
 python benchmarks/audit.py [--only PIECE] [--seeds 20] [--out runs/audit.jsonl] [--write docs/audit.md]
 
@@ -93,16 +94,16 @@ def one(data: str, setting: str, attack: str, seed: int) -> dict[str, Any]:
     return found
 
 
-SMALL_TEXT: dict[str, Any] = {}
+SMALL_TEXT: dict[str, Any] = {"stride": 20, "test_samples": 100}
 
 
-def cases(only: str | None, seeds: int) -> Iterator[tuple[str, str, str, int]]:
+def cases(only: str | None, first: int, seeds: int) -> Iterator[tuple[str, str, str, int]]:
     """All that is to be run, seed by seed, so that a table can be made at any time."""
     for name, cells in pieces().items():
         if only in (None, name):
             for seed in range(seeds):
                 for data, setting, attacks, most in cells:
-                    yield from ((data, setting, attack, seed) for attack in attacks if seed < most)
+                    yield from ((data, setting, attack, first + seed) for attack in attacks if seed < most)
 
 
 def interval(values: list[float]) -> str:
@@ -186,6 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=[*pieces(), "cost"])
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--out", type=Path, default=Path("runs/audit.jsonl"))
     parser.add_argument("--write", type=Path)
@@ -198,7 +200,7 @@ def main() -> None:
     lines = [json.loads(t) for t in given.out.read_text().splitlines()] if given.out.exists() else []
     done = {(r["data"], r["setting"], r["attack"], r["seed"]) for r in lines}
     began = time.perf_counter()
-    for case in cases(given.only, given.seeds):
+    for case in cases(given.only, given.first, given.seeds):
         if case not in done and time.perf_counter() - began < 60 * given.minutes:
             lines.append(one(*case))
             with given.out.open("a") as file:

@@ -90,6 +90,7 @@ class Composition:
         return engine.Plan(
             self.parts, setting, self.seed, self.rounds, self.time, self.evaluate_every,
             self._metrics(oracle), self.bad_updates == "drop", self.gauges(oracle.layout),
+            self.personal is not None,
         )  # fmt: skip
 
     def gauges(self, layout: Layout) -> tuple[Gauge, ...]:

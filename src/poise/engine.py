@@ -46,7 +46,7 @@ def run(
     after_round: Callable[[Record], None] = lambda record: None, stop: Callable[[], bool] = lambda: False,
 ) -> State:  # fmt: skip
     """Go on until the budget of rounds or of simulated time is used, or ``stop`` says so."""
-    bench = Workbench(backend, plan.parts.reports)
+    bench = Workbench(backend, plan.parts.reports, plan.idle)
     times = plan.parts.clock.times(plan.setting.clients)
     step, under_way = schedule(state, plan, times, history)
     while not plan.over(step) and not stop():

@@ -132,7 +132,7 @@ class Persistence:
     """How much of a client's direction comes back in its other rounds: ``mean over pairs of cos(Delta(s), Delta(t))``.
 
     Of T sketches of noise in k dimensions it is 0 with variance ``2 / (k T (T-1))``;
-    ``p = Phi((found - least) / deviation)``.
+    ``p = Phi((found - least) / deviation)``, which is 1/2 after one round, where the deviation is infinite.
     """
 
     least: float = 0.1
@@ -169,7 +169,8 @@ class Persistence:
     def p_values(self) -> Floats:
         """The normal tail."""
         mean, deviation = self.found()
-        return np.where(np.isnan(mean), 1.0, special.ndtr((mean - self.least) / deviation))
+        unknown = np.where(self.sums["rounds"] > 0, 0.5, 1.0) if self.sums is not None else mean
+        return np.where(np.isnan(mean), unknown, special.ndtr((mean - self.least) / deviation))
 
     def words(self, who: int) -> str:
         """The mean cosine."""

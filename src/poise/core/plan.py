@@ -10,10 +10,11 @@ import numpy as np
 
 from poise.core.durations import SAME
 from poise.core.errors import IncompatibleParts
-from poise.core.memory import Memories, Named
+from poise.core.memory import Memories, Named, memory_of
 from poise.core.protocols import Attack, Clock, Fits, Gauge, Sampler, Server, ServerState, Solver, Weighting
 from poise.core.types import LOSS_REPORTS, Floats, Record, Setting, Sky, Step
 from poise.core.vectors import Vector
+from poise.core.workbench import Idle
 
 ESTIMATE = "TimeBased(times='estimated')"
 
@@ -109,6 +110,15 @@ class Plan:
     metrics: frozenset[str] = frozenset()
     drop_refused: bool = False
     gauges: tuple[Gauge, ...] = ()
+    personal: bool = False
+
+    @property
+    def idle(self) -> Idle | None:
+        """Dishonest clients whose work nobody looks at; None where clients keep something of their work."""
+        lazy = {c for a in self.parts.attacks if not a.works for c in a.clients}
+        lazy -= {c for a in self.parts.attacks if a.works for c in a.clients}
+        keeps = self.personal or self.parts.perturbs or memory_of(self.parts.solver) is not None
+        return None if keeps or not lazy else Idle(frozenset(lazy), self.setting.sizes, self.parts.solver)
 
     def over(self, step: Step) -> bool:
         """Whether a step lies beyond the budget."""

@@ -8,9 +8,26 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from poise.core.memory import Memories
-from poise.core.protocols import Backend
-from poise.core.types import Flight, Updates
+from poise.core.protocols import Backend, Solver
+from poise.core.types import Flight, Ints, Updates
 from poise.core.vectors import Stack, Vector
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Clients that nobody needs to work for: what they send does not depend on it."""
+
+    clients: frozenset[int]
+    sizes: Ints  # (N,)
+    solver: Solver
+
+    def nothing(self, flights: Sequence[Flight], like: Vector, reports: frozenset[str]) -> Updates:
+        """Empty rows, with the sizes they declare and the steps they would claim."""
+        sizes = self.sizes[[f.client for f in flights]]
+        zeros, unknown = np.zeros(len(flights)), np.full(len(flights), np.nan)
+        before, after = (unknown if name in reports else None for name in ("loss_before", "loss_after"))
+        deltas = like.new_zeros((len(flights), len(like)))
+        return Updates(deltas, zeros, sizes, self.solver.steps_for(sizes), before, after)
 
 
 @dataclass
@@ -22,6 +39,7 @@ class Workbench:
 
     backend: Backend
     reports: frozenset[str]
+    idle: Idle | None = None
     _done: dict[tuple[int, int, int], tuple[Updates, int]] = field(default_factory=dict)
     _spare: Stack | None = None
 
@@ -33,6 +51,10 @@ class Workbench:
         if any(f.key not in self._done for f in arrived):
             todo = [f for f in (*arrived, *under_way) if f.key not in self._done]
             self._compact()
+            if self.idle is not None:
+                todo = self._pass_over(todo, self.idle, like)
+            if not todo:
+                return _stacked([self._done.pop(f.key) for f in arrived], like, self.reports)
             versions = {f.version for f in todo}
             wanted = {v: m for v, m in models.items() if v in versions}
             spare, self._spare = self._spare, None
@@ -45,6 +67,13 @@ class Workbench:
             self._done |= {f.key: (updates, row) for row, f in enumerate(todo)}
         found = [self._done.pop(f.key) for f in arrived]
         return _stacked(found, like, self.reports)
+
+    def _pass_over(self, todo: list[Flight], idle: Idle, like: Vector) -> list[Flight]:
+        """Those who work; for the others, empty rows are laid ready."""
+        resting = [f for f in todo if f.client in idle.clients]
+        nothing = idle.nothing(resting, like, self.reports)
+        self._done |= {f.key: (nothing, row) for row, f in enumerate(resting)}
+        return [f for f in todo if f.client not in idle.clients]
 
     def _compact(self) -> None:
         """Copy out the few rows that are left of earlier pieces of work, so that the rest of them can be let go."""

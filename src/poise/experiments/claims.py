@@ -116,7 +116,8 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
     ``at_most = r``: mean(left) <= r * mean(right). ``above``/``below``: the paired difference over seeds has that sign,
     with a 95 % interval that excludes 0 where ``significant = true``. ``within = r``: the means differ by at most the
     share r. ``no_difference = true``: the 95 % interval of the paired difference contains 0. ``every_seed = true``: the
-    sign is the same for every single seed. ``between = [a, b]``: the mean of the left alone lies there.
+    sign is the same for every single seed. ``in_band = true``: the mean of the left lies between the lowest and the
+    highest single run of the right. ``between = [a, b]``: the mean of the left alone lies there.
     ``than_cell = c``: the two sides are left - right in ``cell`` and left - right in c, so that "below" says that the
     first difference is the smaller one.
     """
@@ -131,6 +132,9 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
         holds = ratio <= claim["at_most"]
     elif "within" in claim:
         holds = abs(ratio - 1) <= claim["within"]
+    elif claim.get("in_band"):
+        holds = right.min() <= left.mean() <= right.max()
+        measured = f"{left.mean():.4g} in {right.min():.4g} … {right.max():.4g}"
     elif claim.get("no_difference"):
         holds = abs(mean) <= half
     else:
