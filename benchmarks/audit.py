@@ -1,10 +1,11 @@
 """How well the audit finds free-riders, how often it accuses a client that works, and what its gauge costs.
 
-The limits of the detectors were chosen on digits, Fashion-MNIST, CIFAR-10 and synthetic data with seeds from 100 on.
-What is reported here is MNIST and Shakespeare with seeds 20 to 39, on which nothing was chosen. (A first look at MNIST
-with seeds 0 to 19 changed one thing: after one round, the persistence of a direction is worth 1/2, not 1.)
+The limits of the detectors were chosen on digits, Fashion-MNIST, CIFAR-10 and synthetic data with seeds 1, 100 and 101.
+What is reported here is MNIST and Shakespeare with seeds 0 to 19. A look at MNIST with 10 of 40 clients, seeds 0 to 19, then
+changed one thing that matters only to clients seen once (after one round, the persistence of a direction is worth 1/2, not 1);
+so that setting is reported with seeds 20 to 39.
 
-python benchmarks/audit.py [--only PIECE] [--seeds 20] [--out runs/audit.jsonl] [--write docs/audit.md]
+python benchmarks/audit.py [--only PIECE] [--minutes 20] [--out runs/audit.jsonl] [--write docs/audit.md]
 
 Every run is one line of ``--out``; what stands there already is not run again.
 """
@@ -15,6 +16,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ import torch
 
 import poise
 from poise.attacks import FreeRider, Mimic, Scaled, StaleReplay
+from poise.core.rng import generator
+from poise.core.types import Seen, Sent, Setting
 from poise.samplers import Uniform
 from poise.solvers import SGD, Prox
 
@@ -40,6 +44,34 @@ ATTACKS: dict[str, Callable[[tuple[int, ...]], list[Any]]] = {
     "stale replay": lambda c: [StaleReplay(c)],
     "scaled to a tenth": lambda c: [Scaled(c, 0.1)],
 }
+
+
+@dataclass(frozen=True)
+class Evasive:
+    """Free-riders made to be overlooked: the same noise in every round, or noise with a few large entries."""
+
+    clients: tuple[int, ...]
+    kind: str
+    slot, name, works = "attack", "evasive", False
+
+    def fit(self, setting: Setting) -> None:
+        """Fits everywhere."""
+
+    def answer(self, seen: Seen, seed: int) -> Sent:
+        """Of the length of a disguised free-rider's noise."""
+        rng = generator(seed, "evasive", seen.client, *([] if self.kind == "same" else [seen.version]))
+        size = seen.trainable
+        drawn = rng.standard_normal(size) if self.kind == "same" else rng.laplace(size=size)
+        return Sent(torch.from_numpy(0.01 * drawn / max(seen.version, 1)).to(seen.received))
+
+
+ATTACKS |= {
+    "mimic, noise 0.1": lambda c: [Mimic(c, noise=0.1)],
+    "mimic, noise 2": lambda c: [Mimic(c, noise=2.0)],
+    "the same noise in every round": lambda c: [Evasive(c, "same")],
+    "Laplace noise": lambda c: [Evasive(c, "Laplace")],
+}
+EVASIVE = ("mimic, noise 0.1", "mimic, noise 2", "the same noise in every round", "Laplace noise")
 SOME = ("honest", "plain", "disguised γ=1 1σ", "mimic", "stale replay")
 DATA: dict[str, dict[str, Any]] = {
     "MNIST iid": {"partition": "iid"},
@@ -48,15 +80,16 @@ DATA: dict[str, dict[str, Any]] = {
 }
 
 
-def pieces() -> dict[str, list[tuple[str, str, tuple[str, ...], int]]]:
+def pieces() -> dict[str, list[tuple[str, str, tuple[str, ...], range]]]:
     """Piece -> (data, setting, attacks, seeds)."""
-    every = tuple(ATTACKS)
+    every = tuple(a for a in ATTACKS if a not in EVASIVE)
     return {
-        "fedavg": [(data, "FedAvg", every, 20) for data in DATA],
-        "fedprox": [(data, "FedProx", SOME, 20) for data in DATA],
-        "partial": [(data, "10 of 40 clients", SOME, 20) for data in DATA],
-        "long": [(data, "FedAvg, 100 rounds", ("honest",), 10) for data in DATA],
-        "shakespeare": [("Shakespeare", "FedAvg", SOME, 4)],
+        "fedavg": [(data, "FedAvg", every, range(20)) for data in DATA],
+        "fedprox": [(data, "FedProx", SOME, range(20)) for data in DATA],
+        "partial": [(data, "10 of 40 clients", SOME, range(20, 40)) for data in DATA],
+        "long": [(data, "FedAvg, 100 rounds", ("honest",), range(10)) for data in DATA],
+        "evasive": [(data, "FedAvg", EVASIVE, range(10)) for data in DATA],
+        "shakespeare": [("Shakespeare", "FedAvg", SOME, range(4))],
     }
 
 
@@ -97,13 +130,13 @@ def one(data: str, setting: str, attack: str, seed: int) -> dict[str, Any]:
 SMALL_TEXT: dict[str, Any] = {"stride": 20, "test_samples": 100}
 
 
-def cases(only: str | None, first: int, seeds: int) -> Iterator[tuple[str, str, str, int]]:
+def cases(only: str | None) -> Iterator[tuple[str, str, str, int]]:
     """All that is to be run, seed by seed, so that a table can be made at any time."""
     for name, cells in pieces().items():
         if only in (None, name):
-            for seed in range(seeds):
-                for data, setting, attacks, most in cells:
-                    yield from ((data, setting, attack, first + seed) for attack in attacks if seed < most)
+            for k in range(max(len(seeds) for *_, seeds in cells)):
+                for data, setting, attacks, seeds in cells:
+                    yield from ((data, setting, attack, seeds[k]) for attack in attacks if k < len(seeds))
 
 
 def interval(values: list[float]) -> str:
@@ -186,8 +219,6 @@ def main() -> None:
     """Run what is missing, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=[*pieces(), "cost"])
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--first", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--out", type=Path, default=Path("runs/audit.jsonl"))
     parser.add_argument("--write", type=Path)
@@ -200,7 +231,7 @@ def main() -> None:
     lines = [json.loads(t) for t in given.out.read_text().splitlines()] if given.out.exists() else []
     done = {(r["data"], r["setting"], r["attack"], r["seed"]) for r in lines}
     began = time.perf_counter()
-    for case in cases(given.only, given.first, given.seeds):
+    for case in cases(given.only):
         if case not in done and time.perf_counter() - began < 60 * given.minutes:
             lines.append(one(*case))
             with given.out.open("a") as file:
