@@ -127,7 +127,8 @@ class Auditor:
         rounds = len(self.pasts[client].norms)
         if overall > 0.5:
             return f"client {client}: nothing against it in {rounds} rounds"
-        seen = [w for w in (self._power_law(client), best.words(who)) if w]
+        fading = self._power_law(client) if best.what.endswith("noise") else ""
+        seen = [w for w in (fading, best.words(who)) if w]
         return f"client {client}: {best.what} (p = {overall:.2g}): {'; '.join(seen)}"
 
     def _power_law(self, client: int) -> str:
