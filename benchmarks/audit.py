@@ -2,8 +2,8 @@
 
 The limits of the detectors were chosen on digits, Fashion-MNIST, CIFAR-10 and synthetic data with seeds 1, 100 and 101.
 What is reported here is MNIST and Shakespeare with seeds 0 to 19. A look at MNIST with 10 of 40 clients and these seeds
-then changed one thing, which matters only to clients seen once (after one round, the persistence of a direction is worth
-1/2, not 1); so that setting is reported with seeds 20 to 39.
+then changed one thing, which matters only to clients seen once (the persistence of a direction is worth 1/2 after one
+round, not 1); so that setting is reported with seeds 20 to 39.
 
 python benchmarks/audit.py [--only PIECE] [--minutes 20] [--out runs/audit.jsonl] [--write docs/audit.md]
 

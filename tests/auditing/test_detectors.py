@@ -11,18 +11,10 @@ import torch
 from scipy import stats
 
 from poise.auditing.auditor import Auditor
-from poise.auditing.detectors import (
-    GAUSSIAN_RATIO,
-    Columns,
-    Direction,
-    Entries,
-    Nothing,
-    Persistence,
-    Reports,
-    Sight,
-    small_sample,
-)
+from poise.auditing.counts import Nothing, Reports
 from poise.auditing.gauge import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD, AuditGauge
+from poise.auditing.noise import GAUSSIAN_RATIO, Direction, Entries, Layers, Persistence, small_sample
+from poise.auditing.sight import Columns, Sight
 from poise.core.history import History
 from poise.core.protocols import Arrived
 from poise.core.types import Floats
@@ -35,6 +27,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "Persistence": Persistence,
     "Persistence-rest": lambda: Persistence(of_rest=True),
     "Direction": Direction,
+    "Layers": Layers,
     "Reports": Reports,
 }
 D, K, SHOWN = 5000, 128, 96
@@ -47,7 +40,7 @@ def sight(rows: Floats, d: int = D, **more: Any) -> Sight:
         "versions": np.ones(m, int), "norms": np.linalg.norm(rows, axis=1), "sketch": rows, "entries": SHOWN,
         "spread": np.abs(rows).mean(axis=1) / np.sqrt((rows**2).mean(axis=1)), "looked_at": rows.shape[1],
         "cohort": np.zeros(m), "dimension": d, "left": rows, "copied": np.ones(m, int),
-        "loss_before": np.full(m, np.nan), "loss_after": np.full(m, np.nan),
+        "loss_before": np.full(m, np.nan), "loss_after": np.full(m, np.nan), "layers": np.ones((m, 3)),
     }  # fmt: skip
     return Sight(**{**given, **more})
 
@@ -56,7 +49,9 @@ def worked(rng: np.random.Generator, m: int, own: Floats) -> Sight:
     """What clients that work send: a direction of their own with heavy entries, and a little noise."""
     rows = own + 0.3 * rng.standard_t(3, (m, K))
     losses = rng.uniform(1, 2, m)
-    return sight(rows, cohort=np.full(m, 0.4), loss_before=losses, loss_after=losses - 0.1)
+    return sight(
+        rows, cohort=np.full(m, 0.4), loss_before=losses, loss_after=losses - 0.1, layers=rng.lognormal(size=(m, 3))
+    )
 
 
 def idled(rng: np.random.Generator, m: int) -> Sight:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from poise.auditing.auditor import Auditor
-from poise.auditing.gauge import COHORT, RECEIVED, SKETCH, SPREAD
+from poise.auditing.gauge import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD
 from poise.core.errors import InvalidOption, require
 from poise.core.types import Floats
 from poise.ledger.run import Run
@@ -87,7 +87,7 @@ def audit(run: Run, alarm: float = ALARM) -> Audit:
     auditor = Auditor(len(run.model))
     by_round = np.full((run.rounds, run.clients), np.nan)
     c = run.contributions
-    read = {name: run.reading(name) for name in (SKETCH, COHORT, SPREAD, RECEIVED) if name in run.readings}
+    read = {name: run.reading(name) for name in (SKETCH, COHORT, SPREAD, LAYERS, RECEIVED) if name in run.readings}
     cuts = np.searchsorted(c["round"], np.arange(run.rounds + 1))
     for n in range(run.rounds):
         rows = slice(cuts[n], cuts[n + 1])

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from poise.auditing.detectors import Detector, Direction, Entries, Nothing, Persistence, Reports, Sight
-from poise.auditing.gauge import COHORT, ENTRIES, LOOKED_AT, RECEIVED, SKETCH, SPREAD
+from poise.auditing.counts import Nothing, Reports
+from poise.auditing.gauge import COHORT, ENTRIES, LAYERS, LOOKED_AT, RECEIVED, SKETCH, SPREAD
+from poise.auditing.noise import Direction, Entries, Layers, Persistence
+from poise.auditing.sight import Detector, Sight
 from poise.core.types import Floats, Ints
 
 EVERYONE = 0.05
@@ -42,7 +44,7 @@ def ways() -> tuple[Way, ...]:
     """The ways of free-riding that are looked for; their limits were chosen on data of their own (docs/audit.md)."""
     return (
         Way("it sends nothing of its own", (Nothing(),)),
-        Way("it sends noise", (Entries(), Persistence(), Direction())),
+        Way("it sends noise", (Entries(), Persistence(), Direction(), Layers())),
         Way("it sends what it received, with noise", (Entries(of_rest=True), Persistence(of_rest=True))),
         Way("it reports losses it has not computed", (Reports(),)),
     )
@@ -100,6 +102,7 @@ class Auditor:
         sight = Sight(
             versions, norms, rows, min(ENTRIES, rows.shape[1]), readings[SPREAD], min(LOOKED_AT, self.dimension),
             readings[COHORT], self.dimension, left, copied, loss_before, loss_after,
+            readings.get(LAYERS, np.zeros((len(rows), 0))),
         )  # fmt: skip
         for way in self.ways:
             for detector in way.detectors:

@@ -1,130 +1,20 @@
-"""Detectors: each adds up one kind of evidence about every client, and says how likely a working client looks so.
-
-The null hypothesis of each is *a client that works*, drawn as weakly as it can be: its updates keep at least a
-little direction from round to round, have at least a few large entries, … The p-value is the probability that such a
-client looks as much like noise, or as empty, as this one does; it is 1 as long as there is nothing to go by.
-"""
+"""Detectors that tell isotropic noise from what was learned."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from poise.auditing.sight import SMALLEST, Columns, Sight
 from poise.core.types import Floats, Ints
 
 GAUSSIAN_RATIO = float(np.sqrt(2 / np.pi))
 """Geary's ratio mean|x| / rms of normal numbers."""
 
-ALIKE = 1e-3
-"""What is left of a copy, as a share of its length, at most."""
-
-SMALLEST = 32
-"""Parameters below which updates are too short to tell noise from work."""
-
 NOISE_95 = 3.84
 """95 % of chi-squared numbers with one degree of freedom are below this."""
-
-
-@dataclass(frozen=True)
-class Sight:
-    """What the server saw of m contributions in one round; one row each."""
-
-    versions: Ints  # (m,)
-    norms: Floats  # (m,)
-    sketch: Floats  # (m, k)
-    entries: int  # the first so many columns of the sketch are coordinates
-    spread: Floats  # (m,) Geary's ratio
-    looked_at: int  # of so many entries
-    cohort: Floats  # (m,) cosine to what the others sent
-    dimension: int  # entries of an update
-    left: Floats  # (m, k) of the sketch, when all that the client can have copied is taken away
-    copied: Ints  # (m,) in how many directions something could be taken away
-    loss_before: Floats  # (m,) nan where none was reported
-    loss_after: Floats
-
-    @property
-    def rests(self) -> NDArray[np.bool_]:
-        """(m,) where something is left that is more than rounding."""
-        left, length = (np.linalg.norm(v, axis=1) for v in (self.left, self.sketch))
-        return np.asarray((self.copied > 0) & (left > ALIKE * length) & (self.dimension >= SMALLEST))
-
-
-class Detector(Protocol):
-    """Adds up one kind of evidence; clients are numbered by when they were first seen."""
-
-    def grow(self, count: int) -> None:
-        """Make room for so many clients."""
-
-    def add(self, who: Ints, sight: Sight) -> None:
-        """Take in one round; ``who`` may name a client twice."""
-
-    def p_values(self) -> Floats:
-        """How likely a working client looks so, (clients,)."""
-
-    def words(self, who: int) -> str:
-        """What was seen of one client, in words; empty where nothing was."""
-
-
-class Columns:
-    """Sums that are kept for every client."""
-
-    def __init__(self, **shapes: tuple[int, ...]) -> None:
-        self.values: dict[str, Floats] = {name: np.zeros((0, *shape)) for name, shape in shapes.items()}
-
-    def grow(self, count: int) -> None:
-        """Make room for so many clients; new ones begin at 0."""
-        for name, old in self.values.items():
-            if len(old) < count:
-                self.values[name] = np.concatenate([old, np.zeros((count - len(old), *old.shape[1:]))])
-
-    def add(self, name: str, who: Ints, what: Floats) -> None:
-        """Add to some clients' sums."""
-        np.add.at(self.values[name], who, what)
-
-    def __getitem__(self, name: str) -> Floats:
-        return self.values[name]
-
-
-@dataclass
-class Nothing:
-    """Rounds in which a client sent nothing, or nothing but a multiple of what it had received itself.
-
-    ``p = P(Binomial(rounds, rate) >= such rounds)``: a working client has such a round with probability ``rate``
-    at most.
-    """
-
-    rate: float = 0.01
-    empty: float = 1e-6  # as a share of the longest update of the round
-    sums: Columns = field(default_factory=lambda: Columns(rounds=(), empty=(), copied=()))
-
-    def grow(self, count: int) -> None:
-        """Make room for so many clients."""
-        self.sums.grow(count)
-
-    def add(self, who: Ints, sight: Sight) -> None:
-        """Count such rounds."""
-        longest = sight.norms.max(initial=0.0)
-        empty = (sight.norms <= self.empty * longest) & (longest > 0)  # where nobody moves, all is learned
-        left, length = (np.linalg.norm(v, axis=1) for v in (sight.left, sight.sketch))
-        copied = ~empty & (sight.copied > 0) & (left <= ALIKE * length)
-        self.sums.add("rounds", who, np.ones(len(who)))
-        self.sums.add("empty", who, empty.astype(float))
-        self.sums.add("copied", who, copied.astype(float))
-
-    def p_values(self) -> Floats:
-        """The binomial tail."""
-        found, rounds = self.sums["empty"] + self.sums["copied"], self.sums["rounds"]
-        return at_least(found, rounds, self.rate)
-
-    def words(self, who: int) -> str:
-        """How often."""
-        rounds, empty, copied = (int(self.sums[n][who]) for n in ("rounds", "empty", "copied"))
-        said = [f"an empty update in {empty} of {rounds} rounds"] if empty else []
-        return "; ".join(said + ([f"a copy of earlier steps in {copied} of {rounds} rounds"] if copied else []))
 
 
 @dataclass
@@ -270,47 +160,40 @@ class Direction:
 
 
 @dataclass
-class Reports:
-    """Losses that cannot have been computed: not changed by the work, or to the last bit those of another round.
+class Layers:
+    """Whether all layers have the same scale, as noise has: ``deviation over layers of log rms``, mean over rounds.
 
-    ``p = P(Binomial(reports, rate) >= such reports)``.
+    Of noise it is at most about ``wobble``, ``1/sqrt(2 n)`` for a layer of which n = 32 entries are looked at;
+    ``p = Phi((found - least) / (wobble / sqrt(T)))``.
     """
 
-    rate: float = 0.01
-    sums: Columns = field(default_factory=lambda: Columns(rounds=(), odd=(), last=()))
+    least: float = 0.25
+    wobble: float = 0.125
+    sums: Columns = field(default_factory=lambda: Columns(rounds=(), total=(), alone=()))
 
     def grow(self, count: int) -> None:
         """Make room for so many clients."""
         self.sums.grow(count)
 
     def add(self, who: Ints, sight: Sight) -> None:
-        """Count such reports."""
-        told = ~np.isnan(sight.loss_before)
-        again = (self.sums["rounds"][who] > 0) & (self.sums["last"][who] == sight.loss_before)
-        same = sight.loss_before == sight.loss_after
-        self.sums.add("rounds", who[told], np.ones(int(told.sum())))
-        self.sums.add("odd", who[told], (again | same)[told].astype(float))
-        self.sums["last"][who[told]] = sight.loss_before[told]
+        """Add up deviations."""
+        usable = (sight.layers > 0).all(axis=1) & (sight.layers.shape[1] > 1)
+        apart = np.log(sight.layers[usable].astype(float)).std(axis=1) if usable.any() else np.zeros(0)
+        self.sums.add("rounds", who[usable], np.ones(int(usable.sum())))
+        self.sums.add("total", who[usable], apart)
+        self.sums.add("alone", who[~usable], np.ones(int((~usable).sum())))
 
     def p_values(self) -> Floats:
-        """The binomial tail."""
-        odd, rounds = self.sums["odd"], self.sums["rounds"]
-        return at_least(odd, rounds, self.rate)
+        """The normal tail; 0 where there is one layer only: it cannot vouch for anyone."""
+        rounds = self.sums["rounds"]
+        seen = np.maximum(rounds, 1)
+        p = special.ndtr((self.sums["total"] / seen - self.least) / (self.wobble / np.sqrt(seen)))
+        return np.where(rounds > 0, p, np.where(self.sums["alone"] > 0, 0.0, 1.0))
 
     def words(self, who: int) -> str:
-        """How often."""
-        odd, rounds = int(self.sums["odd"][who]), int(self.sums["rounds"][who])
-        return f"losses that were not computed in {odd} of {rounds} reports" if odd else ""
-
-
-def at_least(count: Floats, trials: Floats, rate: float) -> Floats:
-    """``P(Binomial(trials, rate) >= count)``; 1 where the count is 0.
-
-    >>> at_least(np.array([0.0, 1.0, 2.0]), np.array([2.0, 2.0, 2.0]), 0.1).round(4).tolist()
-    [1.0, 0.19, 0.01]
-    """
-    below = np.maximum(count - 1, 0).astype(np.int64)
-    return np.where(count > 0, special.bdtrc(below, np.maximum(trials, 1).astype(np.int64), rate), 1.0)
+        """How far apart."""
+        rounds = self.sums["rounds"][who]
+        return f"all layers have one scale (to {100 * self.sums['total'][who] / rounds:.0f} %)" if rounds else ""
 
 
 def small_sample(n: int) -> float:
