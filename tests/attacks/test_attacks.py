@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 import poise
 from poise.attacks import FreeRider, Mimic, Scaled, StaleReplay
+from poise.clocks import Asynchronous, Buffered, Synchronous
 from poise.core.attacking import attacked
 from poise.core.errors import IncompatibleParts, InvalidOption
 from poise.core.types import Flight, Seen, Updates
 from poise.samplers import Uniform
-from poise.solvers import SGD
+from poise.solvers import SGD, Scaffold
 
 OPTIMA = np.random.default_rng(0).standard_normal((8, 50))
 QUAD = poise.quadratics(OPTIMA, curvature=np.linspace(0.5, 2.0, 8))
@@ -168,6 +169,24 @@ def test_a_stopped_run_goes_on_with_what_its_cheats_knew(attack: Any, after: int
     again = poise.resume(tmp_path / "part")
     assert again.digest == whole.digest
     assert again.model.tobytes() == whole.model.tobytes()
+
+
+@pytest.mark.parametrize("clock", [Synchronous(), Asynchronous("F80"), Buffered(c=3, durations="F80")], ids=repr)
+@pytest.mark.parametrize(
+    "solver", [SGD(lr=0.1, steps=2, batch_size=8), Scaffold(lr=0.1, steps=2, batch_size=8)], ids=repr
+)
+def test_attacks_that_send_the_same_are_the_same_run(clock: Any, solver: Any) -> None:
+    """Whether clients work in vain or nobody works for them: none of the work is nothing, a replay is a quiet mimic."""
+    if type(solver).__name__ == "Scaffold" and not clock.waits:
+        pytest.skip("one schedule is enough for solvers that remember")
+    fed = poise.federation("digits", clients=8, samples=200)
+    for one, other in ((FreeRider((1, 4)), Scaled((1, 4), 0.0)), (StaleReplay((2,)), Mimic((2,), noise=0.0))):
+        runs = [
+            poise.train(fed, poise.task("logistic"), solver, clock=clock, rounds=9, attacks=[a]) for a in (one, other)
+        ]
+        assert runs[0].model.tobytes() == runs[1].model.tobytes()
+        for name in ("client", "version", "norm", "samples", "steps", "coefficient"):
+            assert np.array_equal(runs[0].contributions[name], runs[1].contributions[name])
 
 
 def test_a_client_remembers_only_rounds_it_took_part_in() -> None:

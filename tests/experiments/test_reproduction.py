@@ -30,7 +30,9 @@ def test_claims_hold_and_fail_by_the_numbers() -> None:
     assert not judge({**claim, "at_most": 0.1}, runs).holds
     assert not judge({**claim, "within": 0.1}, runs).holds
     assert not judge({**claim, "no_difference": True}, runs).holds
+    assert not judge({**claim, "in_band": True}, runs).holds
     same = {**claim, "right": "fast"}
+    assert judge({**same, "in_band": True}, runs).holds
     assert judge({**same, "no_difference": True}, runs).holds
     assert judge({**same, "within": 0.0}, runs).holds
 
