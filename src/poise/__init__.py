@@ -18,13 +18,26 @@ from poise._version import __version__
 os.environ.setdefault("MKL_CBWR", "AVX2")
 
 if TYPE_CHECKING:
-    from poise import attacks, backends, clocks, graph, recipes, samplers, servers, solvers, testing, weightings
+    from poise import (
+        attacks,
+        backends,
+        clocks,
+        graph,
+        recipes,
+        samplers,
+        servers,
+        solvers,
+        testing,
+        unlearning,
+        weightings,
+    )
     from poise.core.errors import PoiseError
     from poise.data import federation
     from poise.experiments.runner import resume
     from poise.ledger.run import Run, open_run
     from poise.tasks import Task, quadratics, task
     from poise.training import train
+    from poise.unlearning.operation import unlearn
 
 _HOMES = {
     "PoiseError": "poise.core.errors",
@@ -36,9 +49,11 @@ _HOMES = {
     "resume": "poise.experiments.runner",
     "task": "poise.tasks",
     "train": "poise.training",
+    "unlearn": "poise.unlearning.operation",
 }
 _MODULES = {
-    "attacks", "backends", "clocks", "graph", "recipes", "samplers", "servers", "solvers", "testing", "weightings",
+    "attacks", "backends", "clocks", "graph", "recipes", "samplers", "servers", "solvers", "testing", "unlearning",
+    "weightings",
 }  # fmt: skip
 
 __all__ = [
@@ -61,6 +76,8 @@ __all__ = [
     "task",
     "testing",
     "train",
+    "unlearn",
+    "unlearning",
     "weightings",
 ]
 

@@ -20,6 +20,7 @@ from poise.core.sensitivity import Moved
 from poise.core.types import Setting
 from poise.ledger.models import Keep
 from poise.ledger.retention import RULES
+from poise.unlearning.budget import Budget
 
 OF_CLIENTS = ("client_", "train_", "own_")
 """How the names of metrics begin that are measured client by client."""
@@ -43,6 +44,8 @@ class Composition:
     bad_updates: Literal["stop", "drop"] = "stop"
     backend: Any = Local()
     personal: Literal["batchnorm"] | None = None
+    start: str | None = None  # the hash of the model it begins with, where that is not the task's own
+    unlearning: Budget | None = None  # what requests to forget will be promised
 
     def __post_init__(self) -> None:
         require(self.rounds is not None or self.time is not None, "the run has no end", "give rounds= or time=")
@@ -89,7 +92,14 @@ class Composition:
     @property
     def gauges(self) -> tuple[Gauge, ...]:
         """What is read of every update."""
-        return (Moved(getattr(self.parts.server, "lr", 1.0)),)
+        asked = self.unlearning
+        ends = asked is not None and asked.contraction(self.parts.solver) == 1  # what fades may come back
+        return (Moved(getattr(self.parts.server, "lr", 1.0), asked.limit if asked and ends else np.inf),)
+
+    @property
+    def _budget(self) -> Budget | None:
+        """The budget asked for, or the default where models are kept for one."""
+        return self.unlearning or (Budget() if self.keep == "unlearnable" else None)
 
     def _metrics(self, oracle: Oracle) -> frozenset[str]:
         """Held-out metrics (or the training loss where nothing is held out) and those asked for."""
@@ -116,11 +126,12 @@ class Composition:
         run = {
             "rounds": self.rounds, "time": self.time, "seeds": [self.seed], "evaluate_every": self.evaluate_every,
             "metrics": list(self.metrics), "keep": self.keep, "bad_updates": self.bad_updates,
-            "backend": describe(self.backend), "personal": self.personal,
+            "backend": describe(self.backend), "personal": self.personal, "start": self.start,
         }  # fmt: skip
         attacks = {"attacks": [describe(a) for a in self.parts.attacks]} if self.parts.attacks else {}
         kept = {k: v for k, v in run.items() if v is not None}
-        return {**{k: v for k, v in named.items() if v is not None}, **slots, **attacks, "run": kept}
+        budget = {} if self.unlearning is None else {"unlearning": self.unlearning.table()}
+        return {**{k: v for k, v in named.items() if v is not None}, **slots, **attacks, **budget, "run": kept}
 
     def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """What the ledger keeps about the federation."""
@@ -135,7 +146,14 @@ class Composition:
             if getattr(fed, "classes", 0):
                 arrays["label_counts"] = fed.label_counts()
             traits = fed.traits() if hasattr(fed, "traits") else {}
+            members = np.asarray(getattr(fed, "members", np.arange(fed.clients)))
+            if members[-1] >= fed.clients:  # some have left, the others moved up
+                arrays["members"] = members
             arrays |= {f"trait/{name}": np.asarray(values) for name, values in traits.items()}
+        if (budget := self._budget) is not None:
+            meta |= {"limit": budget.limit, "fading": budget.contraction(self.parts.solver)}
+            if budget.participation == "optimistic":
+                arrays["optimism"] = np.asarray(fed.importance)
         if hasattr(fed, "digest"):
             meta["federation"] = fed.digest()
         return meta, arrays

@@ -25,6 +25,7 @@ class Psi:
 
     Args:
         decay: ``1 - eta (lambda + mu)``, by which one local step contracts; 1 where nothing is known (eq. 5.8).
+        importance: p_i, to count ``p_c/(1 - p_c)`` instead of c's share of the cohort; None counts the share.
 
     >>> from poise.core.types import Contribution
     >>> psi = Psi(decay=0.5)
@@ -36,21 +37,40 @@ class Psi:
 
     decay: float = 1.0
     values: dict[int, float] = field(default_factory=dict)
+    importance: Floats | None = None
 
     def add(self, record: Record) -> None:
-        """Take in one more round; a client that was not read any more is beyond every limit."""
-        read = record.readings.get(MOVED)
-        if read is None or not record.contributions:
+        """Take in one more round; a client that was not read is beyond every limit."""
+        if not record.contributions:
             return
+        clients = np.array([c.client for c in record.contributions])
+        weights = np.array([c.coefficient for c in record.contributions])
+        read = record.readings.get(MOVED, np.full(len(clients), np.nan))
+        self.take(clients, weights, read, min(c.steps for c in record.contributions))
+
+    def take(self, clients: Ints, weights: Floats, read: Floats, steps: int) -> None:
+        """The same from columns: who contributed, with which coefficient, the readings, and the least local work."""
         if self.decay < 1:
-            factor = self.decay ** min(c.steps for c in record.contributions)
+            factor = self.decay**steps
             self.values = {client: factor * value for client, value in self.values.items()}
-        for c, value in zip(record.contributions, read.tolist(), strict=True):
-            self.values[c.client] = self.values.get(c.client, 0.0) + (np.inf if np.isnan(value) else value)
+        if self.importance is not None:
+            read = read * _optimism(clients, weights, self.importance)
+        for client, value in zip(clients.tolist(), read.tolist(), strict=True):
+            self.values[client] = self.values.get(client, 0.0) + (np.inf if np.isnan(value) else value)
 
     def of(self, client: int) -> float:
         """Psi of one client."""
         return self.values.get(client, 0.0)
+
+
+def _optimism(clients: Ints, weights: Floats, importance: Floats) -> Floats:
+    """``p_c/(1 - p_c)`` over ``W/(O - W)``: 1 where everyone takes part with weight p_c; 0 for a cohort of one."""
+    total = weights.sum()
+    _, owner = np.unique(clients, return_inverse=True)
+    weight, p = np.bincount(owner, weights)[owner], importance[clients]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.abs((total - weight) / weight) * p / (1 - p)
+    return np.where(weight == 0, 0.0, ratio)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ _OWN = [
     "on_demand",
     "client_test_share",
     "corruption",
+    "without",
     "importance",
     "clients",
     "seed",
@@ -44,6 +45,7 @@ def federation(
     on_demand: bool = False,
     client_test_share: float | None = None,
     corruption: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+    without: Sequence[int] = (),
     **options: Any,
 ) -> Federation:
     """Deal a data set to clients; the same arguments give the same federation.
@@ -62,6 +64,7 @@ def federation(
             samples (``iid``, ``dirichlet``, ``imbalanced``, ``one-class``; ``samples_per_client=``).
         client_test_share: share of every client's samples that it keeps back as its own test set.
         corruption: tables ``{"name": …, option: value}``, as `Federation.with_corruption` takes them.
+        without: clients that have left; the others keep what they own and move up, in order.
         options: of the partition (``alpha``, ``shard_size``, ``sizes``, ``kappa``, ``phi2``, ``ratios``, …)
             and of the source (``normalize``, ``by``, ``stride``, ``test``, …); one that both know is the
             partition's.
@@ -107,7 +110,7 @@ def federation(
     tables = [corruption] if isinstance(corruption, Mapping) else corruption
     for table in tables:
         made = _corrupted(made, table)
-    return made
+    return made.without(without) if len(without) else made
 
 
 def _whole(name: str, value: Any) -> int:

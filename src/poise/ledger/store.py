@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poise.core.errors import LedgerError
+from poise.core.sensitivity import Psi
 from poise.core.types import Record
 from poise.core.vectors import Vector
 from poise.ledger import models, own, rows, schema
@@ -141,6 +142,13 @@ class Ledger:
         """Facts about the run."""
         return dict(self.database.execute("SELECT key, value FROM meta"))
 
+    def array(self, name: str) -> NDArray[Any] | None:
+        """A table of facts about the clients."""
+        row = self.database.execute("SELECT dtype, shape, data FROM arrays WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return None
+        return np.frombuffer(row[2], dtype=row[0]).reshape([int(k) for k in row[1].split(",") if k])
+
     def event(self, what: str) -> None:
         """Note something about the process (resumed, stopped, went back)."""
         with self.guard(), self._transaction():
@@ -199,17 +207,16 @@ class Ledger:
     def _retention(self) -> Retention:
         """The rule, with its memory of earlier rounds read from the ledger when it is first needed."""
         if self._rule is None:
-            keep = self.meta().get("keep", "last")
-            first = "SELECT min(n) FROM contributions WHERE n < ? GROUP BY client"
-            before = (self.rounds() - 1,)
+            facts = self.meta()
+            psi = Psi(float(facts.get("fading", 1.0)), importance=self.array("optimism"))
             self._rule = Retention(
-                keep,  # type: ignore[arg-type]
-                held=models.versions(self.store),
-                seen=[
-                    c for (c,) in self.database.execute("SELECT DISTINCT client FROM contributions WHERE n < ?", before)
-                ],
-                kept=[n for (n,) in self.database.execute(first, before)] if keep == "unlearnable" else (),
-            )
+                facts.get("keep", "last"),  # type: ignore[arg-type]
+                models.versions(self.store), float(facts.get("limit", 0.0)), psi,
+            )  # fmt: skip
+            for n in range(self.rounds() - 1 if self._rule.keep == "unlearnable" else 0):
+                found = rows.select(self.database, n)
+                if found is not None:
+                    self._rule.follow(found[0])
         return self._rule
 
     @contextmanager

@@ -1,0 +1,28 @@
+"""Forgetting: certified client unlearning (IFU, SIFU), its baselines, and certificates that can be checked.
+
+`poise.unlearn` is the operation; here are its pieces. Names load when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from poise.unlearning.budget import Budget
+    from poise.unlearning.counting import sensitivity
+    from poise.unlearning.gaussian import epsilon_at, privacy_curve, sensitivity_budget
+    from poise.unlearning.verifying import verify
+
+_HOMES = {
+    "Budget": "budget", "epsilon_at": "gaussian", "privacy_curve": "gaussian", "sensitivity": "counting",
+    "sensitivity_budget": "gaussian", "verify": "verifying",
+}  # fmt: skip
+
+__all__ = ["Budget", "epsilon_at", "privacy_curve", "sensitivity", "sensitivity_budget", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"poise.unlearning.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'poise.unlearning' has no attribute {name!r}")
