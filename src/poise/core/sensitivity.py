@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from poise.core.types import Floats, Ints, Record
 
@@ -105,24 +106,33 @@ def moved(arrived: Arrived, rows: Ints | None = None) -> Floats:
     wanted = np.arange(len(arrived.clients)) if rows is None else rows
     clients, first, owner = np.unique(arrived.clients, return_index=True, return_inverse=True)
     if len(clients) == len(arrived.clients):
-        return _apart(arrived, arrived.omega[wanted], _distances(arrived, wanted))
+        return _apart(arrived, wanted, arrived.omega[wanted], _distances(arrived, wanted))
     coefficients = torch.from_numpy(arrived.omega).to(arrived.deltas)
     own = arrived.deltas.new_zeros((len(clients), arrived.deltas.shape[1]))
     own.index_add_(0, torch.from_numpy(owner), arrived.deltas * coefficients[:, None])
     weight, total = np.bincount(owner, arrived.omega).astype(np.float64), float(arrived.omega.sum())
     away = total * own - torch.from_numpy(weight).to(own)[:, None] * arrived.direction
     result = np.zeros(len(arrived.clients))
-    result[first] = _apart(arrived, weight, torch.linalg.vector_norm(away, dim=1).double().cpu().numpy())
+    result[first] = _apart(arrived, first, weight, torch.linalg.vector_norm(away, dim=1).double().cpu().numpy())
     return np.asarray(result[wanted])
 
 
-def _apart(arrived: Arrived, weight: Floats, away: Floats) -> Floats:
-    """``|O C - W D| / |O - W|``, or the whole step where there is nobody else."""
+def _apart(arrived: Arrived, rows: Ints, weight: Floats, away: Floats) -> Floats:
+    """``|O C - W D| / |O - W|`` of the clients of these rows."""
     total = float(arrived.omega.sum())
     rest = np.abs(total - weight)
-    alone = (rest <= 1e-12 * abs(total)) & (weight != 0)
-    step = float(torch.linalg.vector_norm(arrived.direction).double())
-    return np.where(alone, step, away / np.where(alone | (rest == 0), 1.0, rest))
+    result = away / np.where(rest == 0, 1.0, rest)
+    for k in np.flatnonzero((rest < 0.1 * abs(total)) & (weight != 0)).tolist():  # O C - W D would cancel
+        result[k] = _against_others(arrived, arrived.clients != arrived.clients[rows[k]])
+    return np.asarray(result)
+
+
+def _against_others(arrived: Arrived, others: NDArray[np.bool_]) -> float:
+    """``| D - O/(O - W) (D - C) |`` with the step of the others added up by itself; no step where there is nobody."""
+    weights = torch.from_numpy(np.where(others, arrived.omega, 0.0)).to(arrived.deltas)
+    rest = float(arrived.omega[others].sum())
+    without = weights @ arrived.deltas * (float(arrived.omega.sum()) / rest) if rest else 0.0
+    return float(torch.linalg.vector_norm(arrived.direction - without).double())
 
 
 def _distances(arrived: Arrived, rows: Ints) -> Floats:
