@@ -13,7 +13,7 @@ import torch
 from poise.composition import Composition
 from poise.core.errors import InvalidOption
 from poise.core.types import Record
-from poise.core.vectors import Vector
+from poise.core.vectors import Layout, Vector
 from poise.ledger.run import Run, open_run
 from poise.unlearning.budget import Budget, Participation
 from poise.unlearning.certificate import certify, write
@@ -25,13 +25,14 @@ from poise.unlearning.proof import Grounds, grounds, refuse
 from poise.unlearning.request import Request, checked_clients
 from poise.unlearning.retraining import (
     Goal,
+    aimed,
     begun,
     composition_of,
-    on_remaining,
+    remaining,
     retrain,
     score_of,
     score_on,
-    target_for,
+    short_of,
 )
 from poise.unlearning.tree import Node
 
@@ -89,29 +90,37 @@ def unlearn(
     """
     trained = open_run(run) if isinstance(run, str | Path) else run
     histories = Histories.of(trained, None if out is None else Path(out))
-    whole = composition_of(histories.root, federation, task)
-    score = score_of(whole.task.bind(whole.federation, whole.backend.device).metrics)
     wanted = checked_clients(clients, histories.root.clients, histories.forgotten)
     budget = Budget(epsilon, delta, sigma, calibration, participation, strong_convexity)
+    whole = composition_of(histories.root, federation, task)
     gone = sorted({*histories.forgotten, *wanted})
+    left = remaining(whole, gone)
+    oracle = left.task.bind(left.federation, left.backend.device)
+    score = score_of(oracle.metrics)
     open_ = histories.open_request
     if target is None:
         newest = torch.from_numpy(histories.run(histories.newest).model)
-        target = open_.target if open_ else target_for(whole, newest, score, gone)
+        target = open_.target if open_ else short_of(score_on(oracle, newest, score), score)
     asked = Request(wanted, method, budget, float(target), min_rounds, max_rounds, heuristic, noise)
-    job = _job(asked, open_, histories, whole)
+    job = _job(asked, open_, histories, whole, oracle.layout)
     goal = Goal(job.request, score, stop)
     place = histories.place(job.request.index)
-    made = retrain(on_remaining(whole, job.request, histories.forgotten, score), job.start, place, goal, callbacks)
+    made = retrain(aimed(left, job.request, score), job.start, place, goal, callbacks)
     goal.follow(made)
     if not goal.met and made.rounds < max_rounds:  # somebody said stop
         return Unlearned(made, made.rounds, job.request.node, {}, reached=False)
     histories.remember(Branch(job.request, made, done=True))
-    others = [c for c in range(histories.root.clients) if c not in gone]
-    seen = score_on(whole, torch.from_numpy(made.model), score, others) if measure_forgotten else None
+    seen = _on_forgotten(whole, gone, made, score) if measure_forgotten else None
     document = certify(histories, job.request, job.grounds, score, goal.met, seen)
     path = None if place is None else write(document, place)
     return Unlearned(made, made.rounds, job.request.node, document, goal.met, path)
+
+
+def _on_forgotten(whole: Composition, gone: list[int], made: Run, score: str) -> float:
+    """The score of the new model on those whom it should not know any more."""
+    others = [c for c in range(whole.federation.clients) if c not in set(gone)]
+    oracle = whole.task.bind(whole.federation.without(others), whole.backend.device)
+    return score_on(oracle, torch.from_numpy(made.model), score)
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,7 @@ class Job:
     start: Vector | None
 
 
-def _job(asked: Request, open_: Request | None, histories: Histories, whole: Composition) -> Job:
+def _job(asked: Request, open_: Request | None, histories: Histories, whole: Composition, layout: Layout) -> Job:
     """Decide about a request, and write the decision down before anything else happens."""
     if open_ is not None and not asked.asks_the_same(open_):
         named = ", ".join(map(str, open_.clients))
@@ -131,7 +140,6 @@ def _job(asked: Request, open_: Request | None, histories: Histories, whole: Com
             f"request {open_.index} (clients {named}, {open_.method}) is not finished", "ask for it again to finish it"
         )
     refuse_mixture(asked.method, histories, asked.budget)
-    layout = whole.task.bind(whole.federation, whole.backend.device).layout
     found = grounds(whole.parts, layout.trainable < layout.size, asked.budget)
     if asked.method in CERTIFIED and asked.method != "scratch":
         refuse(found, asked.heuristic)

@@ -36,16 +36,19 @@ def score_of(metrics: Iterable[str]) -> str:
     return next(name for name in (ACCURACY, *LOSSES) if name in known)
 
 
-def on_remaining(whole: Composition, request: Request, forgotten: list[int], score: str) -> Composition:
+def remaining(whole: Composition, gone: list[int]) -> Composition:
     """The run's own recipe, on the clients that are left."""
     federation = whole.federation
     if not hasattr(federation, "without"):
         raise IncompatibleParts(f"{type(federation).__name__} cannot be asked for the clients that are left")
-    gone = sorted({*forgotten, *request.clients})
+    return replace(whole, federation=federation.without(gone), unlearning=None, start=None)
+
+
+def aimed(left: Composition, request: Request, score: str) -> Composition:
+    """The same, for as long as a request allows, measuring what it aims at, with draws of its own."""
     return replace(
-        whole, federation=federation.without(gone), rounds=request.max_rounds, time=None,
-        seed=address(whole.seed, "branch", request.index) % 2**31,
-        metrics=tuple(sorted({*whole.metrics, score})), unlearning=None, start=None,
+        left, rounds=request.max_rounds, time=None, seed=address(left.seed, "branch", request.index) % 2**31,
+        metrics=tuple(sorted({*left.metrics, score})),
     )  # fmt: skip
 
 
@@ -108,13 +111,12 @@ def retrain(
     return take_up(replace(composition, start=recorded(folder).tables["run"]["start"]), folder, observers, goal.reached)
 
 
-def score_on(whole: Composition, model: Vector, score: str, without: Iterable[int]) -> float:
-    """The score of a model on all clients but some."""
-    oracle = whole.task.bind(whole.federation.without(list(without)), whole.backend.device)
+def score_on(oracle: Any, model: Vector, score: str) -> float:
+    """The score of a model on the clients of an oracle."""
     found = oracle.measure(model, frozenset({score}), lambda work, items: [work(i) for i in items])
     return float(found[score])
 
 
-def target_for(whole: Composition, model: Vector, score: str, gone: list[int]) -> float:
-    """Where none is given: what the model to be cleaned has on the remaining clients, short by one hundredth."""
-    return score_on(whole, model, score, gone) * (0.99 if score == ACCURACY else 1.01)
+def short_of(value: float, score: str) -> float:
+    """The target where none is given: what the model to be cleaned has on the remaining clients, short by 1 %."""
+    return value * (0.99 if score == ACCURACY else 1.01)
