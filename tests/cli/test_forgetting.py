@@ -31,6 +31,9 @@ def test_a_request_from_plan_to_certificate(run: Path) -> None:
     assert [said["restart"]["branch"], said["restart"]["round"]] == looked["restart"]
     assert said["result"]["rounds"] == 4
     assert said["finished"]
+    page = Path(said["page"]).read_text(encoding="utf-8")
+    for words in ("Tree of histories", "Sensitivity to the clients, the training", "epsilon 10, delta 0.01"):
+        assert words in page, words
     held = call("verify", said["path"])
     assert held.code == 0, held.err
     assert "the certificate holds" in held.out

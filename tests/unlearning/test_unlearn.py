@@ -254,3 +254,18 @@ def test_where_models_are_missing_it_restarts_earlier_and_says_so(tmp_path: Path
     assert looked.ideal[1] > 0
     done = poise.unlearn(run, [2], sigma=0.05, **SHORT)
     poise.unlearning.verify(done.path)
+
+
+def test_a_watermark_is_recognised_before_and_not_after() -> None:
+    signed = poise.federation("digits", "dirichlet", clients=6, alpha=0.1, samples=300).with_corruption("watermark")
+    run = poise.train(
+        signed, poise.task("mlp"), solver=solvers.SGD(lr=0.1, steps=10, batch_size=25), rounds=40, keep="all"
+    )
+    gone = poise.unlearn(run, [2], method="scratch", target=0.9, min_rounds=10, max_rounds=60)
+    found = poise.unlearning.examine(run, {"before": run, "after": gone.run, "start": run.models(0)}, [2])
+    recognised = {name: trace.recognition for name, trace in found.items()}
+    assert found["before"].score > found["after"].score + 0.4
+    assert recognised["before"] > 0.1
+    assert recognised["after"] < recognised["before"] - 0.1
+    plain = trained(rounds=2)
+    assert poise.unlearning.examine(plain, {"it": plain}, [0])["it"].recognition is None

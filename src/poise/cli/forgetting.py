@@ -11,7 +11,11 @@ from rich.table import Table
 
 from poise.cli.terminal import Bar, console, print_json, remark, stoppable
 from poise.core.errors import InvalidOption
+from poise.ledger.run import open_run
+from poise.reports.forgetting import Story, write_forgetting
 from poise.unlearning.budget import Budget
+from poise.unlearning.certificate import read
+from poise.unlearning.histories import CERTIFICATE, Histories
 from poise.unlearning.operation import Unlearned, unlearn
 from poise.unlearning.previewing import Preview, preview
 from poise.unlearning.verifying import verify
@@ -45,7 +49,7 @@ def forget(path: Path, clients: str, options: dict[str, Any], plan: bool, json: 
     with stoppable(json) as stop, Bar(quiet=json) as bar:
         observer = bar.observer(f"{path}, retraining", options["max_rounds"])
         made = unlearn(path, wanted, **options, callbacks=[observer], stop=stop)
-    _show(made, path, clients, json)
+    _show(made, path, options["out"], clients, json)
 
 
 def _in_words(looked: Preview) -> str:
@@ -75,7 +79,7 @@ def _plan_table(looked: Preview) -> Table:
     return table
 
 
-def _show(made: Unlearned, path: Path, clients: str, json: bool) -> None:
+def _show(made: Unlearned, path: Path, out: Path | None, clients: str, json: bool) -> None:
     if not made.certificate:
         remark(
             f"stopped after {made.rounds} rounds; go on with the same command: poise unlearn {path} --clients {clients}"
@@ -83,11 +87,30 @@ def _show(made: Unlearned, path: Path, clients: str, json: bool) -> None:
         if json:
             print_json({"path": str(made.run.path), "rounds": made.rounds, "finished": False})
         return
+    page = _page(path, out)
     if json:
-        print_json({**made.certificate, "path": str(made.path), "finished": True})
+        print_json({**made.certificate, "path": str(made.path), "page": str(page), "finished": True})
         return
     console.print(_result_table(made.certificate))
-    console.print(str(made.path), markup=False, highlight=False, soft_wrap=True)
+    for written in (made.path, page):
+        console.print(str(written), markup=False, highlight=False, soft_wrap=True)
+
+
+def _page(path: Path, out: Path | None) -> Path:
+    """The page about all requests of a run, beside their branches."""
+    histories = Histories.of(open_run(path), out)
+    assert histories.folder is not None
+    budget = histories.finished[-1].request.budget
+    training = histories.run(0)
+    stories = [Story(0, (0, 0), training.rounds, histories.psi(0, budget), {})]
+    for branch in histories.finished:
+        s = branch.request.index
+        place = histories.place(s)
+        assert place is not None
+        certificate = read(place / CERTIFICATE)
+        stories.append(Story(s, branch.request.node, histories.run(s).rounds, histories.psi(s, budget), certificate))
+    title = f"What {path} has forgotten"
+    return write_forgetting(title, stories, histories.oracle, budget.limit, histories.folder / "report.html")
 
 
 def _result_table(document: dict[str, Any]) -> Table:

@@ -11,15 +11,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from poise.unlearning.budget import Budget
     from poise.unlearning.counting import sensitivity
+    from poise.unlearning.examining import examine
     from poise.unlearning.gaussian import epsilon_at, privacy_curve, sensitivity_budget
+    from poise.unlearning.previewing import preview
     from poise.unlearning.verifying import verify
 
 _HOMES = {
-    "Budget": "budget", "epsilon_at": "gaussian", "privacy_curve": "gaussian", "sensitivity": "counting",
-    "sensitivity_budget": "gaussian", "verify": "verifying",
-}  # fmt: skip
+    "Budget": "budget",
+    "epsilon_at": "gaussian",
+    "examine": "examining",
+    "preview": "previewing",
+    "privacy_curve": "gaussian",
+    "sensitivity": "counting",
+    "sensitivity_budget": "gaussian",
+    "verify": "verifying",
+}
 
-__all__ = ["Budget", "epsilon_at", "privacy_curve", "sensitivity", "sensitivity_budget", "verify"]
+__all__ = [
+    "Budget", "epsilon_at", "examine", "preview", "privacy_curve", "sensitivity", "sensitivity_budget", "verify",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
