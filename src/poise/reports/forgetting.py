@@ -121,5 +121,5 @@ def psi_figure(story: Story, stories: Sequence[Story], limit: float) -> Figure:
                        line={"color": colour, "width": 2 if mine else 1},
                        hovertemplate=f"client {client}: %{{y:.4g}} after %{{x}}<extra></extra>")
         )  # fmt: skip
-    figure.add_hline(y=limit, line={"dash": "dash", "color": PALETTE[1]})
+    figure.add_hline(y=limit, line={"dash": "dash", "color": "#57606c"})
     return figure
