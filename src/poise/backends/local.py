@@ -12,7 +12,7 @@ import torch
 
 from poise.core.chunks import Piece, joined, pieces
 from poise.core.errors import require
-from poise.core.memory import PERSONAL, Memories
+from poise.core.memory import Memories, Versions
 from poise.core.parts import part
 from poise.core.protocols import Oracle, Solver
 from poise.core.types import Flight, Ints, Updates
@@ -88,7 +88,7 @@ class LocalWorkers:
         """Metrics of a model; with personal layers, of each client's own version of it."""
         if self.personal is None or memories is None:
             return self.oracle.measure(theta, names, self.spread)
-        return self.oracle.measure(theta, names, self.spread, _Personal(self.personal, memories))
+        return self.oracle.measure(theta, names, self.spread, Versions(self.personal, memories))
 
     def spread(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """Map over the workers; results in order."""
@@ -105,19 +105,3 @@ class LocalWorkers:
     def close(self) -> None:
         """Stop the workers."""
         self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-@dataclass(frozen=True)
-class _Personal:
-    """Each client's own version of a model."""
-
-    positions: torch.Tensor
-    memories: Memories
-
-    def __call__(self, theta: Vector, client: int) -> Vector:
-        own = self.memories.own.get(client, {}).get(PERSONAL)
-        if own is None:
-            return theta
-        mine = theta.clone()
-        mine[self.positions] = own.to(theta)
-        return mine
