@@ -117,8 +117,8 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
     with a 95 % interval that excludes 0 where ``significant = true``. ``within = r``: the means differ by at most the
     share r. ``no_difference = true``: the 95 % interval of the paired difference contains 0. ``every_seed = true``: the
     sign is the same for every single seed. ``between = [a, b]``: the mean of the left alone lies there.
-    ``than_cell = c``: the two sides are left - right in ``cell`` and left - right in c, so that "below" says that the
-    first difference is the smaller one.
+    ``right_cell = c``: the right side is measured in the cell c. ``than_cell = c``: the two sides are left - right in
+    ``cell`` and left - right in c, so that "below" says that the first difference is the smaller one.
     """
     if "between" in claim:
         return _between(claim, np.array([score(r, claim["score"]) for r in runs[claim.get("cell", ""), claim["left"]]]))
@@ -148,7 +148,7 @@ def _sides(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run
         return np.array([score(r, claim["score"]) for r in runs[cell, claim[side]]])
 
     here = claim.get("cell", "")
-    left, right = values(here, "left"), values(here, "right")
+    left, right = values(here, "left"), values(claim.get("right_cell", here), "right")
     if "than_cell" not in claim:
         return left, right
     return left - right, values(claim["than_cell"], "left") - values(claim["than_cell"], "right")
