@@ -276,3 +276,28 @@ def test_a_reproduction_writes_a_page_with_its_weights(tmp_path: Path, monkeypat
         assert words in text
     said = call("reproduce", "mini", "--out", tmp_path / "out")
     assert str(page) in said.out
+
+
+def test_a_page_about_homogeneity_shows_misalignments_and_spectra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from faults.support import call
+
+    claim = 'text = "t"\nscore = "homogeneity"\nleft = "soft"\nright = "plain"\nwithin = 0.0\n'
+    cells = "[cells.even.data]\npartition = 'iid'\n[cells.odd.data]\npartition = 'one-class'\nclients = 10\n"
+    text = MINI.partition("[[claims]]")[0] + cells + "".join(
+        f"[[claims]]\ncell = '{cell}'\n{claim}" for cell in ("even", "odd")
+    )  # fmt: skip
+    (tmp_path / "mini.toml").write_text(text)
+    monkeypatch.setattr("poise.experiments.reproduction.FOLDER", tmp_path)
+    outcome = call("reproduce", "mini", "--out", tmp_path / "out", "--json")
+    assert outcome.code == 0, outcome.err
+    said = json.loads(outcome.out)
+    figures = {(f["cell"], f["arm"]): f["ours"] for f in said["figures"]}
+    both = [poise.federation("digits", "one-class", clients=10, seed=seed) for seed in (0, 1)]
+    both = [poise.graph.similarity(fed).homogeneity for fed in both]
+    assert figures["odd", "plain"] == pytest.approx(np.mean(both))
+    page = Path(said["page"]).read_text(encoding="utf-8")
+    for cell in ("even", "odd"):
+        assert f"Distribution of the misalignment: {cell}" in page
+        assert f"Spectra of the similarity graphs: {cell}" in page

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import numpy as np
 from poise.core.types import Floats, Ints
 from poise.graph import SimilarityGraph
 from poise.reports import sections
-from poise.reports.figures import HEAT, empty_figure
+from poise.reports.figures import HEAT, PALETTE, empty_figure
 from poise.reports.page import document, write_whole_page
 from poise.reports.plots import plot_of
 
@@ -18,13 +20,15 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MOST_EDGES = 400
+BINS = 60
 
 
 def write_inspection(
     name: str, data: dict[str, Any], graph: SimilarityGraph, label_counts: Ints | None, path: Path
 ) -> Path:
     """Write the page; ``data`` is what the inspection found, as `Inspection.as_data` gives it."""
-    drawn = [misalignment_map(graph), spectrum_figure(graph), graph_figure(graph)]
+    pairs = misalignment_distribution({"pairs of clients": graph.edges})
+    drawn = [misalignment_map(graph), pairs, spectrum_figure(graph), graph_figure(graph)]
     if label_counts is not None:
         drawn.append(composition_figure(label_counts))
     title = f"Inspection of {name}"
@@ -54,6 +58,75 @@ def misalignment_map(graph: SimilarityGraph) -> Figure:
         )
     )  # fmt: skip
     return figure.update_xaxes(type="category").update_yaxes(type="category", autorange="reversed")
+
+
+def misalignment_distribution(edges: Mapping[str, Floats], title: str = "Distribution of the misalignment") -> Figure:
+    """How misaligned pairs of clients are, and the log-normal law that fits them: C Figure 3.3.
+
+    Args:
+        edges: ``-ln mis`` of the pairs of clients of each federation, by name (`SimilarityGraph.edges`).
+        title: of the figure.
+    """
+    import plotly.graph_objects as go
+
+    note = "Bars: density over the pairs of clients. Line: log-normal, -ln mis ~ N(theta, phi^2), fitted to them."
+    figure = empty_figure(title, note, "misalignment of two clients", "density")
+    top = max(1e-6, *(float(np.exp(-weights.min())) for weights in edges.values()))
+    borders, grid = np.linspace(0, top, BINS + 1), np.geomspace(top * 1e-4, top, 400)
+    for k, (name, weights) in enumerate(edges.items()):
+        heights, _ = np.histogram(np.exp(-weights), borders, density=True)
+        theta, phi = float(weights.mean()), float(weights.std())
+        colour, label = PALETTE[k % len(PALETTE)], escape(name)
+        figure.add_trace(
+            go.Bar(
+                x=(borders[1:] + borders[:-1]) / 2, y=heights, width=top / BINS, name=label, legendgroup=label,
+                marker={"color": colour, "line": {"width": 0}}, opacity=0.45,
+                hovertemplate="misalignment about %{x:.4g}: density %{y:.4g}<extra>%{fullData.name}</extra>",
+            )
+        )  # fmt: skip
+        if phi > 1e-9:  # else all pairs are equally misaligned: there is no density
+            figure.add_trace(
+                go.Scatter(
+                    x=grid, y=log_normal_density(grid, theta, phi), mode="lines", legendgroup=label,
+                    name=f"theta = {theta:.3g}, phi = {phi:.3g}", line={"color": colour, "width": 2}, hoverinfo="skip",
+                )
+            )  # fmt: skip
+    return figure.update_layout(barmode="overlay", bargap=0)
+
+
+def log_normal_density(mis: Floats, theta: float, phi: float) -> Floats:
+    """Density of mis where ``-ln mis ~ N(theta, phi^2)``; what it has above 1 no misalignment can have.
+
+    >>> round(float(log_normal_density(np.array(1.0), 0.0, 1.0)), 4)
+    0.3989
+    """
+    z = (np.log(mis) + theta) / phi
+    return np.asarray(np.exp(-(z**2) / 2) / (mis * phi * np.sqrt(2 * np.pi)))
+
+
+def spectra_figure(spectra: Mapping[str, Floats], title: str = "Spectra of the similarity graphs") -> Figure:
+    """How the eigenvalues of several federations are spread: C Figure 3.4.
+
+    Args:
+        spectra: the eigenvalues of each Laplacian without the first, which is 0, by name.
+        title: of the figure.
+    """
+    import plotly.graph_objects as go
+
+    note = "Density of the eigenvalues that are not 0: the further left, the less alike the clients."
+    figure = empty_figure(title, note, "eigenvalue of the Laplacian", "density")
+    top = max(1e-6, *(float(values.max()) for values in spectra.values()))
+    borders = np.linspace(0, top, BINS + 1)
+    for k, (name, values) in enumerate(spectra.items()):
+        heights, _ = np.histogram(values, borders, density=True)
+        figure.add_trace(
+            go.Bar(
+                x=(borders[1:] + borders[:-1]) / 2, y=heights, width=top / BINS, name=escape(name), opacity=0.55,
+                marker={"color": PALETTE[k % len(PALETTE)], "line": {"width": 0}},
+                hovertemplate="eigenvalue about %{x:.4g}: density %{y:.4g}<extra>%{fullData.name}</extra>",
+            )
+        )  # fmt: skip
+    return figure.update_layout(barmode="overlay", bargap=0)
 
 
 def spectrum_figure(graph: SimilarityGraph) -> Figure:

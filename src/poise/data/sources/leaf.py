@@ -33,8 +33,8 @@ def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> 
     """The users of LEAF's ``train/*.json``; held out is what lies in ``test/*.json``, if anything.
 
     A file is ``{"users": […], "num_samples": […], "user_data": {user: {"x": [[…], …], "y": […]}}}``. Vectors of a
-    square length are images, 784 makes 1x28x28. Values are used as they are; if all are whole 255ths (grey values), bytes
-    are stored. Where LEAF split by sample, users have test samples of their own; where it split by user, the
+    square length are images, 784 makes 1x28x28. Values are used as they are, and stored in bytes where all are whole
+    255ths (grey values). Where LEAF split by sample, users have test samples of their own; where it split by user, the
     test users are unseen and their samples are held out for all.
 
     Args:
