@@ -72,7 +72,7 @@ def _write_page(preset: Reproduction, runs: Runs, path: Path) -> Path:
 
 def _likenesses(runs: Runs) -> Iterator[Plot]:
     """Misalignments and spectra of every cell, the arms beside each other, all seeds together."""
-    from poise.reports.heterogeneity import misalignment_distribution, spectra_figure
+    from poise.reports.heterogeneity import misalignment_plot, spectra_figure
     from poise.reports.plots import plot_of
 
     for cell in dict.fromkeys(cell for cell, _ in runs):
@@ -80,7 +80,7 @@ def _likenesses(runs: Runs) -> Iterator[Plot]:
         edges = {arm: np.concatenate([one.edges for one in those]) for arm, those in found.items()}
         spectra = {arm: np.concatenate([one.spectrum for one in those]) for arm, those in found.items()}
         where = f": {cell}" if cell else ""
-        yield plot_of([misalignment_distribution(edges, f"Distribution of the misalignment{where}")], [""])
+        yield misalignment_plot(edges, f"Distribution of the misalignment{where}")
         yield plot_of([spectra_figure(spectra, f"Spectra of the similarity graphs{where}")], [""])
 
 
