@@ -52,7 +52,7 @@ def federation(
 
     Args:
         source: ``digits``, ``mnist``, ``fashion-mnist``, ``cifar10``, ``usps``, ``digit-domains``,
-            ``shakespeare``, ``heart-disease``, ``synthetic``, or arrays ``(x, y)``.
+            ``shakespeare``, ``leaf``, ``heart-disease``, ``synthetic``, or arrays ``(x, y)``.
         partition: ``iid``, ``shards``, ``one-class``, ``dirichlet``, ``dirichlet-by-class``, ``imbalanced``,
             ``by-key``, or one index array per client.
         clients: number of clients; None is 100, or every natural client for ``by-key``.
