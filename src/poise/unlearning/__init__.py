@@ -9,17 +9,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from poise.unlearning.accounting import privacy_spent
     from poise.unlearning.budget import Budget
     from poise.unlearning.counting import sensitivity
     from poise.unlearning.gaussian import epsilon_at, privacy_curve, sensitivity_budget
     from poise.unlearning.verifying import verify
 
 _HOMES = {
-    "Budget": "budget", "epsilon_at": "gaussian", "privacy_curve": "gaussian", "sensitivity": "counting",
-    "sensitivity_budget": "gaussian", "verify": "verifying",
+    "Budget": "budget", "epsilon_at": "gaussian", "privacy_curve": "gaussian",
+    "privacy_spent": "accounting", "sensitivity": "counting", "sensitivity_budget": "gaussian", "verify": "verifying",
 }  # fmt: skip
 
-__all__ = ["Budget", "epsilon_at", "privacy_curve", "sensitivity", "sensitivity_budget", "verify"]
+__all__ = ["Budget", "epsilon_at", "privacy_curve", "privacy_spent", "sensitivity", "sensitivity_budget", "verify"]
 
 
 def __getattr__(name: str) -> Any:
