@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import floor, log10, sqrt
 from typing import Any
 
@@ -128,10 +129,11 @@ def epsilon_of(released: Iterable[Release], delta: float) -> float:
     require(0 < delta < 1, f"delta must be between 0 and 1, not {delta}")
     if all(r.chance >= 1 for r in some):
         return epsilon_at(sqrt(sum(r.count * r.ratio**2 for r in some)), delta)
-    return by_distributions(some, delta)
+    return by_distributions(tuple(some), delta)
 
 
-def by_distributions(released: Sequence[Release], delta: float) -> float:
+@lru_cache(maxsize=1024)  # clients of equal weight have the same
+def by_distributions(released: tuple[Release, ...], delta: float) -> float:
     """`epsilon_of` by composing privacy loss distributions on a grid, rounded so that it is an upper bound."""
     try:
         from dp_accounting import NeighboringRelation, dp_event
@@ -164,17 +166,24 @@ def privacy_spent(run: Run, clients: Iterable[int], delta: float = 0.01) -> dict
     return {int(c): epsilon_of(releases(run, int(c)), delta) for c in clients}
 
 
-def guarantee(histories: Histories, nodes: Sequence[Node], clients: Sequence[int], delta: float) -> dict[str, Any]:
-    """What can be promised of a history of branches, all trained with clipping and noise, to each of these clients."""
+def guarantee(
+    histories: Histories, nodes: Sequence[Node], clients: Sequence[int], asked: float, delta: float
+) -> dict[str, Any]:
+    """What branches that were all trained with clipping and noise give each of these clients, beside what is asked.
+
+    Where the others share the weight of a client that is gone, the direction moves by up to ``2 W C``, which is given
+    as well; no amplification is claimed for it.
+    """
     made = mechanism(parts_in(parse(histories.root.experiment)))
     released = {c: _over(histories, nodes, c) for c in clients}
     each = {str(c): rounded_up(epsilon_of(found, delta)) for c, found in released.items()}
-    shared = {c: epsilon_of([Release(2 * r.ratio, r.count) for r in found], delta) for c, found in released.items()}
+    twice = [[Release(2 * r.ratio, r.count) for r in found] for found in released.values()]
+    spent, shared = max(each.values()), max(rounded_up(epsilon_of(found, delta)) for found in twice)
     return {
-        "epsilon": max(each.values(), default=0.0), "delta": delta, "epsilon of each": each,
+        "epsilon": spent, "delta": delta, "asked epsilon": asked, "met": spent <= asked, "epsilon of each": each,
         "clipped to": made.clip, "noise of a round": made.sigma, "sampling": made.sampling,
         "accountant": SUBSAMPLED if made.amplified else EXACT, "compared with": COMPARED,
-        "epsilon, had the others shared its weight": rounded_up(max(shared.values(), default=0.0)),
+        "had the others shared its weight": {"epsilon": shared, "met": shared <= asked},
     }  # fmt: skip
 
 

@@ -83,8 +83,8 @@ def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
             "composed epsilon": 0.0,
         }
     if request.method == "dp":
-        found = accounting.guarantee(histories, histories.oracle, histories.forgotten, budget.delta)
-        return {"promised": True, **said, **found, "asked": budget.epsilon, "met": found["epsilon"] <= budget.epsilon}
+        found = accounting.guarantee(histories, histories.oracle, histories.forgotten, budget.epsilon, budget.delta)
+        return {"promised": True, **found}
     branch, n = request.node
     psi = histories.psi(branch, budget)[n]
     return {
