@@ -89,6 +89,18 @@ def test_an_altered_file_of_updates_is_named(tmp_path: Path) -> None:
         run.verify()
 
 
+def test_a_ledger_that_is_made_again_still_vouches_for_the_updates(tmp_path: Path) -> None:
+    whole, path = run_into(KEEPING, tmp_path / "a"), run_into(KEEPING, tmp_path / "b")
+    with sqlite3.connect(path / "ledger.sqlite") as database:
+        database.execute("UPDATE contributions SET coefficient = 9 WHERE n = 4")
+    database.close()
+    resume(path).close()
+    assert (path / "ledger.damaged-1.sqlite").exists()
+    with opened(path) as a, opened(whole) as b:
+        a.verify()
+        assert a.digest == b.digest
+
+
 def test_a_run_goes_on_as_it_began(tmp_path: Path) -> None:
     path = run_into(KEEPING, tmp_path, stop_after=2)
     file = path / "experiment.toml"

@@ -64,7 +64,8 @@ def unlearn(
     Args:
         run: the training run (or any branch of it), or its folder.
         clients: who is to be forgotten, numbered as in the training.
-        method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``, ``last``, ``dp`` or ``fed-accum``.
+        method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``, ``last``, ``dp`` (for a run trained with
+            `Clipped` weights and a `Noisy` server) or ``fed-accum`` (for a run with ``keep_updates``).
         epsilon: of the guarantee.
         delta: of the guarantee.
         sigma: standard deviation of the noise (``last`` works out its own, ``dp`` had it while training).
