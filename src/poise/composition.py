@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -46,6 +46,7 @@ class Composition:
     personal: Literal["batchnorm"] | None = None
     start: str | None = None  # the hash of the model it begins with, where that is not the task's own
     unlearning: Budget | None = None  # what requests to forget will be promised
+    keep_updates: bool = False
 
     def __post_init__(self) -> None:
         require(self.rounds is not None or self.time is not None, "the run has no end", "give rounds= or time=")
@@ -59,6 +60,7 @@ class Composition:
         require(self.time is None or 0 < self.time < np.inf, f"time must be above 0 and finite, not {self.time}")
         require(self.keep in RULES, f"keep = {self.keep!r} is not a rule", suggest(str(self.keep), RULES))
         require(self.bad_updates in ("stop", "drop"), f"bad_updates = {self.bad_updates!r}", "known: drop, stop")
+        require(isinstance(self.keep_updates, bool), f"keep_updates must be true or false, not {self.keep_updates!r}")
         require(self.personal in (None, "batchnorm"), f"personal = {self.personal!r}", "known: batchnorm")
 
     def personal_positions(self, oracle: Any) -> torch.Tensor | None:
@@ -85,8 +87,8 @@ class Composition:
         setting = self.setting(oracle)
         self.parts.fit(setting)
         return engine.Plan(
-            self.parts, setting, self.seed, self.rounds, self.time, self.evaluate_every,
-            self._metrics(oracle), self.bad_updates == "drop", self.gauges,
+            seeded(self.parts, self.seed), setting, self.seed, self.rounds, self.time, self.evaluate_every,
+            self._metrics(oracle), self.bad_updates == "drop", self.gauges, self.keep_updates,
         )  # fmt: skip
 
     @property
@@ -127,6 +129,7 @@ class Composition:
             "rounds": self.rounds, "time": self.time, "seeds": [self.seed], "evaluate_every": self.evaluate_every,
             "metrics": list(self.metrics), "keep": self.keep, "bad_updates": self.bad_updates,
             "backend": describe(self.backend), "personal": self.personal, "start": self.start,
+            "keep_updates": self.keep_updates or None,
         }  # fmt: skip
         attacks = {"attacks": [describe(a) for a in self.parts.attacks]} if self.parts.attacks else {}
         kept = {k: v for k, v in run.items() if v is not None}
@@ -154,6 +157,8 @@ class Composition:
             meta |= {"limit": budget.limit, "fading": budget.contraction(self.parts.solver)}
             if budget.participation == "optimistic":
                 arrays["optimism"] = np.asarray(fed.importance)
+        if self.keep_updates:
+            meta["keep_updates"] = True
         if hasattr(fed, "digest"):
             meta["federation"] = fed.digest()
         return meta, arrays
@@ -164,6 +169,12 @@ def _shares(federation: Any) -> Any:
     from poise.graph import similarity
 
     return similarity(federation).shares
+
+
+def seeded(parts: engine.Parts, seed: int) -> engine.Parts:
+    """The parts with the draws of a server that draws named by the run's seed."""
+    bind = getattr(parts.server, "seeded", None)
+    return parts if bind is None else replace(parts, server=bind(seed))
 
 
 def slot(name: str, given: Any) -> Any:

@@ -44,6 +44,7 @@ def train(
     callbacks: Iterable[Callable[[Record], None]] = (), metrics: Iterable[str] = (), keep: Keep = "last",
     bad_updates: Literal["stop", "drop"] = "stop", stop: Callable[[], bool] = lambda: False,
     personal: Literal["batchnorm"] | None = None, start: Any = None, unlearning: Budget | None = None,
+    keep_updates: bool = False,
 ) -> Run:  # fmt: skip
     """Train one model on a federation; every slot takes a part.
 
@@ -70,6 +71,7 @@ def train(
         personal: ``"batchnorm"`` keeps batch-norm parameters and statistics with each client (FedBN).
         start: the model to begin with, (d,); the task's own initial model by default.
         unlearning: what requests to forget will be promised; ``keep="unlearnable"`` keeps models for it.
+        keep_updates: keep every update of every round, for re-aggregation without some clients (``fed-accum``).
     """
     require(hasattr(federation, "importance"), f"{federation!r} is not a federation", "make one: poise.federation(…)")
     require(hasattr(task, "bind"), f"{task!r} is not a task", "make one: poise.task(…)")
@@ -81,7 +83,7 @@ def train(
     composition = Composition(
         federation, task, parts, 100 if rounds is None and time is None else rounds, time, seed, evaluate_every,
         tuple(metrics), keep, bad_updates, slot("backend", backend), personal,
-        unlearning=unlearning,
+        unlearning=unlearning, keep_updates=keep_updates,
     )  # fmt: skip
     return begin(composition, out, callbacks, stop, start=start)
 

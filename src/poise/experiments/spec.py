@@ -15,7 +15,7 @@ SLOTS = ("solver", "sampler", "clock", "weighting", "server")
 TABLES = ("data", "task", *SLOTS, "attacks", "unlearning", "run", "expected")
 RUN_KEYS = (
     "rounds", "time", "seeds", "evaluate_every", "metrics", "backend", "keep", "bad_updates", "personal",
-    "start",
+    "start", "keep_updates",
 )  # fmt: skip
 DEFAULTS = {
     "sampler": {"name": "full"},

@@ -123,6 +123,23 @@ class Run:
         found = self._query("SELECT model FROM rounds WHERE n < ? AND n = ?", n - 1)
         return str(found[0][0]) if found else None
 
+    def updates(self, n: int) -> Floats:
+        """The updates of aggregation n, one row for each of its contributions, (m, d), if they were kept."""
+        if not 0 <= n < self.rounds:
+            raise InvalidOption(f"the run has no aggregation {n}", f"it has {self.rounds}")
+        if not self.keeps_updates:
+            raise LedgerError(f"{self!r} kept no updates", "train with keep_updates=True ([run] keep_updates = true)")
+        ((digest,),) = self._query("SELECT updates FROM rounds WHERE n < ? AND n = ?", n)
+        if not digest:  # nobody came
+            return np.zeros((0, len(self.models(0))))
+        stack: Vector = self._ledger.store.get(models.updates(n), digest)[models.UPDATES]
+        return np.asarray(stack.cpu().numpy())
+
+    @property
+    def keeps_updates(self) -> bool:
+        """Whether `updates` can be read."""
+        return "keep_updates" in self.meta
+
     @cached_property
     def times(self) -> Floats:
         """Simulated time of each aggregation, (R,)."""
@@ -244,6 +261,8 @@ class Run:
             raise LedgerError(f"{self.path / DATABASE if self.path else 'ledger'}: {self.damage}", hint)
         for n in self.kept:
             self.models(n)
+        for n in range(self.rounds) if self.keeps_updates else ():
+            self.updates(n)
 
     def close(self) -> None:
         """Close the files."""

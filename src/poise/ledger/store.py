@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from poise.core.errors import LedgerError
 from poise.core.sensitivity import Psi
 from poise.core.types import Record
-from poise.core.vectors import Vector
+from poise.core.vectors import Stack, Vector
 from poise.ledger import models, own, rows, schema
 from poise.ledger.files import hint, write_whole
 from poise.ledger.lock import Lock
@@ -104,6 +104,7 @@ class Ledger:
                 schema.check_version(ledger.database, path / DATABASE)
                 if writing:
                     schema.write_ahead(ledger.database)
+                    schema.upgrade(ledger.database)
         except LedgerError:
             ledger.close()
             raise
@@ -117,13 +118,15 @@ class Ledger:
 
     def append(
         self, record: Record, theta: Vector, server: Mapping[str, Vector],
-        kept: Mapping[int, Mapping[str, Vector]] | None = None,
+        kept: Mapping[int, Mapping[str, Vector]] | None = None, updates: Stack | None = None,
     ) -> None:  # fmt: skip
-        """Keep a record, the model it led to, the server's state and what the clients keep, durably."""
+        """Keep a record, the model it led to, the server's state, what the clients keep and the updates, durably."""
         after = models.name(record.index + 1)
         model = self.store.put(after, {"theta": theta})
         state = self.store.put(f"{after}.state", server) if server else ""
-        hashes = rows.Hashes(model, state, own.put(self.store, record.index + 1, kept or {}))
+        mine = own.put(self.store, record.index + 1, kept or {})
+        stack = {} if updates is None or not len(updates) else {models.UPDATES: updates}
+        hashes = rows.Hashes(model, state, mine, self.store.put(models.updates(record.index), stack) if stack else "")
         with self.guard(), self._transaction():
             rows.insert(self.database, record, hashes, rows.digest_of(self.digest(), record, hashes))
         self._drop_surplus(record, bool(hashes.clients))

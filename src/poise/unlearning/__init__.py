@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from poise.unlearning.accounting import privacy_spent
     from poise.unlearning.budget import Budget
     from poise.unlearning.counting import sensitivity
     from poise.unlearning.examining import examine
@@ -22,13 +23,15 @@ _HOMES = {
     "examine": "examining",
     "preview": "previewing",
     "privacy_curve": "gaussian",
+    "privacy_spent": "accounting",
     "sensitivity": "counting",
     "sensitivity_budget": "gaussian",
     "verify": "verifying",
 }
 
 __all__ = [
-    "Budget", "epsilon_at", "examine", "preview", "privacy_curve", "sensitivity", "sensitivity_budget", "verify",
+    "Budget", "epsilon_at", "examine", "preview", "privacy_curve", "privacy_spent", "sensitivity",
+    "sensitivity_budget", "verify",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from poise.core.errors import LedgerError
 from poise.ledger.files import write_whole
 from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
+from poise.unlearning import accounting
 from poise.unlearning.gaussian import epsilon_at
 from poise.unlearning.histories import CERTIFICATE, Histories, members_of
 from poise.unlearning.methods import CERTIFIED
@@ -81,6 +82,9 @@ def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
             "psi": {},
             "composed epsilon": 0.0,
         }
+    if request.method == "dp":
+        found = accounting.guarantee(histories, histories.oracle, histories.forgotten, budget.epsilon, budget.delta)
+        return {"promised": True, **found}
     branch, n = request.node
     psi = histories.psi(branch, budget)[n]
     return {

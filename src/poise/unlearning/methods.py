@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from poise.core.errors import IncompatibleParts
 from poise.core.vectors import Vector
+from poise.unlearning.accounting import mechanism
+from poise.unlearning.accumulation import reaggregated, refuse_unstored
 from poise.unlearning.budget import Budget
 from poise.unlearning.histories import Histories
 from poise.unlearning.noise import perturbed
+from poise.unlearning.proof import Grounds, grounds, private_grounds
 from poise.unlearning.request import Request
 from poise.unlearning.tree import Node, influence, restart
 
-CERTIFIED = ("sifu", "scratch", "last")
+CERTIFIED = ("sifu", "scratch", "last", "dp")
 """Methods that promise something; the others keep what they were trained on."""
+
+TOGETHER = ("sifu", "scratch", "last")
+"""Methods whose promises hold side by side in one history."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ def decide(method: str, histories: Histories, clients: tuple[int, ...], budget: 
         return Decision((0, 0), 0.0, (0, 0))
     if method == "last":
         return Decision(last, _noise_for(histories, clients, budget), last)
-    if method != "sifu":
+    if method != "sifu":  # fine-tune, dp, and fed-accum, which re-aggregates up to there
         return Decision(last, 0.0, last)
     psi = [histories.psi(s, budget) for s in range(newest + 1)]
     branch, most = restart(psi, histories.oracle, clients, budget.limit)
@@ -58,11 +65,28 @@ def _noise_for(histories: Histories, clients: tuple[int, ...], budget: Budget) -
     return float(total / replace(budget, sigma=1.0).limit)
 
 
-def start_of(request: Request, histories: Histories, seed: int, trainable: int) -> Vector:
-    """The model that retraining starts from: the node's, with the request's noise."""
+def start_of(request: Request, histories: Histories, parts: Any, seed: int) -> Vector:
+    """The model that retraining starts from: the node's with the request's noise, or what re-aggregation gives."""
     branch, n = request.node
+    if request.method == "fed-accum":
+        gone = [*histories.forgotten, *request.clients]
+        return reaggregated(histories, [*histories.oracle, request.node], parts, gone)
     model = torch.from_numpy(histories.run(branch).models(n))
-    return perturbed(model, request.sigma, seed, request.index, trainable)
+    return perturbed(model, request.sigma, seed, request.index, histories.root.trainable)
+
+
+def grounds_for(method: str, parts: Any, buffers: bool, budget: Budget) -> Grounds:
+    """What a method's guarantee rests on."""
+    return private_grounds(parts, buffers) if method == "dp" else grounds(parts, buffers, budget)
+
+
+def admit(method: str, histories: Histories, parts: Any, budget: Budget) -> None:
+    """Raise where a method cannot be used on this history."""
+    refuse_mixture(method, histories, budget)
+    if method == "dp":
+        mechanism(parts)
+    if method == "fed-accum":
+        refuse_unstored(histories, parts)
 
 
 def refuse_mixture(method: str, histories: Histories, budget: Budget) -> None:
@@ -71,15 +95,12 @@ def refuse_mixture(method: str, histories: Histories, budget: Budget) -> None:
     other = [
         b.request for b in histories.finished if b.request.method in ("sifu", "last") and b.request.budget != budget
     ]
-    if other and method in CERTIFIED:
+    if other and method in TOGETHER:
         raise IncompatibleParts(
             f"request {other[0].index} of this history promised something else: {other[0].budget}",
             "one history has one budget, since its noise covers later requests too: use the same, or out=",
         )
-    mixed = (method in CERTIFIED and not before <= set(CERTIFIED)) or (
-        method not in CERTIFIED and before and before != {method}
-    )
-    if mixed:
+    if not before <= (set(TOGETHER) if method in TOGETHER else {method}):
         raise IncompatibleParts(
             f"{method}: earlier requests of this history used {', '.join(sorted(before))}",
             "keep one history per method: out= (--out) names another folder",

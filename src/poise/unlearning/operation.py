@@ -19,9 +19,9 @@ from poise.unlearning.budget import Budget, Participation
 from poise.unlearning.certificate import certify, write
 from poise.unlearning.gaussian import Calibration
 from poise.unlearning.histories import Branch, Histories
-from poise.unlearning.methods import CERTIFIED, decide, refuse_mixture, start_of
+from poise.unlearning.methods import CERTIFIED, admit, decide, grounds_for, start_of
 from poise.unlearning.noise import commitment
-from poise.unlearning.proof import Grounds, grounds, refuse
+from poise.unlearning.proof import Grounds, refuse
 from poise.unlearning.request import Request, checked_clients
 from poise.unlearning.retraining import (
     Goal,
@@ -65,10 +65,11 @@ def unlearn(
     Args:
         run: the training run (or any branch of it), or its folder.
         clients: who is to be forgotten, numbered as in the training.
-        method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``, ``last``, ``dp`` or ``fed-accum``.
+        method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``, ``last``, ``dp`` (for a run trained with
+            `Clipped` weights and a `Noisy` server) or ``fed-accum`` (for a run with ``keep_updates``).
         epsilon: of the guarantee.
         delta: of the guarantee.
-        sigma: standard deviation of the noise (``last`` works out its own).
+        sigma: standard deviation of the noise (``last`` works out its own, ``dp`` had it while training).
         target: accuracy on the remaining clients at which retraining ends (a loss, for tasks without accuracy);
             by default 99 % of what the present model has on them.
         calibration: of the Gaussian mechanism, ``analytic`` or ``classical``.
@@ -139,8 +140,8 @@ def _job(asked: Request, open_: Request | None, histories: Histories, whole: Com
         raise InvalidOption(
             f"request {open_.index} (clients {named}, {open_.method}) is not finished", "ask for it again to finish it"
         )
-    refuse_mixture(asked.method, histories, asked.budget)
-    found = grounds(whole.parts, layout.trainable < layout.size, asked.budget)
+    admit(asked.method, histories, whole.parts, asked.budget)
+    found = grounds_for(asked.method, whole.parts, layout.trainable < layout.size, asked.budget)
     if asked.method in CERTIFIED and asked.method != "scratch":
         refuse(found, asked.heuristic)
     index = histories.newest + 1
@@ -153,4 +154,4 @@ def _job(asked: Request, open_: Request | None, histories: Histories, whole: Com
     request = replace(asked, index=index, node=decision.node, sigma=decision.sigma, commitment=bound)
     if place is not None:
         request.save(place)
-    return Job(request, found, start_of(request, histories, seed, layout.trainable))
+    return Job(request, found, start_of(request, histories, whole.parts, seed))

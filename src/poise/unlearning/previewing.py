@@ -11,8 +11,7 @@ from poise.experiments.spec import parse
 from poise.ledger.run import Run, open_run
 from poise.unlearning.budget import Budget
 from poise.unlearning.histories import Histories
-from poise.unlearning.methods import CERTIFIED, decide
-from poise.unlearning.proof import grounds
+from poise.unlearning.methods import CERTIFIED, decide, grounds_for
 from poise.unlearning.request import checked_clients
 from poise.unlearning.tree import Node
 
@@ -67,7 +66,9 @@ def preview(
     experiment = parse(histories.root.experiment) if histories.root.path is None else recorded(histories.root.path)
     some = histories.run(0)
     buffers = some.trainable < len(some.model)
-    gaps = grounds(parts_in(experiment), buffers, asked).gaps if method in CERTIFIED and method != "scratch" else ()
+    gaps: tuple[str, ...] = ()
+    if method in CERTIFIED and method != "scratch":
+        gaps = grounds_for(method, parts_in(experiment), buffers, asked).gaps
     before = [n for s, n in histories.oracle if s < found.node[0]]
     present = sum(n for _, n in nodes)
     runs = [histories.run(s) for s in range(histories.newest + 1)]

@@ -48,6 +48,8 @@ def grounds(parts: Any, buffers: bool, budget: Budget) -> Grounds:
         assumed.append("without the client, the same others would have been drawn and weighed in the same proportions")
     if type(parts.weighting).__name__ != "Proportional":
         assumed.append("without the client, the coefficients of the others would have kept their proportions")
+    if type(parts.weighting).__name__ == "Clipped":
+        gaps.append("Clipped: an update that was shortened is no gradient step of a quadratic")
     theorem = "E Theorem 5.1"
     if budget.strong_convexity is not None:
         theorem = "E Corollary 5.1"
@@ -69,11 +71,35 @@ def _of_solver(solver: Any) -> list[str]:
 
 def _of_server(server: Any) -> list[str]:
     name = type(server).__name__
+    if name == "Noisy":  # the same noise with and without a client
+        return _of_server(server.of)
     if name != "Add":
         return [f"{name}: the server's own state carries a client's influence on; the theorem has no such state"]
     if server.lr > 1:
         return [f"Add: with lr = {server.lr:g} above 1 a round may expand what the proof needs to contract"]
     return []
+
+
+PRIVATE = (
+    "the noise is not known to whoever sees the models: the run's seed is kept secret",
+    "models are published, not the ledger: norms, losses and metrics carry no noise",
+    "when training and retraining ended was not decided by the forgotten client's data",
+    "the guarantee is for each forgotten client by itself, not for all of them together",
+)
+
+
+def private_grounds(parts: Any, buffers: bool) -> Grounds:
+    """What a guarantee by clipping and noise rests on: nothing about the losses, but that nothing else gets out."""
+    gaps, solver, sampler = [], type(parts.solver).__name__, type(parts.sampler).__name__
+    if solver not in ("SGD", "Prox"):
+        gaps.append(f"{solver}: what clients and server tell each other beside updates carries no noise")
+    if sampler not in ("Full", "Uniform", "MD", "Binomial", "Poisson", "ClusteredBySize"):
+        gaps.append(f"{sampler}: who is drawn may depend on the clients' data, and carries no noise")
+    if not parts.clock.waits:
+        gaps.append(f"{type(parts.clock).__name__}: how long clients take may depend on their data")
+    if buffers:
+        gaps.append("the model has batch-norm statistics, which are averaged without noise")
+    return Grounds("Gaussian mechanism in every round, composed over all rounds", PRIVATE, tuple(gaps), buffers)
 
 
 def refuse(found: Grounds, heuristic: bool) -> None:

@@ -16,9 +16,8 @@ from poise.ledger.models import content_hash
 from poise.ledger.run import open_run
 from poise.unlearning.certificate import certify, read
 from poise.unlearning.histories import FOLDER, Histories, members_of
-from poise.unlearning.methods import decide
-from poise.unlearning.noise import commitment, perturbed
-from poise.unlearning.proof import grounds
+from poise.unlearning.methods import decide, grounds_for, start_of
+from poise.unlearning.noise import commitment
 from poise.unlearning.request import Request
 
 TABLES = (
@@ -101,9 +100,8 @@ def _recomputed(histories: Histories, request: Request, document: dict[str, Any]
     """The certificate made again, table by table."""
     root, said = histories.root, document["evidence"]["training"]
     assert root.path is not None
-    found = grounds(
-        parts_in(recorded(root.path)), document["grounds"]["statistics outside the optimiser"], request.budget
-    )
+    buffers = document["grounds"]["statistics outside the optimiser"]
+    found = grounds_for(request.method, parts_in(recorded(root.path)), buffers, request.budget)
     result = document["result"]
     again = certify(
         histories, request, found, result["score"], result["target reached"], result["on forgotten clients"]
@@ -136,8 +134,6 @@ def _restarted(histories: Histories, request: Request) -> Iterator[tuple[str, st
         late = decision.ideal[0] != branch or decision.ideal[1] < n
         yield "the restart follows from the sensitivities", f"round {n} of branch {branch} is too late" if late else ""
     made, seed = histories.run(request.index), int(histories.root.meta["seed"])
-    if request.method == "fed-accum":
-        return
     model = torch.from_numpy(histories.run(branch).models(n))
     if request.noise == "secret" and request.sigma:
         start = torch.from_numpy(made.models(0))
@@ -148,10 +144,12 @@ def _restarted(histories: Histories, request: Request) -> Iterator[tuple[str, st
     if request.sigma:
         bound = commitment(seed, request.index) == request.commitment
         yield "the noise is the one committed to", "" if bound else "another seed was committed to"
-    trainable = made.trainable
-    start = perturbed(model, request.sigma, seed, request.index, trainable)
+    assert histories.root.path is not None
+    start = start_of(request, before, parts_in(recorded(histories.root.path)), seed)
     same = content_hash({"theta": start}) == made.meta["initial"]
-    yield "the start is the restart model with that noise", "" if same else "it is not"
+    stored = request.method == "fed-accum"
+    said = "what the stored updates of the others give" if stored else "the restart model with that noise"
+    yield f"the start is {said}", "" if same else "it is not"
 
 
 __all__ = ["Check", "verify"]
