@@ -18,7 +18,20 @@ from poise._version import __version__
 os.environ.setdefault("MKL_CBWR", "AVX2")
 
 if TYPE_CHECKING:
-    from poise import attacks, backends, clocks, graph, recipes, samplers, servers, solvers, testing, theory, weightings
+    from poise import (
+        attacks,
+        backends,
+        clocks,
+        graph,
+        recipes,
+        samplers,
+        servers,
+        solvers,
+        testing,
+        theory,
+        unlearning,
+        weightings,
+    )
     from poise.auditing.audit import audit
     from poise.core.errors import PoiseError
     from poise.data import federation
@@ -26,6 +39,7 @@ if TYPE_CHECKING:
     from poise.ledger.run import Run, open_run
     from poise.tasks import Task, quadratics, task
     from poise.training import train
+    from poise.unlearning.operation import unlearn
 
 _HOMES = {
     "PoiseError": "poise.core.errors",
@@ -38,10 +52,11 @@ _HOMES = {
     "resume": "poise.experiments.runner",
     "task": "poise.tasks",
     "train": "poise.training",
+    "unlearn": "poise.unlearning.operation",
 }
 _MODULES = {
     "attacks", "backends", "clocks", "graph", "recipes", "samplers", "servers", "solvers", "testing", "theory",
-    "weightings",
+    "unlearning", "weightings",
 }  # fmt: skip
 
 __all__ = [
@@ -66,6 +81,8 @@ __all__ = [
     "testing",
     "theory",
     "train",
+    "unlearn",
+    "unlearning",
     "weightings",
 ]
 

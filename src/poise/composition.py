@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +24,7 @@ from poise.core.types import Setting
 from poise.core.vectors import Layout
 from poise.ledger.models import Keep
 from poise.ledger.retention import RULES
+from poise.unlearning.budget import Budget
 
 OF_CLIENTS = ("client_", "train_", "own_")
 """How the names of metrics begin that are measured client by client."""
@@ -47,6 +48,9 @@ class Composition:
     bad_updates: Literal["stop", "drop"] = "stop"
     backend: Any = Local()
     personal: Literal["batchnorm"] | None = None
+    start: str | None = None  # the hash of the model it begins with, where that is not the task's own
+    unlearning: Budget | None = None  # what requests to forget will be promised
+    keep_updates: bool = False
     audit: Action | None = None
 
     def __post_init__(self) -> None:
@@ -61,6 +65,7 @@ class Composition:
         require(self.time is None or 0 < self.time < np.inf, f"time must be above 0 and finite, not {self.time}")
         require(self.keep in RULES, f"keep = {self.keep!r} is not a rule", suggest(str(self.keep), RULES))
         require(self.bad_updates in ("stop", "drop"), f"bad_updates = {self.bad_updates!r}", "known: drop, stop")
+        require(isinstance(self.keep_updates, bool), f"keep_updates must be true or false, not {self.keep_updates!r}")
         require(self.personal in (None, "batchnorm"), f"personal = {self.personal!r}", "known: batchnorm")
         require(self.audit in (None, *ACTIONS), f"audit = {self.audit!r}", f"known: {', '.join(ACTIONS)}")
 
@@ -88,15 +93,23 @@ class Composition:
         setting = self.setting(oracle)
         self.parts.fit(setting)
         return engine.Plan(
-            self.parts, setting, self.seed, self.rounds, self.time, self.evaluate_every,
-            self._metrics(oracle), self.bad_updates == "drop", self.gauges(oracle.layout),
+            seeded(self.parts, self.seed), setting, self.seed, self.rounds, self.time, self.evaluate_every,
+            self._metrics(oracle), self.bad_updates == "drop", self.gauges(oracle.layout), self.keep_updates,
             self.personal is not None,
         )  # fmt: skip
 
     def gauges(self, layout: Layout) -> tuple[Gauge, ...]:
         """What is read of every update."""
+        asked = self.unlearning
+        ends = asked is not None and asked.contraction(self.parts.solver) == 1  # what fades may come back
+        moved = Moved(getattr(self.parts.server, "lr", 1.0), asked.limit if asked and ends else np.inf)
         adds = getattr(self.parts.server, "name", "") == "add" and memory_of(self.parts.solver) is None
-        return Moved(getattr(self.parts.server, "lr", 1.0)), AuditGauge(layout, self.seed, received=not adds)
+        return moved, AuditGauge(layout, self.seed, received=not adds)
+
+    @property
+    def _budget(self) -> Budget | None:
+        """The budget asked for, or the default where models are kept for one."""
+        return self.unlearning or (Budget() if self.keep == "unlearnable" else None)
 
     def _metrics(self, oracle: Oracle) -> frozenset[str]:
         """Held-out metrics (or the training loss where nothing is held out) and those asked for."""
@@ -123,11 +136,13 @@ class Composition:
         run = {
             "rounds": self.rounds, "time": self.time, "seeds": [self.seed], "evaluate_every": self.evaluate_every,
             "metrics": list(self.metrics), "keep": self.keep, "bad_updates": self.bad_updates,
-            "backend": describe(self.backend), "personal": self.personal, "audit": self.audit,
+            "backend": describe(self.backend), "personal": self.personal, "start": self.start,
+            "keep_updates": self.keep_updates or None, "audit": self.audit,
         }  # fmt: skip
         attacks = {"attacks": [describe(a) for a in self.parts.attacks]} if self.parts.attacks else {}
         kept = {k: v for k, v in run.items() if v is not None}
-        return {**{k: v for k, v in named.items() if v is not None}, **slots, **attacks, "run": kept}
+        budget = {} if self.unlearning is None else {"unlearning": self.unlearning.table()}
+        return {**{k: v for k, v in named.items() if v is not None}, **slots, **attacks, **budget, "run": kept}
 
     def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """What the ledger keeps about the federation."""
@@ -142,7 +157,16 @@ class Composition:
             if getattr(fed, "classes", 0):
                 arrays["label_counts"] = fed.label_counts()
             traits = fed.traits() if hasattr(fed, "traits") else {}
+            members = np.asarray(getattr(fed, "members", np.arange(fed.clients)))
+            if members[-1] >= fed.clients:  # some have left, the others moved up
+                arrays["members"] = members
             arrays |= {f"trait/{name}": np.asarray(values) for name, values in traits.items()}
+        if (budget := self._budget) is not None:
+            meta |= {"limit": budget.limit, "fading": budget.contraction(self.parts.solver)}
+            if budget.participation == "optimistic":
+                arrays["optimism"] = np.asarray(fed.importance)
+        if self.keep_updates:
+            meta["keep_updates"] = True
         if hasattr(fed, "digest"):
             meta["federation"] = fed.digest()
         return meta, arrays
@@ -153,6 +177,12 @@ def _shares(federation: Any) -> Any:
     from poise.graph import similarity
 
     return similarity(federation).shares
+
+
+def seeded(parts: engine.Parts, seed: int) -> engine.Parts:
+    """The parts with the draws of a server that draws named by the run's seed."""
+    bind = getattr(parts.server, "seeded", None)
+    return parts if bind is None else replace(parts, server=bind(seed))
 
 
 def slot(name: str, given: Any) -> Any:

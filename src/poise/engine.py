@@ -24,6 +24,7 @@ from poise.core.protocols import Backend, Oracle, Times
 from poise.core.rng import generator
 from poise.core.timeline import launch, next_step
 from poise.core.types import Cohort, Record, Sky, Step, contributions
+from poise.core.vectors import Stack
 from poise.core.weights import without_barred
 from poise.core.workbench import Workbench
 
@@ -51,7 +52,7 @@ def run(
     step, under_way = schedule(state, plan, times, history)
     while not plan.over(step) and not stop():
         began = wall.perf_counter()
-        record, state, own = aggregate(under_way, step, plan, bench, oracle.layout.trainable, history)
+        record, state, own, deltas = aggregate(under_way, step, plan, bench, oracle.layout.trainable, history)
         history.add(record)
         step, under_way = schedule(state, plan, times, history)  # one step ahead, to know the last round by sight
         if plan.over(step) or state.index % plan.evaluate_every == 0:
@@ -59,7 +60,7 @@ def run(
         record = replace(record, seconds=wall.perf_counter() - began)
         history.note(record.metrics)
         tensors = {**state.server, **state.memories.tensors(), **history.tensors()}
-        journal.append(record, state.theta, tensors, own)
+        journal.append(record, state.theta, tensors, own, deltas if plan.keep_updates else None)
         after_round(record)
     return state
 
@@ -91,8 +92,8 @@ def _idle(cohort: Cohort, sky: Sky, plan: Plan, n: int) -> Cohort:
 
 def aggregate(
     state: State, step: Step, plan: Plan, bench: Workbench, trainable: int, history: History
-) -> tuple[Record, State, Mapping[int, Named]]:
-    """One application of the equation, the record of it, and what its clients keep."""
+) -> tuple[Record, State, Mapping[int, Named], Stack]:
+    """One application of the equation, the record of it, what its clients keep, and the updates themselves."""
     n, parts, memories = state.index, plan.parts, state.memories
     updates = bench.collect(step.flights, state.sky.flights, state.models, state.theta, memories)
     updates, aside = attacked(updates, step.flights, state.models, parts.attacks, plan.seed, memories.own, trainable)
@@ -111,7 +112,7 @@ def aggregate(
         base, loss_before=updates.loss_before, loss_after=updates.loss_after, sizes=updates.samples,
         clients=clients, versions=step.versions[kept], round=n, importance=plan.setting.importance[clients],
         lowest_loss=history.lowest(clients), reached=history.reached, seen=history.seen(clients) + 1,
-        identical=parts.clock.identical_weights(plain, plan.setting.clients),
+        identical=parts.clock.identical_weights(plain, plan.setting.clients), norms=updates.norms,
         balance=None if balance is None else balance[clients],
         adjacency=None if degree is None else degree[clients],
     )  # fmt: skip
@@ -140,4 +141,5 @@ def aggregate(
     models = {v: state.models[v] for v in flying}
     seen = history.see(flights, updates.deltas[:, :trainable])
     own = {c: {**own.get(c, {}), **seen.get(c, {})} for c in {**own, **seen}}
-    return record, State(n + 1, theta, server, state.sky, models, memories.landed(flying)), own
+    after = State(n + 1, theta, server, state.sky, models, memories.landed(flying))
+    return record, after, own, updates.deltas

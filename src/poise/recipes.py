@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from poise.clocks import Asynchronous, Buffered, FixedWindow, Synchronous
-from poise.samplers import Full, Uniform
-from poise.servers import Adam, Add, Momentum
+from poise.samplers import Binomial, Full, Uniform
+from poise.servers import Adam, Add, Momentum, Noisy
 from poise.solvers import SGD, Prox, Scaffold
 from poise.weightings import (
+    Clipped,
     Discount,
     Exp,
     Identical,
@@ -110,6 +111,16 @@ def scaffold(m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dic
     return {**fedavg(m, server_lr, **solver), "solver": Scaffold(**solver)}
 
 
+def dp_fedavg(clip: float, sigma: float, m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
+    """DP-FedAvg (McMahan et al. 2018): clipped updates, noise on the sum; everyone, or m on average by coins.
+
+    >>> dp_fedavg(clip=0.5, sigma=0.05, m=10, lr=0.1, steps=1)["weighting"]
+    Clipped(norm=0.5, of=Proportional())
+    """
+    private = {"weighting": Clipped(clip), "server": Noisy(sigma, of=Add(server_lr))}
+    return {**fedavg(**solver), "sampler": Full() if m is None else Binomial(m), **private}
+
+
 def fedavgm(server_lr: float = 1.0, beta: float = 0.9, m: int | None = None, **solver: Any) -> dict[str, Any]:
     """FedAvgM (Hsu et al. 2019): FedAvg with server momentum."""
     return {**fedavg(m, **solver), "server": Momentum(server_lr, beta)}
@@ -146,6 +157,7 @@ def fedbuff(
 
 RECIPES: dict[str, Callable[..., dict[str, Any]]] = {
     "async-fedavg": async_fedavg,
+    "dp-fedavg": dp_fedavg,
     "exp-alpha": exp_alpha,
     "fedadam": fedadam,
     "fedasync": fedasync,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import tomllib
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import tomli_w
+import torch
 
 from poise import attacks as _attacks  # noqa: F401 - parts are known by name once their module is loaded
 from poise import engine
@@ -24,12 +27,14 @@ from poise.core.numerics import HINT, mkl_mode, warn_if_unfixed
 from poise.core.protocols import Oracle
 from poise.core.threads import one_thread
 from poise.core.types import Record
-from poise.ledger.models import Keep
+from poise.ledger import models
+from poise.ledger.models import Keep, content_hash
 from poise.ledger.recovery import reopen
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import EXPERIMENT, Ledger
 from poise.samplers import Full
 from poise.servers import Add
+from poise.unlearning.budget import Budget
 from poise.weightings import Proportional
 
 
@@ -39,7 +44,8 @@ def train(
     backend: Any = "local", out: str | Path | None = None, attacks: Iterable[Any] = (),
     callbacks: Iterable[Callable[[Record], None]] = (), metrics: Iterable[str] = (), keep: Keep = "last",
     bad_updates: Literal["stop", "drop"] = "stop", stop: Callable[[], bool] = lambda: False,
-    personal: Literal["batchnorm"] | None = None, audit: Action | None = None,
+    personal: Literal["batchnorm"] | None = None, start: Any = None, unlearning: Budget | None = None,
+    keep_updates: bool = False, audit: Action | None = None,
 ) -> Run:  # fmt: skip
     """Train one model on a federation; every slot takes a part.
 
@@ -64,6 +70,9 @@ def train(
         bad_updates: ``"stop"`` at an update that is not finite, or ``"drop"`` it and go on.
         stop: asked before each round; true ends the run cleanly.
         personal: ``"batchnorm"`` keeps batch-norm parameters and statistics with each client (FedBN).
+        start: the model to begin with, (d,); the task's own initial model by default.
+        unlearning: what requests to forget will be promised; ``keep="unlearnable"`` keeps models for it.
+        keep_updates: keep every update of every round, for re-aggregation without some clients (``fed-accum``).
         audit: look for free-riders after every round, and ``"warn"``, or ``"quarantine"`` them: weight 0, the others as
             much in total as all had. Both are events of the run and warnings, never silent.
     """
@@ -76,9 +85,10 @@ def train(
     )  # fmt: skip
     composition = Composition(
         federation, task, parts, 100 if rounds is None and time is None else rounds, time, seed, evaluate_every,
-        tuple(metrics), keep, bad_updates, slot("backend", backend), personal, audit,
+        tuple(metrics), keep, bad_updates, slot("backend", backend), personal,
+        unlearning=unlearning, keep_updates=keep_updates, audit=audit,
     )  # fmt: skip
-    return begin(composition, out, callbacks, stop)
+    return begin(composition, out, callbacks, stop, start=start)
 
 
 def prepare(composition: Composition) -> tuple[Oracle, engine.Plan]:
@@ -89,20 +99,32 @@ def prepare(composition: Composition) -> tuple[Oracle, engine.Plan]:
 
 def begin(
     composition: Composition, out: str | Path | None = None, callbacks: Iterable[Callable[[Record], None]] = (),
-    stop: Callable[[], bool] = lambda: False, prepared: tuple[Oracle, engine.Plan] | None = None,
+    stop: Callable[[], bool] = lambda: False, prepared: tuple[Oracle, engine.Plan] | None = None, start: Any = None,
 ) -> Run:  # fmt: skip
-    """Begin a composed run in a new folder, or in memory."""
+    """Begin a composed run in a new folder, or in memory; from the task's own initial model, or from ``start``."""
     warn_if_unfixed()
     oracle, plan = prepared or prepare(composition)
+    state = engine.initial(oracle, plan)
+    if start is not None:
+        state = _starting(state, start)
+        composition = replace(composition, start=content_hash({"theta": state.theta}))
     meta, arrays = composition.facts()
+    meta["trainable"] = oracle.layout.trainable
     ledger = Ledger.create(Path(out) if out is not None else None, meta, arrays, meta["experiment"])
     try:
-        state = engine.initial(oracle, plan)
         ledger.start(state.theta)
     except BaseException:
         ledger.close()
         raise
     return _go(composition, plan, oracle, ledger, state, callbacks, stop, _history(plan, composition.audit, oracle))
+
+
+def _starting(state: engine.State, start: Any) -> engine.State:
+    """The state of a run that begins with this model."""
+    given = torch.as_tensor(np.asarray(start))
+    fits = given.shape == state.theta.shape and given.is_floating_point() and bool(torch.isfinite(given).all())
+    require(fits, f"start has shape {tuple(given.shape)}, the task's models ({len(state.theta)},)", "finite numbers")
+    return replace(state, theta=given.to(state.theta).clone())
 
 
 def take_up(
@@ -112,12 +134,15 @@ def take_up(
     """Go on with a run at its last good round; it ends bit for bit as if it had never stopped."""
     oracle, plan = prepare(composition)
     meta, arrays = composition.facts()
+    meta["trainable"] = oracle.layout.trainable
     ledger, restart = reopen(path, meta, arrays)
     try:
         recorded = ledger.meta()
         _refuse_another(recorded["experiment"], composition, path)
         state = engine.initial(oracle, plan)
-        if restart.theta is None or "initial" not in recorded:
+        if composition.start is not None and restart.theta is None:
+            state = _starting(state, ledger.store.get(models.name(0), composition.start)["theta"])
+        elif restart.theta is None or "initial" not in recorded:
             ledger.start(state.theta)
         if restart.theta is not None:
             place = state.theta

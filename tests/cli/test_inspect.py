@@ -24,7 +24,13 @@ def test_a_source_with_options(tmp_path: Path) -> None:
     assert data["divergence"]["total variation"]["mean"] == pytest.approx(0.9, abs=0.01)
     assert data["size"]["largest"] == fed.sizes.max()
     text = page.read_text(encoding="utf-8")
-    for words in ("Misalignment of the clients", "Spectrum", "Similarity graph", "Classes of the clients"):
+    for words in (
+        "Misalignment of the clients",
+        "Distribution of the misalignment",
+        "Spectrum",
+        "Similarity graph",
+        "Classes of the clients",
+    ):
         assert words in text
 
 

@@ -71,6 +71,10 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         ],
         "Anneal": lambda: [poise.weightings.Anneal(poise.weightings.SoftMax(0.5), poise.weightings.Proportional(), 4)],
         "Adjacency": lambda: [poise.weightings.Adjacency()],
+        "Clipped": lambda: [
+            poise.weightings.Clipped(norm=0.3),
+            poise.weightings.Clipped(norm=0.1, of=poise.weightings.SoftMax(1.0)),
+        ],
         "Identical": lambda: [poise.weightings.Identical()],
         "TimeBased": lambda: [poise.weightings.TimeBased(), poise.weightings.TimeBased(times="estimated")],
         "Discount": lambda: [
@@ -83,6 +87,10 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "Momentum": lambda: [
             poise.servers.Momentum(lr=0.5, beta=0.9),
             poise.servers.Momentum(lr=0.5, beta=0.9, nesterov=True),
+        ],
+        "Noisy": lambda: [
+            poise.servers.Noisy(sigma=1e-4),
+            poise.servers.Noisy(sigma=1e-4, of=poise.servers.Momentum(lr=0.5), seed=3),
         ],
         "Adam": lambda: [poise.servers.Adam(lr=0.01)],
         "Yogi": lambda: [poise.servers.Yogi(lr=0.01)],
@@ -160,7 +168,7 @@ def test_weighting_contract(cls: Any) -> None:
 @pytest.mark.parametrize("cls", registered("server"))
 def test_server_contract(cls: Any) -> None:
     for server in examples(cls):
-        testing.check_server(server)
+        testing.check_server(server, rests=cls.__name__ != "Noisy")
 
 
 @pytest.mark.parametrize("cls", registered("solver"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -208,3 +209,38 @@ def test_what_is_handed_out_cannot_be_spoilt():
 def test_mistakes_are_named(call, words):
     with pytest.raises(InvalidOption, match=words):
         call()
+
+
+@pytest.mark.parametrize("options", [{}, {"on_demand": True, "samples_per_client": 20}], ids=["held", "on demand"])
+def test_clients_that_leave_take_nothing_from_the_others(options: dict[str, Any]) -> None:
+    whole = federation("digits", "iid", clients=6, seed=2, **options)
+    whole = whole.with_corruption("flip-labels", rate=0.5, ratio=0.5)
+    left = whole.without([1, 4])
+    assert left.members.tolist() == [0, 2, 3, 5]
+    assert left.importance.sum() == pytest.approx(1.0)
+    assert left.sizes.tolist() == whole.sizes[left.members].tolist()
+    for k, i in enumerate(left.members.tolist()):
+        for mine, theirs in zip(left.client(k), whole.client(i), strict=True):
+            assert np.array_equal(mine, theirs)
+    assert {name: v.tolist() for name, v in left.traits().items()} == {
+        name: v[left.members].tolist() for name, v in whole.traits().items()
+    }
+    assert federation(**left.spec).digest() == left.digest() != whole.digest()
+    assert left.without([0]).members.tolist() == [2, 3, 5]
+    assert left.without([0]).spec["without"] == [0, 1, 4]
+
+
+def test_importance_and_own_tests_stay_with_their_clients() -> None:
+    whole = federation("digits", clients=4, importance=[1.0, 2.0, 3.0, 4.0], client_test_share=0.25)
+    left = whole.without([0, 2])
+    assert left.importance.tolist() == pytest.approx([2 / 6, 4 / 6])
+    assert np.array_equal(left.client_test(1)[0], whole.client_test(3)[0])
+    assert np.array_equal(left.label_counts(), whole.label_counts()[[1, 3]])
+
+
+def test_somebody_must_stay() -> None:
+    fed = federation("digits", clients=3)
+    with pytest.raises(InvalidOption, match="no client of 3 would be left"):
+        fed.without([0, 1, 2])
+    with pytest.raises(InvalidOption, match="there is no client 3"):
+        fed.without([3])

@@ -46,6 +46,14 @@ def test_a_gain_in_one_cell_is_compared_with_the_gain_in_another() -> None:
     assert not judge({**claim, "cell": "near", "than_cell": "near", "relation": "below"}, runs).holds
 
 
+def test_the_right_side_may_be_measured_in_another_cell() -> None:
+    runs = {("one", "a"): quadratic_runs(0.01), ("two", "a"): quadratic_runs(0.5)}
+    claim = {"text": "t", "score": "final:loss", "left": "a", "right": "a", "cell": "one", "right_cell": "two"}
+    assert judge({**claim, "relation": "above", "every_seed": True}, runs).holds
+    assert not judge({**claim, "relation": "below"}, runs).holds
+    assert judge({**claim, "right_cell": "one", "within": 0.0}, runs).holds
+
+
 def test_a_cell_may_name_its_arms_and_a_scale_may_change_one_cell() -> None:
     preset = {
         "base": {"solver": {"name": "sgd", "steps": 9}, "run": {"rounds": 1}},
@@ -152,10 +160,11 @@ def test_every_claim_and_figure_of_a_preset_names_what_is_there(name: str) -> No
     assert {"title", "source"} <= set(preset.preset)
     assert preset.preset["claims"]
     for item in (*preset.preset["claims"], *preset.preset.get("expected", ())):
-        for cell in {item.get("cell", ""), item.get("than_cell", item.get("cell", ""))}:
+        here = item.get("cell", "")
+        for cell in {here, item.get("than_cell", here)}:
             assert cell in preset.cells
             for side in {"left", "right", "arm"} & set(item):
-                assert item[side] in preset.arms_of(cell)
+                assert item[side] in preset.arms_of(item.get("right_cell", cell) if side == "right" else cell)
 
 
 @pytest.mark.parametrize("name", presets())
@@ -269,3 +278,28 @@ def test_a_reproduction_writes_a_page_with_its_weights(tmp_path: Path, monkeypat
         assert words in text
     said = call("reproduce", "mini", "--out", tmp_path / "out")
     assert str(page) in said.out
+
+
+def test_a_page_about_homogeneity_shows_misalignments_and_spectra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from faults.support import call
+
+    claim = 'text = "t"\nscore = "homogeneity"\nleft = "soft"\nright = "plain"\nwithin = 0.0\n'
+    cells = "[cells.even.data]\npartition = 'iid'\n[cells.odd.data]\npartition = 'one-class'\nclients = 10\n"
+    text = MINI.partition("[[claims]]")[0] + cells + "".join(
+        f"[[claims]]\ncell = '{cell}'\n{claim}" for cell in ("even", "odd")
+    )  # fmt: skip
+    (tmp_path / "mini.toml").write_text(text)
+    monkeypatch.setattr("poise.experiments.reproduction.FOLDER", tmp_path)
+    outcome = call("reproduce", "mini", "--out", tmp_path / "out", "--json")
+    assert outcome.code == 0, outcome.err
+    said = json.loads(outcome.out)
+    figures = {(f["cell"], f["arm"]): f["ours"] for f in said["figures"]}
+    both = [poise.federation("digits", "one-class", clients=10, seed=seed) for seed in (0, 1)]
+    both = [poise.graph.similarity(fed).homogeneity for fed in both]
+    assert figures["odd", "plain"] == pytest.approx(np.mean(both))
+    page = Path(said["page"]).read_text(encoding="utf-8")
+    for cell in ("even", "odd"):
+        assert f"Distribution of the misalignment: {cell}" in page
+        assert f"Spectra of the similarity graphs: {cell}" in page

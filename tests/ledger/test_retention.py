@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from poise.core.types import Contribution, Flight, Record, Sky
 from poise.experiments.runner import resume
 from poise.ledger.retention import Retention
 from poise.training import begin
+from poise.unlearning import Budget, sensitivity
 
 
 def record(n: int, clients: tuple[int, ...], flying: tuple[int, ...] = ()) -> Record:
@@ -69,9 +71,9 @@ def test_an_unknown_rule_is_refused() -> None:
 def test_what_is_on_disk_follows_the_rule(keep: str, tmp_path: Path) -> None:
     path = run_into(small(rounds=8, keep=f'"{keep}"'), tmp_path)
     with opened(path) as run:
-        touched = run.weights > 0
-        first = {int(touched[:, i].argmax()) for i in range(run.clients) if touched[:, i].any()}
-        expected = {"all": set(range(9)), "last": {0, 7, 8}, "unlearnable": {0, 7, 8} | first}[keep]
+        within = sensitivity(run) <= Budget().limit
+        restarts = {int(np.flatnonzero(within[:, i])[-1]) for i in range(run.clients)}
+        expected = {"all": set(range(9)), "last": {0, 7, 8}, "unlearnable": {0, 7, 8} | restarts}[keep]
         assert set(run.kept) == expected
         for n in run.kept:
             assert run.models(n).shape == run.model.shape

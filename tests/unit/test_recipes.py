@@ -14,6 +14,7 @@ QUAD = poise.quadratics([[0.0], [4.0], [10.0]])
 def test_every_recipe_trains(name: str) -> None:
     times = [1.0, 0.7, 0.4]
     needed = {
+        "dp-fedavg": {"clip": 100.0, "sigma": 1e-3},
         "fedprox": {"mu": 0.1}, "fedfix": {"dt": 0.5, "durations": times}, "fedbuff": {"c": 2, "durations": times},
         "async-fedavg": {"durations": times}, "fedasync": {"durations": times},
     }.get(name, {})  # fmt: skip

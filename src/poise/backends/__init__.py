@@ -1,5 +1,6 @@
 """Where work is executed."""
 
 from poise.backends.local import Local
+from poise.backends.ray import Ray
 
-__all__ = ["Local"]
+__all__ = ["Local", "Ray"]

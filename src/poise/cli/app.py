@@ -110,6 +110,61 @@ def audit(
     show_audit(path, alarm, out, json)
 
 
+@app.command()
+def unlearn(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of the training.")],
+    clients: Annotated[str, typer.Option(help="Who is to be forgotten: 3,7 or 0..4.")],
+    epsilon: Annotated[float, typer.Option(help="Of the guarantee.")] = 10.0,
+    delta: Annotated[float, typer.Option(help="Of the guarantee.")] = 0.01,
+    sigma: Annotated[float, typer.Option(help="Noise on the restart model.")] = 0.05,
+    method: Annotated[str, typer.Option(help="sifu, scratch, fine-tune, last, dp or fed-accum.")] = "sifu",
+    target: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="Accuracy on the remaining clients to reach; 99 % of the present one by default."),
+    ] = None,
+    min_rounds: Annotated[int, typer.Option(help="Retrain for at least this many rounds.")] = 50,
+    max_rounds: Annotated[int, typer.Option(help="Give up after this many.")] = 10_000,
+    calibration: Annotated[str, typer.Option(help="analytic, or classical (proved for epsilon < 1).")] = "analytic",
+    participation: Annotated[str, typer.Option(help="conservative, or optimistic (no bound).")] = "conservative",
+    heuristic: Annotated[bool, typer.Option("--heuristic", help="Go on where the bound has no proof.")] = False,
+    secret_noise: Annotated[
+        bool, typer.Option("--secret-noise", help="Draw noise that nobody can draw again.")
+    ] = False,
+    measure_forgotten: Annotated[
+        bool, typer.Option("--measure-forgotten", help="Measure on the forgotten clients too, which reads their data.")
+    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what it would cost.")] = False,
+    out: Annotated[Optional[Path], typer.Option(help="Folder of the branches; RUN/unlearning by default.")] = None,  # noqa: UP045
+    json: AsJson = False,
+) -> None:
+    """Forget clients: restart from a model they hardly moved, hide the rest by noise, retrain without them.
+
+    Writes a new branch of the run and certificate.json. Requests add up; an interrupted one is finished by asking
+    for it again. See what it would cost first: poise unlearn RUN --clients 3,7 --plan
+    """
+    from poise.cli.forgetting import forget
+
+    options = {
+        "method": method, "epsilon": epsilon, "delta": delta, "sigma": sigma, "target": target,
+        "min_rounds": min_rounds, "max_rounds": max_rounds, "calibration": calibration,
+        "participation": participation, "heuristic": heuristic, "noise": "secret" if secret_noise else "seeded",
+        "measure_forgotten": measure_forgotten, "out": out,
+    }  # fmt: skip
+    forget(run, clients, options, plan, json)
+
+
+@app.command()
+def verify(
+    certificate: Annotated[Path, typer.Argument(help="certificate.json, in its branch's folder.")],
+    run: Annotated[Optional[Path], typer.Option(help="The training, where branches do not lie in it.")] = None,  # noqa: UP045
+    json: AsJson = False,
+) -> None:
+    """Recompute what a certificate says from the run's ledger and models; any altered byte is named."""
+    from poise.cli.forgetting import check
+
+    check(certificate, run, json)
+
+
 @app.command("list")
 def list_parts(
     slot: Annotated[

@@ -29,7 +29,8 @@ def show_datasets(json: bool) -> None:
         table.add_row(name, about, "", "always there")
     for line in lines:
         absent = f"absent: poise data fetch {line.name}" if line.fetchable else "absent"
-        table.add_row(line.name, line.about, f"{line.size / 1e6:.1f} MB", line.folder or absent)
+        size = f"{line.size / 1e6:.1f} MB" if line.size else ""
+        table.add_row(line.name, line.about, size, line.folder or absent)
     console.print(table)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.table import Table
 
 from poise.cli.terminal import Bar, console, notes, print_json, stoppable
-from poise.experiments.claims import Verdict, judge, paired, score
+from poise.experiments.claims import Verdict, judge, likeness, paired, score
 from poise.experiments.reproduction import Reproduction, load_reproduction, presets
 from poise.ledger.run import Run
+
+if TYPE_CHECKING:
+    from poise.reports.plots import Plot
 
 Runs = Mapping[tuple[str, str], Sequence[Run]]
 
@@ -63,7 +66,22 @@ def _write_page(preset: Reproduction, runs: Runs, path: Path) -> Path:
     groups = [Group(" · ".join(filter(None, key)), tuple(found)) for key, found in runs.items()]
     scores = [item["score"] for item in (*preset.preset.get("expected", ()), *preset.preset.get("claims", ()))]
     targets = sorted({float(s.partition(":")[2]) for s in scores if s.startswith("rounds_to:")})
-    return write_page(groups, path, str(preset.preset["title"]), targets or None)
+    first = list(_likenesses(runs)) if "homogeneity" in scores else []
+    return write_page(groups, path, str(preset.preset["title"]), targets or None, first)
+
+
+def _likenesses(runs: Runs) -> Iterator[Plot]:
+    """Misalignments and spectra of every cell, the arms beside each other, all seeds together."""
+    from poise.reports.heterogeneity import misalignment_plot, spectra_figure
+    from poise.reports.plots import plot_of
+
+    for cell in dict.fromkeys(cell for cell, _ in runs):
+        found = {arm: [likeness(run) for run in those] for (at, arm), those in runs.items() if at == cell}
+        edges = {arm: np.concatenate([one.edges for one in those]) for arm, those in found.items()}
+        spectra = {arm: np.concatenate([one.spectrum for one in those]) for arm, those in found.items()}
+        where = f": {cell}" if cell else ""
+        yield misalignment_plot(edges, f"Distribution of the misalignment{where}")
+        yield plot_of([spectra_figure(spectra, f"Spectra of the similarity graphs{where}")], [""])
 
 
 def _figures(preset: Reproduction, runs: Runs) -> list[dict[str, Any]]:

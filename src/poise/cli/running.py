@@ -97,6 +97,15 @@ def _show(runs: list[Run], json: bool) -> None:
     summarise(runs)
     for run in runs:
         remark(str(run.path))
+        if run.meta.get("keep") == "unlearnable":
+            remark(_kept(run))
+
+
+def _kept(run: Run) -> str:
+    """How many models wait for requests to forget, and what they weigh."""
+    files = [run.model_file(n) for n in run.kept]
+    weight = sum(f.stat().st_size for f in files if f is not None)
+    return f"  {len(files)} models kept for requests to forget, {weight / 2**20:.1f} MiB"
 
 
 def run_facts(run: Run) -> dict[str, Any]:

@@ -126,3 +126,20 @@ def server_side(
     )  # fmt: skip
     shared, shift = memory.absorb(memories.shared, seen)
     return replace(memories, shared=shared), shift
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Each client's own version of a model."""
+
+    positions: torch.Tensor
+    memories: Memories
+
+    def __call__(self, theta: Vector, client: int) -> Vector:
+        """The model with the client's own values where it has some."""
+        own = self.memories.own.get(client, {}).get(PERSONAL)
+        if own is None:
+            return theta
+        mine = theta.clone()
+        mine[self.positions] = own.to(theta)
+        return mine

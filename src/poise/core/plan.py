@@ -13,7 +13,7 @@ from poise.core.errors import IncompatibleParts
 from poise.core.memory import Memories, Named, memory_of
 from poise.core.protocols import Attack, Clock, Fits, Gauge, Sampler, Server, ServerState, Solver, Weighting
 from poise.core.types import LOSS_REPORTS, Floats, Record, Setting, Sky, Step
-from poise.core.vectors import Vector
+from poise.core.vectors import Stack, Vector
 from poise.core.workbench import Idle
 
 ESTIMATE = "TimeBased(times='estimated')"
@@ -110,6 +110,7 @@ class Plan:
     metrics: frozenset[str] = frozenset()
     drop_refused: bool = False
     gauges: tuple[Gauge, ...] = ()
+    keep_updates: bool = False
     personal: bool = False
 
     @property
@@ -129,5 +130,10 @@ class Plan:
 class Journal(Protocol):
     """Where the engine writes what happened."""
 
-    def append(self, record: Record, theta: Vector, server: ServerState, own: Mapping[int, Named]) -> None:
-        """Keep a record, what it led to, and what its clients keep, durably, before the next round begins."""
+    def append(
+        self, record: Record, theta: Vector, server: ServerState, own: Mapping[int, Named], updates: Stack | None = None
+    ) -> None:
+        """Keep a record, what it led to, and what its clients keep, durably, before the next round begins.
+
+        ``updates`` are those that were aggregated, one row for each contribution; None where they need not be kept.
+        """

@@ -166,13 +166,16 @@ class Weighting(Protocol):
 
         Given: ``loss_before``, ``loss_after`` (None unless needed), ``sizes``, ``clients``, ``versions``, ``round``,
         ``importance`` (p_i), ``lowest_loss``, ``reached``, ``seen`` (how often each took part so far, now included),
-        ``identical`` (the clock's weights that ignore times); and, None unless needed, ``balance`` (the clock's
-        d_i/p_i) and ``adjacency`` (importance in the similarity graph).
+        ``identical`` (the clock's weights that ignore times), ``norms`` (the lengths of the updates); and, None unless
+        needed, ``balance`` (the clock's d_i/p_i) and ``adjacency`` (importance in the similarity graph).
         """
 
 
 class Server(Protocol):
-    """How the aggregated direction is applied."""
+    """How the aggregated direction is applied.
+
+    A server that draws has ``seeded(seed)``: the same server, whose draws are named by the run's seed and its own.
+    """
 
     def fit(self, setting: Setting) -> None:
         """Refuse a setting in which this server cannot work."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from poise.core.types import Floats, Ints, Record
 
@@ -25,6 +26,7 @@ class Psi:
 
     Args:
         decay: ``1 - eta (lambda + mu)``, by which one local step contracts; 1 where nothing is known (eq. 5.8).
+        importance: p_i, to count ``p_c/(1 - p_c)`` instead of c's share of the cohort; None counts the share.
 
     >>> from poise.core.types import Contribution
     >>> psi = Psi(decay=0.5)
@@ -36,21 +38,40 @@ class Psi:
 
     decay: float = 1.0
     values: dict[int, float] = field(default_factory=dict)
+    importance: Floats | None = None
 
     def add(self, record: Record) -> None:
-        """Take in one more round; a client that was not read any more is beyond every limit."""
-        read = record.readings.get(MOVED)
-        if read is None or not record.contributions:
+        """Take in one more round; a client that was not read is beyond every limit."""
+        if not record.contributions:
             return
+        clients = np.array([c.client for c in record.contributions])
+        weights = np.array([c.coefficient for c in record.contributions])
+        read = record.readings.get(MOVED, np.full(len(clients), np.nan))
+        self.take(clients, weights, read, min(c.steps for c in record.contributions))
+
+    def take(self, clients: Ints, weights: Floats, read: Floats, steps: int) -> None:
+        """The same from columns: who contributed, with which coefficient, the readings, and the least local work."""
         if self.decay < 1:
-            factor = self.decay ** min(c.steps for c in record.contributions)
+            factor = self.decay**steps
             self.values = {client: factor * value for client, value in self.values.items()}
-        for c, value in zip(record.contributions, read.tolist(), strict=True):
-            self.values[c.client] = self.values.get(c.client, 0.0) + (np.inf if np.isnan(value) else value)
+        if self.importance is not None:
+            read = read * _optimism(clients, weights, self.importance)
+        for client, value in zip(clients.tolist(), read.tolist(), strict=True):
+            self.values[client] = self.values.get(client, 0.0) + (np.inf if np.isnan(value) else value)
 
     def of(self, client: int) -> float:
         """Psi of one client."""
         return self.values.get(client, 0.0)
+
+
+def _optimism(clients: Ints, weights: Floats, importance: Floats) -> Floats:
+    """``p_c/(1 - p_c)`` over ``W/(O - W)``: 1 where everyone takes part with weight p_c; 0 for a cohort of one."""
+    total = weights.sum()
+    _, owner = np.unique(clients, return_inverse=True)
+    weight, p = np.bincount(owner, weights)[owner], importance[clients]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.abs((total - weight) / weight) * p / (1 - p)
+    return np.where(weight == 0, 0.0, ratio)
 
 
 @dataclass(frozen=True)
@@ -85,24 +106,33 @@ def moved(arrived: Arrived, rows: Ints | None = None) -> Floats:
     wanted = np.arange(len(arrived.clients)) if rows is None else rows
     clients, first, owner = np.unique(arrived.clients, return_index=True, return_inverse=True)
     if len(clients) == len(arrived.clients):
-        return _apart(arrived, arrived.omega[wanted], _distances(arrived, wanted))
+        return _apart(arrived, wanted, arrived.omega[wanted], _distances(arrived, wanted))
     coefficients = torch.from_numpy(arrived.omega).to(arrived.deltas)
     own = arrived.deltas.new_zeros((len(clients), arrived.deltas.shape[1]))
     own.index_add_(0, torch.from_numpy(owner), arrived.deltas * coefficients[:, None])
     weight, total = np.bincount(owner, arrived.omega).astype(np.float64), float(arrived.omega.sum())
     away = total * own - torch.from_numpy(weight).to(own)[:, None] * arrived.direction
     result = np.zeros(len(arrived.clients))
-    result[first] = _apart(arrived, weight, torch.linalg.vector_norm(away, dim=1).double().cpu().numpy())
+    result[first] = _apart(arrived, first, weight, torch.linalg.vector_norm(away, dim=1).double().cpu().numpy())
     return np.asarray(result[wanted])
 
 
-def _apart(arrived: Arrived, weight: Floats, away: Floats) -> Floats:
-    """``|O C - W D| / |O - W|``, or the whole step where there is nobody else."""
+def _apart(arrived: Arrived, rows: Ints, weight: Floats, away: Floats) -> Floats:
+    """``|O C - W D| / |O - W|`` of the clients of these rows."""
     total = float(arrived.omega.sum())
     rest = np.abs(total - weight)
-    alone = (rest <= 1e-12 * abs(total)) & (weight != 0)
-    step = float(torch.linalg.vector_norm(arrived.direction).double())
-    return np.where(alone, step, away / np.where(alone | (rest == 0), 1.0, rest))
+    result = away / np.where(rest == 0, 1.0, rest)
+    for k in np.flatnonzero((rest < 0.1 * abs(total)) & (weight != 0)).tolist():  # O C - W D would cancel
+        result[k] = _against_others(arrived, arrived.clients != arrived.clients[rows[k]])
+    return np.asarray(result)
+
+
+def _against_others(arrived: Arrived, others: NDArray[np.bool_]) -> float:
+    """``| D - O/(O - W) (D - C) |`` with the step of the others added up by itself; no step where there is nobody."""
+    weights = torch.from_numpy(np.where(others, arrived.omega, 0.0)).to(arrived.deltas)
+    rest = float(arrived.omega[others].sum())
+    without = weights @ arrived.deltas * (float(arrived.omega.sum()) / rest) if rest else 0.0
+    return float(torch.linalg.vector_norm(arrived.direction - without).double())
 
 
 def _distances(arrived: Arrived, rows: Ints) -> Floats:

@@ -48,6 +48,8 @@ class Entry:
         variants: alternative sets of files; the first that is complete is read.
         fetched: which variant `fetch` downloads; None where nothing can be downloaded.
         licence: what its publishers say.
+        folder: relative to the data folder, where the files are of the user's own making: there is no checksum then.
+        by_hand: how such files are made.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Entry:
     variants: tuple[tuple[File, ...], ...]
     fetched: int | None
     licence: str
+    folder: str = ""
+    by_hand: str = ""
 
 
 def _idx_files(folder: str, mirrors: tuple[str, ...], facts: dict[str, tuple[int, str]]) -> tuple[File, ...]:
@@ -149,6 +153,17 @@ HOSPITALS = {
     )
 }
 
+LEAF = Entry(
+    "leaf",
+    "FEMNIST as LEAF's scripts write it, a client is a user; not fetched: its preprocess.sh makes it",
+    (),
+    None,
+    "LEAF: BSD 2-clause; FEMNIST: NIST Special Database 19",
+    "leaf/femnist",
+    "run LEAF's data/femnist/preprocess.sh (github.com/TalwalkarLab/leaf) and put its folders train and test into "
+    "leaf/femnist of the data folder, or name the folder that holds them with folder=",
+)
+
 CATALOGUE: dict[str, Entry] = {
     entry.name: entry
     for entry in (
@@ -167,6 +182,7 @@ CATALOGUE: dict[str, Entry] = {
             0,
             "CC BY 4.0, doi:10.24432/C52P4X",
         ),
+        LEAF,
         Entry(
             "mnist",
             "MNIST digits, 28x28, with the writer of each training digit (QMNIST)",

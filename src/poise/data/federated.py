@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +17,7 @@ from poise.core.types import Floats, Ints
 from poise.data.corruptions import CORRUPTIONS, Corruption
 from poise.data.corruptions.corruption import Span
 from poise.data.holdings import Held, Holdings, gather
+from poise.data.identity import digest_of
 from poise.data.options import check_options, named, option_names, sort_options
 from poise.data.overview import describe
 from poise.data.sources.source import Source
@@ -42,6 +41,7 @@ class Federation:
         corruptions: applied on top, in this order.
         client_tests: the pool and the holdings of the clients' own test samples.
         names: of the clients, or None.
+        chosen: the owners in the holdings that are clients; None for all of them.
 
     >>> from poise.data import federation
     >>> fed = federation("digits", "dirichlet", clients=10, alpha=0.5)
@@ -58,13 +58,19 @@ class Federation:
     corruptions: tuple[Corruption, ...] = ()
     client_tests: tuple[Samples, Held] | None = None
     names: tuple[str, ...] | None = None
+    chosen: Ints | None = None
 
     # what it is ---------------------------------------------------------------------------------
 
     @property
     def clients(self) -> int:
         """Number of clients N."""
-        return self.holdings.clients
+        return self.holdings.clients if self.chosen is None else len(self.chosen)
+
+    @property
+    def members(self) -> Ints:
+        """Which owner in the holdings each client is, (N,): 0 to N - 1 unless clients have left (`without`)."""
+        return np.arange(self.clients) if self.chosen is None else self.chosen
 
     @property
     def classes(self) -> int:
@@ -84,13 +90,15 @@ class Federation:
     @cached_property
     def sizes(self) -> Ints:
         """Training samples per client, (N,), read-only."""
-        return _frozen(self.holdings.sizes())
+        sizes = self.holdings.sizes()
+        return _frozen(sizes if self.chosen is None else sizes[self.chosen])
 
     @cached_property
     def importance(self) -> Floats:
         """p_i, (N,), sum 1, read-only: n_i/Σn, 1/N, or what was given, divided by its sum."""
         if not isinstance(self.weighing, str):
-            return _frozen(self.weighing / self.weighing.sum())
+            given = self.weighing if self.chosen is None else self.weighing[self.chosen]
+            return _frozen(given / given.sum())
         if self.weighing == "equal" or self.holdings.equal_size is not None:
             return np.broadcast_to(np.float64(1 / self.clients), (self.clients,))
         return _frozen(self.sizes / self.sizes.sum())
@@ -113,9 +121,8 @@ class Federation:
 
     @cached_property
     def _everyone(self) -> Shards:
-        """All that is held, corrupted once."""
-        all_clients = np.arange(self.clients)
-        return self._corrupt(self._plain(all_clients), all_clients, self.corruptions)
+        """All that the clients hold, corrupted once; nothing of owners who are no clients."""
+        return self._corrupt(self._plain(self.members), self.members, self.corruptions)
 
     def shards(self, clients: Sequence[int] | Ints) -> Shards:
         """What these clients own, in the given order; on demand, only these clients are made.
@@ -126,7 +133,8 @@ class Federation:
         """
         wanted = self._checked(clients)
         if self.on_demand:
-            return self._corrupt(self._plain(wanted), wanted, self.corruptions)
+            owners = wanted if self.chosen is None else self.chosen[wanted]
+            return self._corrupt(self._plain(owners), owners, self.corruptions)
         held = self._everyone
         positions, offsets = gather(held.offsets, wanted)
         rows, labels = held.rows.numpy()[positions], held.labels.numpy()[positions]
@@ -171,9 +179,8 @@ class Federation:
         >>> federation("digits", clients=3).with_corruption("flip-labels", rate=1.0, ratio=0.5).traits()
         {'flip ratio': array([0.5, 0.5, 0.5])}
         """
-        everyone = np.arange(self.clients)
         makers: tuple[Holdings | Corruption, ...] = (self.holdings, *self.corruptions)
-        return {name: values for maker in makers for name, values in maker.traits(everyone).items()}
+        return {name: values for maker in makers for name, values in maker.traits(self.members).items()}
 
     # test data ----------------------------------------------------------------------------------
 
@@ -209,7 +216,7 @@ class Federation:
                 "the clients of this federation have no test samples of their own",
                 "pass client_test_share=0.2, or use a natural partition ('by-key')",
             )
-        wanted = self._checked(clients)
+        wanted = self.members[self._checked(clients)]
         pool, held = self.client_tests
         shards = _shards(pool, *held.rows(wanted))
         return self._corrupt(shards, wanted, [c for c in self.corruptions if c.own_tests])
@@ -245,27 +252,30 @@ class Federation:
             spec = {**self.spec, "corruption": [*self.spec.get("corruption", []), table]}
         return replace(self, spec=spec, corruptions=(*self.corruptions, made))
 
-    def digest(self) -> str:
-        """A hash of what the clients own: rows, labels, corruptions, importance, and the data set's name.
+    def without(self, clients: Sequence[int] | Ints) -> Federation:
+        """The federation that is left when these clients are gone; the others move up, in order (`members`).
 
-        Files of named data sets were compared with their checksums when they were read, so their bytes
-        are not hashed again; those of arrays are.
+        >>> from poise.data import federation
+        >>> left = federation("digits", clients=5).without([1, 3])
+        >>> left.clients, left.members.tolist(), left.spec["without"]
+        (3, [0, 2, 4], [1, 3])
+        """
+        gone = np.unique(self._checked(clients))
+        stay = np.delete(self.members, gone)
+        require(len(stay) > 0, f"without: no client of {self.clients} would be left")
+        missing = np.setdiff1d(np.arange(self.holdings.clients), stay)
+        spec = None if self.spec is None else {**self.spec, "without": missing.tolist()}
+        names = None if self.names is None else tuple(np.delete(np.array(self.names, dtype=object), gone))
+        return replace(self, chosen=_frozen(stay), spec=spec, names=names)
+
+    def digest(self) -> str:
+        """A hash of what the clients own (see `poise.data.identity`).
 
         >>> from poise.data import federation
         >>> federation("digits", seed=1).digest() == federation("digits", seed=2).digest()
         False
         """
-        pool = self.source.train
-        known = {k: v for k, v in (self.spec or {}).items() if k not in ("partition", "seed")}
-        text = json.dumps([self.source.name, self.source.notes, known], sort_keys=True, default=str)
-        digest = hashlib.blake2b(text.encode(), digest_size=16)
-        digest.update(repr(self.corruptions).encode())
-        digest.update(self.holdings.fingerprint())
-        digest.update(np.ascontiguousarray(pool.labels.numpy()).data)
-        digest.update(repr(self.weighing).encode() if isinstance(self.weighing, str) else self.weighing.tobytes())
-        if self.source.name == "arrays":
-            digest.update(np.ascontiguousarray(pool.raw.numpy()).data)
-        return digest.hexdigest()
+        return digest_of(self)
 
     def summary(self) -> str:
         """The federation in a few lines, for people."""

@@ -25,6 +25,7 @@ _OWN = [
     "client_test_share",
     "corruption",
     "free_riders",
+    "without",
     "importance",
     "clients",
     "seed",
@@ -46,13 +47,14 @@ def federation(
     client_test_share: float | None = None,
     corruption: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
     free_riders: int = 0,
+    without: Sequence[int] = (),
     **options: Any,
 ) -> Federation:
     """Deal a data set to clients; the same arguments give the same federation.
 
     Args:
         source: ``digits``, ``mnist``, ``fashion-mnist``, ``cifar10``, ``usps``, ``digit-domains``,
-            ``shakespeare``, ``heart-disease``, ``synthetic``, or arrays ``(x, y)``.
+            ``shakespeare``, ``leaf``, ``heart-disease``, ``synthetic``, or arrays ``(x, y)``.
         partition: ``iid``, ``shards``, ``one-class``, ``dirichlet``, ``dirichlet-by-class``, ``imbalanced``,
             ``by-key``, or one index array per client.
         clients: number of clients; None is 100, or every natural client for ``by-key``.
@@ -66,6 +68,7 @@ def federation(
         corruption: tables ``{"name": …, option: value}``, as `Federation.with_corruption` takes them.
         free_riders: that many more clients, after the others: they own nothing and declare the mean size of the others
             (for `poise.attacks`; rows drawn from all that is owned stand for what they claim to have).
+        without: clients that have left; the others keep what they own and move up, in order.
         options: of the partition (``alpha``, ``shard_size``, ``sizes``, ``kappa``, ``phi2``, ``ratios``, …)
             and of the source (``normalize``, ``by``, ``stride``, ``test``, …); one that both know is the
             partition's.
@@ -114,7 +117,7 @@ def federation(
     tables = [corruption] if isinstance(corruption, Mapping) else corruption
     for table in tables:
         made = _corrupted(made, table)
-    return made
+    return made.without(without) if len(without) else made
 
 
 def _whole(name: str, value: Any) -> int:

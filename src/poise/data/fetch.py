@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from poise.core.errors import DataError
-from poise.data.catalogue import CATALOGUE, File, entry
+from poise.data.catalogue import CATALOGUE, Entry, File, entry
 from poise.data.files import check, checksum, folders, locate
 
 Progress = Callable[[int, int], None]
@@ -46,10 +46,13 @@ def listing() -> list[Listed]:
     """All data sets that are read from files, and where each was found; nothing is read.
 
     >>> [line.name for line in listing()]
-    ['cifar10', 'fashion-mnist', 'heart-disease', 'mnist', 'shakespeare', 'usps']
+    ['cifar10', 'fashion-mnist', 'heart-disease', 'leaf', 'mnist', 'shakespeare', 'usps']
     """
     lines = []
     for name, data in sorted(CATALOGUE.items()):
+        if data.folder:
+            lines.append(_own_making(data))
+            continue
         found = next(((files, at) for files in data.variants if (at := locate(files))), None)
         files, at = found or (data.variants[data.fetched or 0], None)
         total = sum(file.size for file in files)
@@ -58,12 +61,21 @@ def listing() -> list[Listed]:
     return lines
 
 
+def _own_making(data: Entry) -> Listed:
+    """A data set whose files the user makes; present where its folder is."""
+    at = next((place for place in folders() if (place / data.folder).is_dir()), None)
+    total = sum(path.stat().st_size for path in (at / data.folder).rglob("*.json")) if at else 0
+    return Listed(data.name, data.about, at is not None, str(at or ""), total, False, data.licence)
+
+
 def verify(name: str, folder: str | Path | None = None) -> list[Path]:
     """Compare all files of a data set that are here with their checksums; the paths that were right.
 
     A missing, truncated or altered file raises `DataError` and is named.
     """
     data = entry(name)
+    if data.folder:
+        raise DataError(f"{name} cannot be verified: its files are of your own making, there are no checksums")
     places = [Path(folder)] if folder is not None else folders()
     for files in data.variants:
         for place in places:
@@ -85,6 +97,8 @@ def fetch(name: str, folder: str | Path | None = None, progress: Progress | None
     """
     data = entry(name)
     target = Path(folder) if folder is not None else folders()[0]
+    if data.folder:
+        raise DataError(f"{name} cannot be downloaded: its files are of your own making", data.by_hand)
     if data.fetched is None:
         raise DataError(f"{name} cannot be downloaded: its file was derived from others", _by_hand(name, target))
     files = data.variants[data.fetched]

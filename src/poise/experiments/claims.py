@@ -12,6 +12,7 @@ import numpy as np
 from scipy import stats
 
 from poise.core.errors import InvalidOption, require
+from poise.core.types import Floats
 from poise.experiments.runner import federation_in
 from poise.experiments.spec import parse
 from poise.graph import similarity
@@ -55,7 +56,7 @@ def score(run: Run, name: str) -> float:
         last = values[-max(1, len(values) // 20) :]
         return float({"final": last.mean(), "half": values[len(values) // 2], "mean": values.mean()}[kind])
     if kind == "homogeneity":
-        return _homogeneity(run.experiment, int(run.meta["seed"]))
+        return likeness(run).homogeneity
     if kind in _COUNTS:
         counts = _COUNTS[kind](run)
         require(counts is not None, f"{kind}: the run has no classes")
@@ -72,9 +73,24 @@ _COUNTS: dict[str, Callable[[Run], Any]] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Likeness:
+    """What is kept of a similarity graph: homogeneity, ``-ln mis`` of its pairs, eigenvalues that are not 0."""
+
+    homogeneity: float
+    edges: Floats
+    spectrum: Floats
+
+
+def likeness(run: Run) -> Likeness:
+    """How alike the clients of a run are, from their data, made anew from its experiment."""
+    return _likeness(run.experiment, int(run.meta["seed"]))
+
+
 @lru_cache(maxsize=256)
-def _homogeneity(experiment: str, seed: int) -> float:
-    return similarity(federation_in(parse(experiment), seed)).homogeneity
+def _likeness(experiment: str, seed: int) -> Likeness:
+    graph = similarity(federation_in(parse(experiment), seed))
+    return Likeness(graph.homogeneity, graph.edges, graph.spectrum[1:])
 
 
 def _surrogate(run: Run) -> np.ndarray:
@@ -118,8 +134,8 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
     share r. ``no_difference = true``: the 95 % interval of the paired difference contains 0. ``every_seed = true``: the
     sign is the same for every single seed. ``in_band = true``: the mean of the left lies between the lowest and the
     highest single run of the right. ``between = [a, b]``: the mean of the left alone lies there.
-    ``than_cell = c``: the two sides are left - right in ``cell`` and left - right in c, so that "below" says that the
-    first difference is the smaller one.
+    ``right_cell = c``: the right side is measured in the cell c. ``than_cell = c``: the two sides are left - right in
+    ``cell`` and left - right in c, so that "below" says that the first difference is the smaller one.
     """
     if "between" in claim:
         return _between(claim, np.array([score(r, claim["score"]) for r in runs[claim.get("cell", ""), claim["left"]]]))
@@ -152,7 +168,7 @@ def _sides(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run
         return np.array([score(r, claim["score"]) for r in runs[cell, claim[side]]])
 
     here = claim.get("cell", "")
-    left, right = values(here, "left"), values(here, "right")
+    left, right = values(here, "left"), values(claim.get("right_cell", here), "right")
     if "than_cell" not in claim:
         return left, right
     return left - right, values(claim["than_cell"], "left") - values(claim["than_cell"], "right")

@@ -19,6 +19,7 @@ from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE, EXPERIMENT, LOCK
 from poise.tasks import task as make_task
 from poise.training import begin, prepare, take_up
+from poise.unlearning.budget import Budget
 
 Observer = Callable[[Record], None]
 
@@ -30,18 +31,27 @@ def compose(experiment: Experiment, seed: int, federation: Any = None, task: Any
     with _located(experiment, "task"):
         if task is None:
             task = _task(experiment)
+    parts = parts_in(experiment)
+    with _located(experiment, "unlearning"):
+        promised = experiment.tables.get("unlearning")
+        budget = None if promised is None else Budget.of(promised)
+    run = {k: v for k, v in experiment.table("run").items() if k != "seeds"}
+    with _located(experiment, "run"):
+        backend = run.pop("backend", "local")
+        run["backend"] = build("backend", {"name": backend} if isinstance(backend, str) else backend, "[run.backend]")
+        run["metrics"] = tuple(run.get("metrics", ()))
+        return Composition(federation, task, parts, seed=seed, unlearning=budget, **run)
+
+
+def parts_in(experiment: Experiment) -> engine.Parts:
+    """The choice for each slot."""
     made = {}
     for slot in SLOTS:
         with _located(experiment, slot):
             made[slot] = build(slot, experiment.table(slot))
     with _located(experiment, "attacks"):
         attacks = tuple(build("attack", a, "[[attacks]]") for a in experiment.tables.get("attacks", ()))
-    run = {k: v for k, v in experiment.table("run").items() if k != "seeds"}
-    with _located(experiment, "run"):
-        backend = run.pop("backend", "local")
-        run["backend"] = build("backend", {"name": backend} if isinstance(backend, str) else backend, "[run.backend]")
-        run["metrics"] = tuple(run.get("metrics", ()))
-        return Composition(federation, task, engine.Parts(**made, attacks=attacks), seed=seed, **run)
+    return engine.Parts(**made, attacks=attacks)
 
 
 def run_experiment(

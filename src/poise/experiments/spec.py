@@ -12,9 +12,10 @@ from typing import Any
 from poise.core.errors import InvalidOption, PoiseError, suggest
 
 SLOTS = ("solver", "sampler", "clock", "weighting", "server")
-TABLES = ("data", "task", *SLOTS, "attacks", "run", "expected")
+TABLES = ("data", "task", *SLOTS, "attacks", "unlearning", "run", "expected")
 RUN_KEYS = (
-    "rounds", "time", "seeds", "evaluate_every", "metrics", "backend", "keep", "bad_updates", "personal", "audit",
+    "rounds", "time", "seeds", "evaluate_every", "metrics", "backend", "keep", "bad_updates", "personal",
+    "start", "keep_updates", "audit",
 )  # fmt: skip
 DEFAULTS = {
     "sampler": {"name": "full"},

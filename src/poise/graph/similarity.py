@@ -70,6 +70,11 @@ class SimilarityGraph:
         np.fill_diagonal(found, 0.0)
         return np.asarray(found)
 
+    @property
+    def edges(self) -> Floats:
+        """``-ln mis(i, j)`` of every pair of clients i < j, (N (N - 1)/2,)."""
+        return np.asarray(self.adjacency[np.triu_indices(self.clients, 1)])
+
     @cached_property
     def degree(self) -> Floats:
         """A 1, (N,): how alike a client is to all others together."""
@@ -105,8 +110,7 @@ class SimilarityGraph:
 
     def fit(self) -> tuple[float, float]:
         """(theta, phi) of ``-ln mis ~ N(theta, phi^2)`` over the pairs of clients, by maximum likelihood."""
-        edges = self.adjacency[np.triu_indices(self.clients, 1)]
-        return float(edges.mean()), float(edges.std())
+        return float(self.edges.mean()), float(self.edges.std())
 
     def typical(self) -> Ints:
         """Clients from the most to the least typical, by degree."""

@@ -47,6 +47,18 @@ def name(version: int) -> str:
     return f"{version:08d}"
 
 
+UPDATES = "updates"
+
+
+def updates(n: int) -> str:
+    """The key of the updates that aggregation n brought together.
+
+    >>> updates(11)
+    '00000012.updates'
+    """
+    return f"{name(n + 1)}.{UPDATES}"
+
+
 def versions(store: ModelStore) -> list[int]:
     """The versions whose models are kept, ascending."""
     kept = store.keys()

@@ -106,6 +106,7 @@ def _health(ledger: Ledger, path: Path) -> tuple[list[Entry], str]:
     try:
         schema.write_ahead(ledger.database)
         schema.check_version(ledger.database, path / DATABASE)
+        schema.upgrade(ledger.database)
         complaint = ledger.database.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.Error as error:
         if not schema.is_damage(error):

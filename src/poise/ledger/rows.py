@@ -17,11 +17,12 @@ NO_SKY = Sky()
 
 
 class Hashes(NamedTuple):
-    """Hashes of the model after an aggregation, of the server's state and of what clients keep (empty: none)."""
+    """Hashes of the model after an aggregation, the server's state, what clients keep, the updates (empty: none)."""
 
     model: str
     state: str = ""
     clients: str = ""
+    updates: str = ""
 
 
 def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, digest: str) -> None:
@@ -29,8 +30,8 @@ def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, diges
     n = record.index
     flights = json.dumps([[f.finish, f.client, f.occurrence, f.weight] for f in departed(record)])
     connection.execute(
-        "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (n, record.time, record.bytes_up, record.bytes_down, flights, *hashes, digest),
+        "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (n, record.time, record.bytes_up, record.bytes_down, flights, *hashes[:3], digest, hashes.updates),
     )
     connection.executemany(
         "INSERT INTO contributions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -60,7 +61,7 @@ def select(connection: sqlite3.Connection, n: int, before: Sky = NO_SKY) -> tupl
     row = connection.execute("SELECT * FROM rounds WHERE n = ?", (n,)).fetchone()
     if row is None:
         return None
-    _, time, up, down, flights, model, state, clients, digest = row
+    _, time, up, down, flights, model, state, clients, digest, *updates = row  # schema 3 has no updates
     columns = "client, version, occurrence, base, coefficient, norm, samples, steps, loss_before, loss_after"
     contributions = tuple(
         Contribution(*r)
@@ -86,7 +87,7 @@ def select(connection: sqlite3.Connection, n: int, before: Sky = NO_SKY) -> tupl
     new = tuple(Flight(f, c, n, o, w) for f, c, o, w in json.loads(flights))
     sky = Sky(time, (*(f for f in before.flights if f.key not in landed), *new))
     record = Record(n, time, contributions, metrics, up, down, sky, refusals, readings, seconds)
-    return record, Hashes(model, state, clients), digest
+    return record, Hashes(model, state, clients, *updates), digest
 
 
 def packed(read: Floats) -> tuple[str, int, bytes]:
@@ -132,5 +133,5 @@ def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
         state.update(struct.pack("<dqqqd", f.finish, f.client, f.version, f.occurrence, f.weight))
     for r in record.refusals:
         state.update(struct.pack("<qqq", r.client, r.version, r.occurrence) + r.reason.encode())
-    state.update("/".join(hashes).encode())
+    state.update("/".join(hashes if hashes.updates else hashes[:3]).encode())
     return state.hexdigest()

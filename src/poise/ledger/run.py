@@ -14,7 +14,7 @@ from poise.core.types import Flight, Floats, Step
 from poise.core.vectors import Vector
 from poise.ledger import models, rows, schema
 from poise.ledger.recovery import good_entries
-from poise.ledger.store import DATABASE, EXPERIMENT, Ledger
+from poise.ledger.store import DATABASE, EXPERIMENT, MODELS, Ledger
 
 COLUMNS = np.dtype(
     [
@@ -33,6 +33,7 @@ class Run:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self.histories: Any = None  # of a run without a folder: the branches that requests to forget made of it
 
     @property
     def path(self) -> Path | None:
@@ -82,8 +83,17 @@ class Run:
     @property
     def digest(self) -> str:
         """The hash of everything recorded: equal for equal runs."""
-        found = self._query("SELECT digest FROM rounds WHERE n = ? - 1")
+        return self.digest_after(self.rounds)
+
+    def digest_after(self, n: int) -> str:
+        """The hash of the first n rounds."""
+        found = self._query("SELECT digest FROM rounds WHERE n < ? AND n = ?", n - 1)
         return str(found[0][0]) if found else rows.GENESIS
+
+    @property
+    def trainable(self) -> int:
+        """How many entries of the model are trained; batch-norm statistics come after them."""
+        return int(self.meta["trainable"])
 
     @property
     def model(self) -> Floats:
@@ -94,7 +104,7 @@ class Run:
         """The model after n aggregations, (d,), if it was kept; n = 0 is the initial one."""
         if not 0 <= n <= self.rounds:
             raise InvalidOption(f"the run has no model after {n} aggregations", f"it has {self.rounds}")
-        theta: Vector = self._ledger.store.get(models.name(n), self._model_hash(n))["theta"]
+        theta: Vector = self._ledger.store.get(models.name(n), self.model_hash(n))["theta"]
         return np.asarray(theta.cpu().numpy())
 
     @property
@@ -102,11 +112,33 @@ class Run:
         """The n for which `models` can be read."""
         return [v for v in models.versions(self._ledger.store) if v <= self.rounds]
 
-    def _model_hash(self, n: int) -> str | None:
+    def model_file(self, n: int) -> Path | None:
+        """Where the model after n aggregations lies; None for a run in memory."""
+        return None if self.path is None else self.path / MODELS / f"{models.name(n)}.safetensors"
+
+    def model_hash(self, n: int) -> str | None:
+        """The hash of the model after n aggregations, as recorded."""
         if n == 0:
             return self.meta.get("initial")
         found = self._query("SELECT model FROM rounds WHERE n < ? AND n = ?", n - 1)
         return str(found[0][0]) if found else None
+
+    def updates(self, n: int) -> Floats:
+        """The updates of aggregation n, one row for each of its contributions, (m, d), if they were kept."""
+        if not 0 <= n < self.rounds:
+            raise InvalidOption(f"the run has no aggregation {n}", f"it has {self.rounds}")
+        if not self.keeps_updates:
+            raise LedgerError(f"{self!r} kept no updates", "train with keep_updates=True ([run] keep_updates = true)")
+        ((digest,),) = self._query("SELECT updates FROM rounds WHERE n < ? AND n = ?", n)
+        if not digest:  # nobody came
+            return np.zeros((0, len(self.models(0))))
+        stack: Vector = self._ledger.store.get(models.updates(n), digest)[models.UPDATES]
+        return np.asarray(stack.cpu().numpy())
+
+    @property
+    def keeps_updates(self) -> bool:
+        """Whether `updates` can be read."""
+        return "keep_updates" in self.meta
 
     @cached_property
     def times(self) -> Floats:
@@ -187,11 +219,7 @@ class Run:
     def array(self, name: str) -> np.ndarray | None:
         """Facts about the clients kept with the run: sizes, importance, label_counts, trait/…."""
         with self._ledger.guard():
-            query = "SELECT dtype, shape, data FROM arrays WHERE name = ?"
-            row = self._ledger.database.execute(query, (name,)).fetchone()
-        if row is None:
-            return None
-        return np.frombuffer(row[2], dtype=row[0]).reshape([int(k) for k in row[1].split(",") if k])
+            return self._ledger.array(name)
 
     @property
     def traits(self) -> dict[str, Floats]:
@@ -238,6 +266,8 @@ class Run:
             raise LedgerError(f"{self.path / DATABASE if self.path else 'ledger'}: {self.damage}", hint)
         for n in self.kept:
             self.models(n)
+        for n in range(self.rounds) if self.keeps_updates else ():
+            self.updates(n)
 
     def close(self) -> None:
         """Close the files."""

@@ -7,14 +7,16 @@ from pathlib import Path
 
 from poise.core.errors import LedgerError
 
-VERSION = 3
+VERSION = 4
+READABLE = (3, VERSION)
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE arrays (name TEXT PRIMARY KEY, dtype TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE rounds (
     n INTEGER PRIMARY KEY, time REAL NOT NULL, bytes_up INTEGER NOT NULL, bytes_down INTEGER NOT NULL,
-    in_flight TEXT NOT NULL, model TEXT NOT NULL, state TEXT NOT NULL, clients TEXT NOT NULL, digest TEXT NOT NULL
+    in_flight TEXT NOT NULL, model TEXT NOT NULL, state TEXT NOT NULL, clients TEXT NOT NULL, digest TEXT NOT NULL,
+    updates TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE contributions (
     n INTEGER NOT NULL, row INTEGER NOT NULL, client INTEGER NOT NULL, version INTEGER NOT NULL,
@@ -74,7 +76,17 @@ def check_version(connection: sqlite3.Connection, path: Path | None) -> None:
     """Refuse a ledger that another version of poise wrote."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
     found = row[0] if row else "none"
-    if found != str(VERSION):
+    if found not in map(str, READABLE):
         raise LedgerError(
             f"{path} has schema version {found}, this poise reads {VERSION}", "use the poise that wrote it"
         )
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Before writing to a ledger of schema 3: rounds get the hash of their updates, empty for those that are there."""
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(rounds)")}
+    if columns and "updates" not in columns:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ALTER TABLE rounds ADD COLUMN updates TEXT NOT NULL DEFAULT ''")
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(VERSION),))
+        connection.execute("COMMIT")

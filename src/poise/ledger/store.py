@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poise.core.errors import LedgerError
+from poise.core.sensitivity import Psi
 from poise.core.types import Record
-from poise.core.vectors import Vector
+from poise.core.vectors import Stack, Vector
 from poise.ledger import models, own, rows, schema
 from poise.ledger.files import hint, write_whole
 from poise.ledger.lock import Lock
@@ -103,6 +104,7 @@ class Ledger:
                 schema.check_version(ledger.database, path / DATABASE)
                 if writing:
                     schema.write_ahead(ledger.database)
+                    schema.upgrade(ledger.database)
         except LedgerError:
             ledger.close()
             raise
@@ -116,13 +118,15 @@ class Ledger:
 
     def append(
         self, record: Record, theta: Vector, server: Mapping[str, Vector],
-        kept: Mapping[int, Mapping[str, Vector]] | None = None,
+        kept: Mapping[int, Mapping[str, Vector]] | None = None, updates: Stack | None = None,
     ) -> None:  # fmt: skip
-        """Keep a record, the model it led to, the server's state and what the clients keep, durably."""
+        """Keep a record, the model it led to, the server's state, what the clients keep and the updates, durably."""
         after = models.name(record.index + 1)
         model = self.store.put(after, {"theta": theta})
         state = self.store.put(f"{after}.state", server) if server else ""
-        hashes = rows.Hashes(model, state, own.put(self.store, record.index + 1, kept or {}))
+        mine = own.put(self.store, record.index + 1, kept or {})
+        stack = {} if updates is None or not len(updates) else {models.UPDATES: updates}
+        hashes = rows.Hashes(model, state, mine, self.store.put(models.updates(record.index), stack) if stack else "")
         with self.guard(), self._transaction():
             rows.insert(self.database, record, hashes, rows.digest_of(self.digest(), record, hashes))
         self._drop_surplus(record, bool(hashes.clients))
@@ -140,6 +144,13 @@ class Ledger:
     def meta(self) -> dict[str, str]:
         """Facts about the run."""
         return dict(self.database.execute("SELECT key, value FROM meta"))
+
+    def array(self, name: str) -> NDArray[Any] | None:
+        """A table of facts about the clients."""
+        row = self.database.execute("SELECT dtype, shape, data FROM arrays WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return None
+        return np.frombuffer(row[2], dtype=row[0]).reshape([int(k) for k in row[1].split(",") if k])
 
     def event(self, what: str) -> None:
         """Note something about the process (resumed, stopped, went back)."""
@@ -204,17 +215,16 @@ class Ledger:
     def _retention(self) -> Retention:
         """The rule, with its memory of earlier rounds read from the ledger when it is first needed."""
         if self._rule is None:
-            keep = self.meta().get("keep", "last")
-            first = "SELECT min(n) FROM contributions WHERE n < ? GROUP BY client"
-            before = (self.rounds() - 1,)
+            facts = self.meta()
+            psi = Psi(float(facts.get("fading", 1.0)), importance=self.array("optimism"))
             self._rule = Retention(
-                keep,  # type: ignore[arg-type]
-                held=models.versions(self.store),
-                seen=[
-                    c for (c,) in self.database.execute("SELECT DISTINCT client FROM contributions WHERE n < ?", before)
-                ],
-                kept=[n for (n,) in self.database.execute(first, before)] if keep == "unlearnable" else (),
-            )
+                facts.get("keep", "last"),  # type: ignore[arg-type]
+                models.versions(self.store), float(facts.get("limit", 0.0)), psi,
+            )  # fmt: skip
+            for n in range(self.rounds() - 1 if self._rule.keep == "unlearnable" else 0):
+                found = rows.select(self.database, n)
+                if found is not None:
+                    self._rule.follow(found[0])
         return self._rule
 
     @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +12,15 @@ import numpy as np
 from poise.core.types import Floats, Ints
 from poise.graph import SimilarityGraph
 from poise.reports import sections
-from poise.reports.figures import HEAT, empty_figure
+from poise.reports.figures import HEAT, PALETTE, empty_figure
 from poise.reports.page import document, write_whole_page
-from poise.reports.plots import plot_of
+from poise.reports.plots import Plot, plot_of
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from plotly.graph_objects import Bar, Figure
 
 MOST_EDGES = 400
+BINS = 60
 
 
 def write_inspection(
@@ -27,6 +30,8 @@ def write_inspection(
     drawn = [misalignment_map(graph), spectrum_figure(graph), graph_figure(graph)]
     if label_counts is not None:
         drawn.append(composition_figure(label_counts))
+    shown = [plot_of([figure], [""]) for figure in drawn]
+    shown.insert(1, misalignment_plot({"pairs of clients": graph.edges}))
     title = f"Inspection of {name}"
     facts = "".join(
         f'<tr><th scope="row">{sections.text(key)}</th><td>{sections.text(value)}</td></tr>'
@@ -34,7 +39,7 @@ def write_inspection(
         if not isinstance(value, list | dict) or key in ("outliers", "most typical", "least typical", "size")
     )
     head = f"<header>\n<h1>{sections.text(title)}</h1>\n</header>\n<section><table>{facts}</table></section>\n"
-    body = head + sections.figures([plot_of([figure], [""]) for figure in drawn])
+    body = head + sections.figures(shown)
     return write_whole_page(path, document(title, body, True))
 
 
@@ -54,6 +59,78 @@ def misalignment_map(graph: SimilarityGraph) -> Figure:
         )
     )  # fmt: skip
     return figure.update_xaxes(type="category").update_yaxes(type="category", autorange="reversed")
+
+
+def misalignment_plot(edges: Mapping[str, Floats], title: str = "Distribution of the misalignment") -> Plot:
+    """`misalignment_distribution`, as it is and in logarithms."""
+    views = [misalignment_distribution(edges, title, logarithm) for logarithm in (False, True)]
+    return plot_of(views, ["misalignment", "-ln misalignment"])
+
+
+def misalignment_distribution(edges: Mapping[str, Floats], title: str, logarithm: bool = False) -> Figure:
+    """How misaligned pairs of clients are, and the log-normal law that fits them: C Figure 3.3.
+
+    Args:
+        edges: ``-ln mis`` of the pairs of clients of each federation, by name (`SimilarityGraph.edges`).
+        title: of the figure.
+        logarithm: show ``-ln mis``, of which the law is normal.
+    """
+    import plotly.graph_objects as go
+
+    note = "Bars: density over the pairs of clients. Line: log-normal, -ln mis ~ N(theta, phi^2), fitted to them."
+    figure = empty_figure(title, note, f"{'-ln ' if logarithm else ''}misalignment of two clients", "density")
+    shown = {name: weights if logarithm else np.exp(-weights) for name, weights in edges.items()}
+    top = max(1e-6, *(float(values.max()) for values in shown.values()))
+    grid = np.linspace(0, top, 400) if logarithm else np.geomspace(top * 1e-4, top, 400)
+    for k, (name, weights) in enumerate(edges.items()):
+        figure.add_trace(_bars(name, shown[name], top, k))
+        theta, phi = float(weights.mean()), float(weights.std())
+        if phi > 1e-9:  # else all pairs are equally misaligned: there is no density
+            mis = np.exp(-grid) if logarithm else grid
+            density = log_normal_density(mis, theta, phi) * (mis if logarithm else 1.0)  # times |d mis / d ln mis|
+            law = go.Scatter(
+                x=grid, y=density, mode="lines", name=f"theta = {theta:.3g}, phi = {phi:.3g}", legendgroup=escape(name),
+                line={"color": PALETTE[k % len(PALETTE)], "width": 2}, hoverinfo="skip",
+            )  # fmt: skip
+            figure.add_trace(law)
+    return figure.update_layout(barmode="overlay", bargap=0)
+
+
+def _bars(name: str, values: Floats, top: float, k: int) -> Bar:
+    """The density of some values in bins from 0 to ``top``, in the k-th colour."""
+    import plotly.graph_objects as go
+
+    heights, borders = np.histogram(values, BINS, (0, top), density=True)
+    return go.Bar(
+        x=(borders[1:] + borders[:-1]) / 2, y=heights, width=top / BINS, name=escape(name), legendgroup=escape(name),
+        marker={"color": PALETTE[k % len(PALETTE)], "line": {"width": 0}}, opacity=0.45,
+        hovertemplate="about %{x:.4g}: density %{y:.4g}<extra>%{fullData.name}</extra>",
+    )  # fmt: skip
+
+
+def log_normal_density(mis: Floats, theta: float, phi: float) -> Floats:
+    """Density of mis where ``-ln mis ~ N(theta, phi^2)``; what it has above 1 no misalignment can have.
+
+    >>> round(float(log_normal_density(np.array(1.0), 0.0, 1.0)), 4)
+    0.3989
+    """
+    z = (np.log(mis) + theta) / phi
+    return np.asarray(np.exp(-(z**2) / 2) / (mis * phi * np.sqrt(2 * np.pi)))
+
+
+def spectra_figure(spectra: Mapping[str, Floats], title: str) -> Figure:
+    """How the eigenvalues of several federations are spread: C Figure 3.4.
+
+    Args:
+        spectra: the eigenvalues of each Laplacian without the first, which is 0, by name.
+        title: of the figure.
+    """
+    note = "Density of the eigenvalues that are not 0: the further left, the less alike the clients."
+    figure = empty_figure(title, note, "eigenvalue of the Laplacian", "density")
+    top = max(1e-6, *(float(values.max()) for values in spectra.values()))
+    for k, (name, values) in enumerate(spectra.items()):
+        figure.add_trace(_bars(name, values, top, k))
+    return figure.update_layout(barmode="overlay", bargap=0)
 
 
 def spectrum_figure(graph: SimilarityGraph) -> Figure:

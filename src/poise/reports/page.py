@@ -12,14 +12,15 @@ from poise.reports import sections
 from poise.reports.compare import compare
 from poise.reports.groups import Group
 from poise.reports.look import SCRIPT, STYLE
-from poise.reports.plots import plots
+from poise.reports.plots import Plot, plots
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
 def write_page(
-    groups: Sequence[Group], path: str | Path, title: str = "Report", targets: Sequence[float] | None = None
-) -> Path:
+    groups: Sequence[Group], path: str | Path, title: str = "Report", targets: Sequence[float] | None = None,
+    first: Sequence[Plot] = (),
+) -> Path:  # fmt: skip
     """Write a report of groups of runs as one self-contained HTML file, whole or not at all.
 
     Args:
@@ -27,11 +28,12 @@ def write_page(
         path: of the file; an existing one is replaced.
         title: headline of the page.
         targets: values of the main metric to reach (see `score_table`).
+        first: figures of the caller's, shown before those of the runs.
 
     Returns:
         the path of the file.
     """
-    return write_whole_page(path, render_page(groups, title, targets))
+    return write_whole_page(path, render_page(groups, title, targets, first))
 
 
 def write_whole_page(path: str | Path, text: str) -> Path:
@@ -54,12 +56,14 @@ def write_whole_page(path: str | Path, text: str) -> Path:
     return target
 
 
-def render_page(groups: Sequence[Group], title: str = "Report", targets: Sequence[float] | None = None) -> str:
+def render_page(
+    groups: Sequence[Group], title: str = "Report", targets: Sequence[float] | None = None, first: Sequence[Plot] = ()
+) -> str:
     """The page as text (see `write_page`)."""
     if not groups:
         raise InvalidOption("there is nothing to report", "give at least one run")
     comparison = compare(groups, targets)
-    drawn = plots(groups)
+    drawn = [*first, *plots(groups)]
     body = [
         sections.headline(title, groups),
         sections.findings(comparison),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ class Quadratics:
     optima: Floats  # (N, d)
     curvature: Floats  # (N,)
     sizes: Ints  # (N,)
+    members: Ints  # (N,) which client of the first federation each is
 
     on_demand = False
     spec = None
@@ -49,6 +50,12 @@ class Quadratics:
     def client(self, i: int) -> tuple[Floats, Ints]:
         """The optimum of client i as its only sample: what a similarity graph compares."""
         return np.asarray(self.optima[i : i + 1], dtype=np.float64), np.zeros(1, dtype=np.int64)
+
+    def without(self, clients: Sequence[int] | Ints) -> Quadratics:
+        """The federation that is left when these clients are gone; the others move up, in order."""
+        stay = np.setdiff1d(np.arange(self.clients), np.asarray(clients, dtype=np.int64))
+        require(len(stay) > 0, f"without: no client of {self.clients} would be left")
+        return Quadratics(self.optima[stay], self.curvature[stay], self.sizes[stay], self.members[stay])
 
     @property
     def task(self) -> QuadraticTask:
@@ -155,4 +162,4 @@ def quadratics(optima: ArrayLike, curvature: ArrayLike = 1.0, sizes: ArrayLike |
     require(bool((c > 0).all()), "quadratics: curvature must be above 0")
     n = np.ones(len(o), dtype=np.int64) if sizes is None else np.array(sizes, dtype=np.int64)
     require(n.shape == (len(o),) and bool((n > 0).all()), "quadratics: sizes must be above 0, one per client")
-    return Quadratics(o, c, n)
+    return Quadratics(o, c, n, np.arange(len(o)))

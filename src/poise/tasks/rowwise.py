@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,14 @@ class RowKernel:
         self._local = threading.local()
         self._global_draws = self._draws_from_the_process(example)
         self.random = self._global_draws or any(isinstance(layer, Dropout) for layer in module.modules())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """To another process goes all but the threads' own copies of the module."""
+        return {name: value for name, value in vars(self).items() if name != "_local"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Threads there make their own."""
+        vars(self).update(state, _local=threading.local())
 
     def rows(self, batch_size: int) -> int:
         """One client per call."""

@@ -10,7 +10,9 @@ from poise.core.vectors import Vector
 from poise.testing.clauses import fits, holds, setting_of
 
 
-def check_server(server: Any, *, rounds: int = 3000, tolerance: float = 0.05, dimensions: int = 5) -> None:
+def check_server(
+    server: Any, *, rounds: int = 3000, tolerance: float = 0.05, dimensions: int = 5, rests: bool = True
+) -> None:
     """The contract of servers.
 
     Clauses: pure (arguments unchanged, an old state stays valid), the type and shape of the model are kept, a direction
@@ -21,12 +23,14 @@ def check_server(server: Any, *, rounds: int = 3000, tolerance: float = 0.05, di
         rounds: aggregations to reach the optimum in.
         tolerance: how near, as a part of the initial distance (adaptive servers with a constant rate keep circling it).
         dimensions: of the parabola.
+        rests: false for a server that adds noise of its own: it moves without a direction.
     """
     fits(server, setting_of())
     for dtype in (torch.float32, torch.float64):
         theta = torch.linspace(-1.0, 2.0, dimensions, dtype=dtype)
         _pure(server, theta, torch.linspace(0.5, -0.25, dimensions, dtype=dtype))
-        _rests(server, theta)
+        if rests:
+            _rests(server, theta)
     _reaches_the_optimum(server, rounds, tolerance, dimensions)
 
 

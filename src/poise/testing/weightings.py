@@ -45,7 +45,7 @@ def _cohort(setting: Setting, rng: np.random.Generator, round: int, scale: float
         "loss_before": scale * rng.random(m), "loss_after": scale * rng.random(m), "sizes": setting.sizes[clients],
         "clients": clients, "versions": np.maximum(round - rng.integers(0, 3, m), 0), "round": round,
         "importance": setting.importance[clients], "seen": rng.integers(1, 4, m), "balance": 1 + 3 * rng.random(m),
-        "identical": np.full(m, 0.5), "adjacency": rng.random(m) / m,
+        "identical": np.full(m, 0.5), "adjacency": rng.random(m) / m, "norms": scale * rng.random(m),
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from poise.weightings.adjacency import Adjacency
 from poise.weightings.anneal import Anneal
+from poise.weightings.clipped import Clipped
 from poise.weightings.discount import Discount
 from poise.weightings.exp import Exp
 from poise.weightings.extreme import Max, Min
@@ -14,6 +15,7 @@ from poise.weightings.time_based import TimeBased
 __all__ = [
     "Adjacency",
     "Anneal",
+    "Clipped",
     "Discount",
     "Exp",
     "Identical",

@@ -10,6 +10,7 @@ from poise.data.sources.digit_domains import digit_domains
 from poise.data.sources.digits import digits
 from poise.data.sources.fashion_mnist import fashion_mnist
 from poise.data.sources.heart_disease import heart_disease
+from poise.data.sources.leaf import leaf
 from poise.data.sources.mnist import mnist
 from poise.data.sources.shakespeare import shakespeare
 from poise.data.sources.source import Source
@@ -22,6 +23,7 @@ SOURCES: dict[str, Callable[..., Source]] = {
     "digits": digits,
     "fashion-mnist": fashion_mnist,
     "heart-disease": heart_disease,
+    "leaf": leaf,
     "mnist": mnist,
     "shakespeare": shakespeare,
     "synthetic": synthetic,

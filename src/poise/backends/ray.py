@@ -1,0 +1,251 @@
+"""Work on a Ray cluster: the same pieces as in one process, done by worker processes on any number of machines."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from poise.core.chunks import Piece, joined, pieces
+from poise.core.errors import InvalidOption, require
+from poise.core.memory import Memories, Versions
+from poise.core.parts import part
+from poise.core.protocols import Oracle, Solver
+from poise.core.types import Flight, Ints, Updates
+from poise.core.vectors import Stack, Vector
+
+
+@part("backend", "ray")
+class Ray:
+    """Simulate on a cluster that Ray runs.
+
+    The federation and the task are put into Ray's object store once, a model once per version; every worker takes
+    pieces of work as it becomes free. Pieces are cut as `Local` cuts them, so the result is the same to the bit. A
+    worker that dies is started again and its piece done again: work depends on its address only, never on who did it.
+
+    Args:
+        workers: worker processes; None for one per CPU of the cluster.
+        address: of a running cluster (``"auto"`` finds one on this machine); None starts one here, for this run.
+    """
+
+    workers: int | None = None
+    address: str | None = None
+
+    @property
+    def device(self) -> str:
+        """Workers compute on CPUs."""
+        return "cpu"
+
+    def __post_init__(self) -> None:
+        require(self.workers is None or self.workers >= 1, f"Ray: workers must be at least 1, not {self.workers}")
+
+    def open(
+        self, oracle: Oracle, solver: Solver, sizes: Ints, seed: int, personal: torch.Tensor | None = None
+    ) -> RayWorkers:
+        """Join the cluster, or start one, and start the workers."""
+        ray = _ray()
+        began = not ray.is_initialized()
+        if began:
+            _join(ray, self.address, self.workers)
+        count = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        return RayWorkers(oracle, solver, sizes, seed, count, personal, began)
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise InvalidOption("the backend 'ray' needs Ray", "pip install 'poise[ray]'") from error
+    return ray
+
+
+def _join(ray: Any, address: str | None, workers: int | None) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    given = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
+    try:
+        ray.init(log_to_driver=False, logging_level="error", namespace="poise", **given)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = address or "this machine"
+        raise InvalidOption(f"Ray: no cluster at {where}: {error}", "start one: ray start --head") from error
+
+
+class _Hand:
+    """What a worker process runs: it holds the task on the federation, and does pieces of work."""
+
+    def __init__(self, oracle: Oracle, solver: Solver, personal: torch.Tensor | None) -> None:
+        torch.set_num_threads(1)
+        self.oracle, self.solver, self.personal = oracle, solver, personal
+
+    def work(
+        self, piece: Piece, versions: Sequence[int], reports: frozenset[str], memories: Memories | None, *models: Any
+    ) -> Updates:
+        """Do one piece; ``models`` are those of ``versions``."""
+        torch.set_num_threads(1)
+        found = {v: torch.from_numpy(m) for v, m in zip(versions, models, strict=True)}
+        return piece.work(self.oracle, self.solver, found, reports, None, memories, self.personal)
+
+    def where(self) -> str:
+        """The node it runs on."""
+        return str(_ray().get_runtime_context().get_node_id())
+
+    def call(self, shipped: bytes) -> Any:
+        """A function with its argument that was packed by `packed`."""
+        torch.set_num_threads(1)
+        function, item = _Unpacking(io.BytesIO(shipped), self.oracle).load()
+        return function(item)
+
+
+@dataclass
+class RayWorkers:
+    """Running worker processes."""
+
+    oracle: Oracle
+    solver: Solver
+    sizes: Ints
+    seed: int
+    workers: int
+    personal: torch.Tensor | None = None
+    began: bool = False
+    _hands: list[Any] = field(default_factory=list, repr=False)
+    _held: list[Any] = field(default_factory=list, repr=False)
+    _models: dict[int, tuple[Vector, Any]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        ray = _ray()
+        self._held = [ray.put(value) for value in (self.oracle, self.solver, self.personal)]  # a restart needs them
+        mode = {"MKL_CBWR": os.environ.get("MKL_CBWR", "AVX2")}  # the same code path in every process: the same bits
+        options = {"num_cpus": 1, "max_restarts": -1, "max_task_retries": -1, "runtime_env": {"env_vars": mode}}
+        make = ray.remote(**options)(_Hand)
+        self._hands = [make.remote(*self._held) for _ in range(self.workers)]
+
+    def work(
+        self, models: Mapping[int, Vector], flights: Sequence[Flight], reports: frozenset[str],
+        spare: Stack | None = None, memories: Memories | None = None,
+    ) -> Updates:  # fmt: skip
+        """Do these pieces of work, each from the model version it names."""
+        first = next(iter(models.values()))
+        fits = spare is not None and spare.shape == (len(flights), len(first)) and spare.dtype == first.dtype
+        deltas = spare if fits and spare is not None else first.new_empty((len(flights), len(first)))
+        cut = pieces(self.oracle, self.solver, self.sizes, self.seed, flights)
+        put = self._put(models)
+
+        def hand_over(hand: Any, piece: Piece) -> Any:
+            versions = sorted({int(v) for v in piece.versions})
+            mine = None if memories is None else _of_clients(memories, piece)
+            return hand.work.remote(piece, versions, reports, mine, *(put[v] for v in versions))
+
+        done = self._each(hand_over, cut)
+        for piece, updates in zip(cut, done, strict=True):
+            deltas[torch.from_numpy(piece.rows)] = updates.deltas
+        return joined(cut, done, deltas)
+
+    def _put(self, models: Mapping[int, Vector]) -> dict[int, Any]:
+        """References to models in the object store; a version is put there once, and let go with its last flight."""
+        ray = _ray()
+        held = {v: found for v, found in self._models.items() if v in models and found[0] is models[v]}
+        self._models = {v: held.get(v) or (m, ray.put(m.numpy())) for v, m in models.items()}
+        return {v: reference for v, (_, reference) in self._models.items()}
+
+    def _each(self, hand_over: Callable[[Any, Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Give every item to the next hand that is free; results in order."""
+        ray = _ray()
+        todo, free = list(enumerate(items)), list(self._hands)
+        results: list[Any] = [None] * len(todo)
+        running: dict[Any, tuple[int, Any]] = {}
+        todo.reverse()
+        while todo or running:
+            while todo and free:
+                k, item = todo.pop()
+                hand = free.pop()
+                running[hand_over(hand, item)] = (k, hand)
+            ready, _ = ray.wait(list(running), num_returns=1)
+            k, hand = running.pop(ready[0])
+            results[k] = _fetched(ray, ready[0])
+            free.append(hand)
+        return results
+
+    def measure(self, theta: Vector, names: frozenset[str], memories: Memories | None = None) -> dict[str, Any]:
+        """Metrics of a model; with personal layers, of each client's own version of it."""
+        if self.personal is None or memories is None:
+            return self.oracle.measure(theta, names, self.spread)
+        return self.oracle.measure(theta, names, self.spread, Versions(self.personal, memories))
+
+    def spread(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Map over the workers; results in order."""
+        return self._each(lambda hand, item: hand.call.remote(packed((function, item), self.oracle)), items)
+
+    def close(self) -> None:
+        """Stop the workers, and the cluster where it was started for this run."""
+        ray = _ray()
+        for hand in self._hands:
+            ray.kill(hand)
+        self._hands, self._held, self._models = [], [], {}
+        if self.began:
+            ray.shutdown()
+
+
+def _fetched(ray: Any, reference: Any) -> Any:
+    """The result of a piece; an error of the work itself is raised as it was there."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error
+
+
+def _of_clients(memories: Memories, piece: Piece) -> Memories:
+    """What a piece needs to remember: its versions and its clients, nobody else's."""
+    clients, versions = {int(c) for c in piece.clients}, {int(v) for v in piece.versions}
+    return replace(
+        memories,
+        sent={v: named for v, named in memories.sent.items() if v in versions},
+        own={c: named for c, named in memories.own.items() if c in clients},
+    )
+
+
+def packed(value: Any, oracle: Any) -> bytes:
+    """A value as bytes, in which the oracle and its data are mentioned and not contained: every worker has them."""
+    buffer = io.BytesIO()
+    _packing(buffer, oracle).dump(value)
+    return buffer.getvalue()
+
+
+def _known(oracle: Any) -> dict[str, Any]:
+    """Large things that every worker has, by name."""
+    federation = getattr(oracle, "federation", None)
+    found = {"oracle": oracle, "federation": federation, "test": getattr(federation, "test_shard", None)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _packing(buffer: io.BytesIO, oracle: Any) -> Any:
+    from ray import cloudpickle
+
+    names = {id(value): name for name, value in _known(oracle).items()}
+
+    class Packing(cloudpickle.Pickler):  # type: ignore[misc]
+        def persistent_id(self, value: Any) -> str | None:
+            return names.get(id(value))
+
+    return Packing(buffer)
+
+
+class _Unpacking:
+    """The inverse of `packed` on a worker."""
+
+    def __init__(self, buffer: io.BytesIO, oracle: Any) -> None:
+        import pickle
+
+        known = _known(oracle)
+
+        class Unpickler(pickle.Unpickler):
+            def persistent_load(self, name: str) -> Any:
+                return known[name]
+
+        self._unpickler = Unpickler(buffer)
+
+    def load(self) -> Any:
+        """The value."""
+        return self._unpickler.load()

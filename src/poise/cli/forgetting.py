@@ -1,0 +1,148 @@
+"""``poise unlearn`` and ``poise verify``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from poise.cli.terminal import Bar, console, print_json, remark, stoppable
+from poise.core.errors import InvalidOption
+from poise.ledger.run import open_run
+from poise.reports.forgetting import Story, write_forgetting
+from poise.unlearning.budget import Budget
+from poise.unlearning.certificate import read
+from poise.unlearning.histories import CERTIFICATE, Histories
+from poise.unlearning.operation import Unlearned, unlearn
+from poise.unlearning.previewing import Preview, preview
+from poise.unlearning.verifying import verify
+
+
+def parse_clients(text: str) -> list[int]:
+    """Clients as the user writes them.
+
+    >>> parse_clients("3,7"), parse_clients("0..2,9")
+    ([3, 7], [0, 1, 2, 9])
+    """
+    if not re.fullmatch(r"\d+(\.\.\d+)?(,\d+(\.\.\d+)?)*", text):
+        raise InvalidOption(f"--clients {text!r} is not a list of clients", "write 3,7 or 0..4")
+    found: list[int] = []
+    for piece in text.split(","):
+        first, _, last = piece.partition("..")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def forget(path: Path, clients: str, options: dict[str, Any], plan: bool, json: bool) -> None:
+    """Honour a request, or show what it would cost."""
+    wanted = parse_clients(clients)
+    budget = Budget(*(options[name] for name in ("epsilon", "delta", "sigma", "calibration", "participation")))
+    looked = preview(path, wanted, options["method"], budget, options["out"])
+    if plan:
+        print_json(asdict(looked)) if json else console.print(_plan_table(looked))
+        return
+    if not json:
+        remark(_in_words(looked))
+    with stoppable(json) as stop, Bar(quiet=json) as bar:
+        observer = bar.observer(f"{path}, retraining", options["max_rounds"])
+        made = unlearn(path, wanted, **options, callbacks=[observer], stop=stop)
+    _show(made, path, options["out"], clients, json)
+
+
+def _in_words(looked: Preview) -> str:
+    branch, n = looked.restart
+    where = f"round {n}" if branch == 0 else f"round {n} of branch {branch}"
+    text = f"restart from {where}, noise {looked.sigma:g}, {looked.given_up} rounds given up"
+    if looked.ideal != looked.restart:
+        text += f" (round {looked.ideal[1]} would do, but its model was not kept: keep = 'unlearnable' or 'all')"
+    return text
+
+
+def _plan_table(looked: Preview) -> Table:
+    table = Table(title="what this request would cost", title_justify="left", show_header=False)
+    worst = max(looked.psi, key=lambda c: looked.psi[c])
+    rows = [
+        ("restart", f"branch {looked.restart[0]}, round {looked.restart[1]}"),
+        ("rounds given up", str(looked.given_up)),
+        ("noise", f"{looked.sigma:g}"),
+        ("largest sensitivity", f"{looked.psi[worst]:.4g} (client {worst}), limit {looked.limit:.4g}"),
+        ("models to restart from", f"{looked.kept}, {looked.kept_bytes / 2**20:.1f} MiB"),
+    ]
+    if looked.ideal != looked.restart:
+        rows.insert(1, ("if every model were kept", f"branch {looked.ideal[0]}, round {looked.ideal[1]}"))
+    rows += [("not proved", gap) for gap in looked.not_proved]
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def _show(made: Unlearned, path: Path, out: Path | None, clients: str, json: bool) -> None:
+    if not made.certificate:
+        remark(
+            f"stopped after {made.rounds} rounds; go on with the same command: poise unlearn {path} --clients {clients}"
+        )
+        if json:
+            print_json({"path": str(made.run.path), "rounds": made.rounds, "finished": False})
+        return
+    page = _page(path, out)
+    if json:
+        print_json({**made.certificate, "path": str(made.path), "page": str(page), "finished": True})
+        return
+    console.print(_result_table(made.certificate))
+    for written in (made.path, page):
+        console.print(str(written), markup=False, highlight=False, soft_wrap=True)
+
+
+def _page(path: Path, out: Path | None) -> Path:
+    """The page about all requests of a run, beside their branches."""
+    histories = Histories.of(open_run(path), out)
+    assert histories.folder is not None
+    budget = histories.finished[-1].request.budget
+    training = histories.run(0)
+    stories = [Story(0, (0, 0), training.rounds, histories.psi(0, budget), {})]
+    for branch in histories.finished:
+        s = branch.request.index
+        place = histories.place(s)
+        assert place is not None
+        certificate = read(place / CERTIFICATE)
+        stories.append(Story(s, branch.request.node, histories.run(s).rounds, histories.psi(s, budget), certificate))
+    title = f"What {path} has forgotten"
+    return write_forgetting(title, stories, histories.oracle, budget.limit, histories.folder / "report.html")
+
+
+def _result_table(document: dict[str, Any]) -> Table:
+    promise, result = document["guarantee"], document["result"]
+    table = Table(title="forgotten", title_justify="left", show_header=False)
+    table.add_row("clients", ", ".join(map(str, document["clients"])))
+    table.add_row("method", document["request"]["method"])
+    if promise["promised"]:
+        said = f"epsilon {promise['epsilon']:g}, delta {promise['delta']:g}"
+        table.add_row("guarantee", said + (", as a heuristic" if document["grounds"]["not proved"] else ""))
+    else:
+        table.add_row("guarantee", "none: this method promises nothing")
+    table.add_row("restart", f"branch {document['restart']['branch']}, round {document['restart']['round']}")
+    table.add_row("rounds", f"{result['rounds']}" + ("" if result["target reached"] else ", target not reached"))
+    table.add_row(f"{result['score']}, remaining", _number(result["on remaining clients"]))
+    if result["on forgotten clients"] is not None:
+        table.add_row(f"{result['score']}, forgotten", _number(result["on forgotten clients"]))
+    for gap in document["grounds"]["not proved"] if promise["promised"] else ():
+        table.add_row("not proved", gap)
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4f}"
+
+
+def check(certificate: Path, training: Path | None, json: bool) -> None:
+    """Hold a certificate against the run it rests on."""
+    done = verify(certificate, training)
+    if json:
+        print_json({"holds": True, "checks": [c.what for c in done]})
+        return
+    for one in done:
+        console.print(f"ok  {one.what}", markup=False, highlight=False)
+    console.print("the certificate holds")

@@ -1,0 +1,225 @@
+"""`leaf`: data that LEAF's scripts have written, FEMNIST above all; a client is a user."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from poise.core.errors import DataError, require
+from poise.core.samples import Samples
+from poise.core.types import Ints
+from poise.data.catalogue import LEAF
+from poise.data.files import folders
+from poise.data.sources.source import Source
+
+DIGITS = 10
+"""FEMNIST's labels are 0 … 9 for digits, then 26 capital and 26 small letters."""
+
+_LEVELS = 255
+_KEYS = ("users", "num_samples", "user_data")
+
+
+def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> Source:
+    """The users of LEAF's ``train/*.json``; held out is what lies in ``test/*.json``, if anything.
+
+    A file is ``{"users": […], "num_samples": […], "user_data": {user: {"x": [[…], …], "y": […]}}}``. Vectors of a
+    square length are images, 784 makes 1x28x28. Values are used as they are, and stored in bytes where all are whole
+    255ths (grey values). Where LEAF split by sample, users have test samples of their own; where it split by user, the
+    test users are unseen and their samples are held out for all.
+
+    Args:
+        folder: with ``train`` and ``test`` in it; a relative one is looked for in the data folders.
+        digits: keep the ten digits only (C section 3.4.2), and the users who wrote some.
+        classes: number of classes; a label beyond it is refused. Not used with ``digits``.
+
+    >>> fed = federation("leaf", "by-key", digits=True)                       # doctest: +SKIP
+    >>> fed.names[0]                                                          # doctest: +SKIP
+    'f0000_14'
+
+    Source: Caldas et al. 2018 (LEAF); FEMNIST's digits, C sections 3.4.2 and 4.5.2.
+    """
+    require(classes >= 1, f"leaf: classes = {classes} must be at least 1")
+    place = _located(folder)
+    train, test = (tuple(sorted((place / part).glob("*.json"))) for part in ("train", "test"))
+    if not train:
+        raise DataError(f"leaf: there is no *.json in {place / 'train'}", LEAF.by_hand)
+    stamps = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in train + test)
+    return _load(stamps, len(train), digits, classes)
+
+
+def _located(folder: str) -> Path:
+    places = [place / folder for place in folders()]  # joining an absolute path gives that path
+    for place in places:
+        if place.is_dir():
+            return place
+    raise DataError(f"leaf: there is no folder {' or '.join(map(str, dict.fromkeys(places)))}", LEAF.by_hand)
+
+
+@dataclass(frozen=True, eq=False)
+class User:
+    """What one user owns in one file.
+
+    Args:
+        name: of the user.
+        x: values, (n, D), bytes where ``value * 255`` is whole, else float32.
+        y: labels, (n,).
+        path: of the file.
+    """
+
+    name: str
+    x: NDArray[Any]
+    y: Ints
+    path: Path
+
+
+@lru_cache(maxsize=2)
+def _load(stamps: tuple[tuple[Path, int, int], ...], training: int, digits: bool, classes: int) -> Source:
+    paths = [path for path, *_ in stamps]
+    train, test = ([_kept(u, digits, classes) for u in _users(p)] for p in (paths[:training], paths[training:]))
+    train, test = ([user for user in part if len(user.y)] for part in (train, test))
+    require(bool(train), f"leaf: no user in {paths[0].parent} has {'a digit' if digits else 'a sample'}")
+    length = train[0].x.shape[1]
+    for user in train + test:
+        if user.x.shape[1] != length:
+            found = f"vectors of {user.x.shape[1]} values, but of {length} for {train[0].name!r} in {train[0].path}"
+            raise _wrong(user.path, user.name, found)
+    count = DIGITS if digits else classes
+    names = tuple(dict.fromkeys(user.name for user in train + test))
+    numbers = {name: number for number, name in enumerate(names)}
+    seen = {user.name for user in train} & {user.name for user in test}
+    kind = "digits of " if digits else ""
+    exact = all(user.x.dtype == np.uint8 for user in train + test)
+    return Source(
+        "leaf",
+        _pool(train, exact, count),
+        _pool(test, exact, count) if test else None,
+        keys=_owners(train, numbers),
+        test_keys=_owners(test, numbers) if seen else None,
+        key_names=names,
+        notes=f"{kind}{len(train):,} users in LEAF's format, {paths[0].parent.parent}"
+        + ("; the test users are others" if test and not seen else ""),
+    )
+
+
+def _users(paths: Iterable[Path]) -> Iterator[User]:
+    """The users of several files; nobody may be in two of them."""
+    where: dict[str, Path] = {}
+    for path in paths:
+        for user in read_users(path):
+            if user.name in where:
+                raise DataError(f"{path}: user {user.name!r} is already in {where[user.name]}")
+            where[user.name] = path
+            yield user
+
+
+def _kept(user: User, digits: bool, classes: int) -> User:
+    """The user with the samples that were asked for, after its labels were looked at."""
+    if digits:
+        chosen = (user.y >= 0) & (user.y < DIGITS)
+        return User(user.name, user.x[chosen], user.y[chosen], user.path)
+    if len(user.y) and (user.y.min() < 0 or user.y.max() >= classes):
+        bad = int(user.y[(user.y < 0) | (user.y >= classes)][0])
+        raise _wrong(user.path, user.name, f"label {bad} lies outside 0..{classes - 1}", "set classes=")
+    return user
+
+
+def _pool(users: list[User], exact: bool, classes: int) -> Samples:
+    length = users[0].x.shape[1]
+    edge = isqrt(length)
+    shape = (1, edge, edge) if edge * edge == length else (length,)
+    rows = np.concatenate([user.x if exact else _values(user.x) for user in users]).reshape(-1, *shape)
+    labels = torch.from_numpy(np.concatenate([user.y for user in users]))
+    return Samples(torch.from_numpy(rows), labels, 1 / _LEVELS if exact else 1.0, classes=classes)
+
+
+def _owners(users: list[User], numbers: dict[str, int]) -> Ints:
+    return np.repeat(np.array([numbers[u.name] for u in users], dtype=np.int64), [len(u.y) for u in users])
+
+
+def _values(x: NDArray[Any]) -> NDArray[np.float32]:
+    return x.astype(np.float32) / np.float32(_LEVELS) if x.dtype == np.uint8 else x
+
+
+def read_users(path: Path) -> list[User]:
+    """The users of one of LEAF's files, in its order; whatever is not as it should be is refused by name."""
+    try:
+        held = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not JSON: {error}", "truncated? let LEAF write it again") from error
+    for key in _KEYS:
+        if not isinstance(held, dict) or key not in held:
+            raise DataError(f"{path}: not in LEAF's format: there is no {key!r}")
+    users, counts, data = (held[key] for key in _KEYS)
+    if not isinstance(users, list) or not isinstance(counts, list) or not isinstance(data, dict):
+        raise DataError(f"{path}: users and num_samples must be lists and user_data a table")
+    if len(users) != len(counts):
+        raise DataError(f"{path}: {len(users)} users, but {len(counts)} num_samples")
+    names = [str(user) for user in users]
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise _wrong(path, name, "named twice in users")
+    for name in sorted(data.keys() - set(names)):
+        raise _wrong(path, name, "in user_data, but not in users")
+    return [_user(path, name, count, data) for name, count in zip(names, counts, strict=True)]
+
+
+def _user(path: Path, name: str, count: Any, data: dict[str, Any]) -> User:
+    own = data.get(name)
+    if not isinstance(own, dict) or not {"x", "y"} <= set(own):
+        raise _wrong(path, name, "no x and y in user_data")
+    for key in ("x", "y"):
+        if not isinstance(own[key], list):
+            raise _wrong(path, name, f"{key} is not a list")
+        if len(own[key]) != count:
+            raise _wrong(path, name, f"{len(own[key])} entries in {key}, but num_samples says {count!r}")
+    if not count:
+        return User(name, np.empty((0, 0), np.uint8), np.empty(0, np.int64), path)
+    x, y = _numbers(path, name, "x", own["x"], 2), _numbers(path, name, "y", own["y"], 1)
+    if (y != np.rint(y)).any():
+        raise _wrong(path, name, f"label {y[y != np.rint(y)][0]:g} is not a whole number")
+    return User(name, compact(x), y.astype(np.int64), path)
+
+
+def _numbers(path: Path, name: str, key: str, values: Any, axes: int) -> NDArray[Any]:
+    """Finite numbers in a list, or in lists of one length."""
+    try:
+        found = np.asarray(values)
+    except ValueError as error:
+        raise _wrong(path, name, f"the vectors in {key} have different lengths") from error
+    if found.ndim != axes or not found.size:
+        what = "vectors of one length" if axes == 2 else "numbers"
+        raise _wrong(path, name, f"{key} must hold {what}, but has shape {found.shape}")
+    if found.dtype.kind not in "iuf":
+        raise _wrong(path, name, f"{key} holds something that is not a number")
+    bad = ~np.isfinite(found.reshape(len(found), -1)).all(axis=1)
+    if bad.any():
+        raise _wrong(path, name, f"{key} is not finite in sample {int(np.argmax(bad))}")
+    return found
+
+
+def compact(x: NDArray[Any]) -> NDArray[Any]:
+    """Values as bytes if all are 0/255 … 255/255, else as float32.
+
+    >>> compact(np.array([[0.0, 1.0, 128 / 255]])).tolist(), compact(np.array([[0.5]])).dtype.name
+    ([[0, 255, 128]], 'float32')
+    """
+    levels = np.rint(x * float(_LEVELS))
+    if x.min() >= 0 and x.max() <= 1 and np.abs(levels - x * float(_LEVELS)).max() < 1e-4:
+        return levels.astype(np.uint8)
+    return x.astype(np.float32)
+
+
+def _wrong(path: Path, user: str, what: str, hint: str = "") -> DataError:
+    return DataError(f"{path}: user {user!r}: {what}", hint)

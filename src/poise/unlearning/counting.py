@@ -1,0 +1,61 @@
+"""Psi(n, i) of a run, read from its ledger."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import numpy as np
+
+from poise.core.errors import InvalidOption
+from poise.core.parts import build
+from poise.core.sensitivity import MOVED, Psi
+from poise.core.types import Floats
+from poise.ledger.run import Run
+from poise.unlearning.budget import Budget, Participation
+
+
+def sensitivity(
+    run: Run, participation: Participation = "conservative", strong_convexity: float | None = None
+) -> Floats:
+    r"""The bounded sensitivity of the model after n aggregations to every client, (R + 1, N).
+
+    ``Psi(n, c) = sum_{s<n} | Delta(S_s, theta^s) - Delta(S_s \ c, theta^s) |``, S_s the cohort of aggregation s; with
+    ``strong_convexity`` every summand fades by ``(1 - eta (lambda + mu))^K`` per round after it.
+
+    Args:
+        run: a run; inf where it stopped following a client that no declared budget can reach any more.
+        participation: ``conservative``, or ``optimistic`` (see `Budget`).
+        strong_convexity: mu of the clients' losses.
+
+    Source: E eq. 5.8, 5.11, D.25.
+    """
+    budget = Budget(participation=participation, strong_convexity=strong_convexity)
+    return counted(run, budget)
+
+
+def counted(run: Run, budget: Budget) -> Floats:
+    """`sensitivity` as a budget counts it."""
+    importance = run.array("importance")
+    if budget.participation == "optimistic" and importance is None:
+        raise InvalidOption("the run keeps no table of its clients: optimistic sensitivities need p_i")
+    psi = budget.tracker(solver_of(run), np.zeros(0) if importance is None else importance)
+    c = run.contributions
+    read = run.reading(MOVED) if run.rounds and len(c) else np.zeros(0)
+    ends = np.searchsorted(c["round"], np.arange(run.rounds + 1))
+    result = np.zeros((run.rounds + 1, run.clients))
+    for n in range(run.rounds):
+        span = slice(int(ends[n]), int(ends[n + 1]))
+        if ends[n] < ends[n + 1]:
+            psi.take(c["client"][span], c["coefficient"][span], read[span], int(c["steps"][span].min()))
+        result[n + 1, list(psi.values)] = list(psi.values.values())
+    return result
+
+
+def solver_of(run: Run) -> Any:
+    """The solver that a run's experiment names."""
+    table = tomllib.loads(run.experiment).get("solver", {})
+    return build("solver", table)
+
+
+__all__ = ["Psi", "counted", "sensitivity", "solver_of"]

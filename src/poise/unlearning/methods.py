@@ -1,0 +1,107 @@
+"""Where each method restarts from, and with how much noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from poise.core.errors import IncompatibleParts
+from poise.core.vectors import Vector
+from poise.unlearning.accounting import mechanism
+from poise.unlearning.accumulation import reaggregated, refuse_unstored
+from poise.unlearning.budget import Budget
+from poise.unlearning.histories import Histories
+from poise.unlearning.noise import perturbed
+from poise.unlearning.proof import Grounds, grounds, private_grounds
+from poise.unlearning.request import Request
+from poise.unlearning.tree import Node, influence, restart
+
+CERTIFIED = ("sifu", "scratch", "last", "dp")
+"""Methods that promise something; the others keep what they were trained on."""
+
+TOGETHER = ("sifu", "scratch", "last")
+"""Methods whose promises hold side by side in one history."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Restart at ``node`` with noise ``sigma``; ``ideal`` is the node that would be taken if every model were kept."""
+
+    node: Node
+    sigma: float
+    ideal: Node
+
+
+def decide(method: str, histories: Histories, clients: tuple[int, ...], budget: Budget) -> Decision:
+    """What a method does with a request."""
+    newest = histories.newest
+    last = (newest, histories.run(newest).rounds)
+    if method == "scratch":
+        return Decision((0, 0), 0.0, (0, 0))
+    if method == "last":
+        return Decision(last, _noise_for(histories, clients, budget), last)
+    if method != "sifu":  # fine-tune, dp, and fed-accum, which re-aggregates up to there
+        return Decision(last, 0.0, last)
+    psi = [histories.psi(s, budget) for s in range(newest + 1)]
+    branch, most = restart(psi, histories.oracle, clients, budget.limit)
+    fine = influence(psi[branch], clients) <= budget.limit
+    kept = [n for n in histories.run(branch).kept if n <= most and fine[n]]
+    return Decision((branch, max(kept)), budget.sigma, (branch, most))
+
+
+def _noise_for(histories: Histories, clients: tuple[int, ...], budget: Budget) -> float:
+    """The noise that the newest model needs: sensitivities add up along the present history (E eq. 5.12)."""
+    newest = histories.newest
+    nodes = [*histories.oracle, (newest, histories.run(newest).rounds)]
+    total = np.sum([histories.psi(s, budget)[n, list(clients)] for s, n in nodes], axis=0).max()
+    if not np.isfinite(total):
+        raise IncompatibleParts(
+            "last: the run stopped following a client that its declared budget could not reach any more",
+            "train without a budget (unlearning=) to use this method",
+        )
+    return float(total / replace(budget, sigma=1.0).limit)
+
+
+def start_of(request: Request, histories: Histories, parts: Any, seed: int) -> Vector:
+    """The model that retraining starts from: the node's with the request's noise, or what re-aggregation gives."""
+    branch, n = request.node
+    if request.method == "fed-accum":
+        gone = [*histories.forgotten, *request.clients]
+        return reaggregated(histories, [*histories.oracle, request.node], parts, gone)
+    model = torch.from_numpy(histories.run(branch).models(n))
+    return perturbed(model, request.sigma, seed, request.index, histories.root.trainable)
+
+
+def grounds_for(method: str, parts: Any, buffers: bool, budget: Budget) -> Grounds:
+    """What a method's guarantee rests on."""
+    return private_grounds(parts, buffers) if method == "dp" else grounds(parts, buffers, budget)
+
+
+def admit(method: str, histories: Histories, parts: Any, budget: Budget) -> None:
+    """Raise where a method cannot be used on this history."""
+    refuse_mixture(method, histories, budget)
+    if method == "dp":
+        mechanism(parts)
+    if method == "fed-accum":
+        refuse_unstored(histories, parts)
+
+
+def refuse_mixture(method: str, histories: Histories, budget: Budget) -> None:
+    """A guarantee for all forgotten clients needs that none was forgotten by a method that promises nothing."""
+    before = {b.request.method for b in histories.finished}
+    other = [
+        b.request for b in histories.finished if b.request.method in ("sifu", "last") and b.request.budget != budget
+    ]
+    if other and method in TOGETHER:
+        raise IncompatibleParts(
+            f"request {other[0].index} of this history promised something else: {other[0].budget}",
+            "one history has one budget, since its noise covers later requests too: use the same, or out=",
+        )
+    if not before <= (set(TOGETHER) if method in TOGETHER else {method}):
+        raise IncompatibleParts(
+            f"{method}: earlier requests of this history used {', '.join(sorted(before))}",
+            "keep one history per method: out= (--out) names another folder",
+        )

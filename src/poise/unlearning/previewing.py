@@ -1,0 +1,80 @@
+"""What a request would cost, before it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from poise.experiments.runner import parts_in, recorded
+from poise.experiments.spec import parse
+from poise.ledger.run import Run, open_run
+from poise.unlearning.budget import Budget
+from poise.unlearning.histories import Histories
+from poise.unlearning.methods import CERTIFIED, decide, grounds_for
+from poise.unlearning.request import checked_clients
+from poise.unlearning.tree import Node
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Where a request would restart and what that means; nothing is changed by looking.
+
+    Attributes:
+        restart: (branch, round) of the model that it would restart from.
+        ideal: where it would restart if every model had been kept.
+        given_up: rounds of the present history that would be done for nothing.
+        sigma: noise on the restart model.
+        psi: sensitivity of the present model to each client asked for, counted along the present history.
+        limit: Psi*.
+        not_proved: why no guarantee can be given, if there is a reason.
+        kept: models on disk that a request could restart from.
+        kept_bytes: what these weigh.
+    """
+
+    restart: Node
+    ideal: Node
+    given_up: int
+    sigma: float
+    psi: dict[int, float]
+    limit: float
+    not_proved: tuple[str, ...]
+    kept: int
+    kept_bytes: int
+
+
+def preview(
+    run: Run | str | Path, clients: Any, method: str = "sifu", budget: Budget | None = None,
+    out: str | Path | None = None,
+) -> Preview:  # fmt: skip
+    """What `poise.unlearn` would do with a request.
+
+    Args:
+        run: the training run (or any branch of it), or its folder.
+        clients: who would be forgotten.
+        method: as for `poise.unlearn`.
+        budget: what would be promised; the default budget otherwise.
+        out: folder of the branches, where that is not the run's own.
+    """
+    trained = open_run(run) if isinstance(run, str | Path) else run
+    histories = Histories.of(trained, None if out is None else Path(out))
+    wanted = checked_clients(clients, histories.root.clients, histories.forgotten)
+    asked = budget or Budget()
+    found = decide(method, histories, wanted, asked)
+    nodes = [*histories.oracle, (histories.newest, histories.run(histories.newest).rounds)]
+    psi = {c: float(sum(histories.psi(s, asked)[n, c] for s, n in nodes)) for c in wanted}
+    experiment = parse(histories.root.experiment) if histories.root.path is None else recorded(histories.root.path)
+    some = histories.run(0)
+    buffers = some.trainable < len(some.model)
+    gaps: tuple[str, ...] = ()
+    if method in CERTIFIED and method != "scratch":
+        gaps = grounds_for(method, parts_in(experiment), buffers, asked).gaps
+    before = [n for s, n in histories.oracle if s < found.node[0]]
+    present = sum(n for _, n in nodes)
+    runs = [histories.run(s) for s in range(histories.newest + 1)]
+    files = [r.model_file(n) for r in runs for n in r.kept]
+    weight = sum(f.stat().st_size for f in files if f is not None and f.exists())
+    return Preview(
+        found.node, found.ideal, present - sum(before) - found.node[1], found.sigma, psi, asked.limit, gaps,
+        len(files), weight,
+    )  # fmt: skip

@@ -1,0 +1,122 @@
+"""Retraining on the clients that remain, until they are served well enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poise.composition import Composition
+from poise.core.errors import IncompatibleParts
+from poise.core.rng import address
+from poise.core.types import Record
+from poise.core.vectors import Vector
+from poise.experiments.runner import compose, recorded
+from poise.experiments.spec import parse
+from poise.ledger.run import Run, open_run
+from poise.ledger.store import DATABASE
+from poise.training import begin, take_up
+from poise.unlearning.request import Request
+
+ACCURACY, LOSSES = "train_accuracy", ("train_loss", "loss")
+
+
+def composition_of(run: Run, federation: Any = None, task: Any = None) -> Composition:
+    """What a run was composed of, made again from its experiment; objects stand for tables that it does not have."""
+    experiment = parse(run.experiment) if run.path is None else recorded(run.path)
+    return compose(experiment, experiment.seeds[0], federation, task)
+
+
+def score_of(metrics: Iterable[str]) -> str:
+    """What a target is about: accuracy on the training data of the clients, or the loss where there is none."""
+    known = set(metrics)
+    return next(name for name in (ACCURACY, *LOSSES) if name in known)
+
+
+def remaining(whole: Composition, gone: list[int]) -> Composition:
+    """The run's own recipe, on the clients that are left."""
+    federation = whole.federation
+    if not hasattr(federation, "without"):
+        raise IncompatibleParts(f"{type(federation).__name__} cannot be asked for the clients that are left")
+    return replace(whole, federation=federation.without(gone), unlearning=None, start=None)
+
+
+def aimed(left: Composition, request: Request, score: str) -> Composition:
+    """The same, for as long as a request allows, measuring what it aims at, with draws of its own."""
+    return replace(
+        left, rounds=request.max_rounds, time=None, seed=address(left.seed, "branch", request.index) % 2**31,
+        metrics=tuple(sorted({*left.metrics, score})),
+    )  # fmt: skip
+
+
+@dataclass
+class Goal:
+    """Knows from the records when retraining may end."""
+
+    request: Request
+    score: str
+    stop: Callable[[], bool]
+    rounds: int = 0
+    value: float = field(default=np.nan)
+
+    def see(self, record: Record) -> None:
+        """Take in one more round."""
+        self.rounds = record.index + 1
+        value = record.metrics.get(self.score)
+        self.value = float(value) if isinstance(value, float) else np.nan
+
+    def follow(self, run: Run) -> None:
+        """Take in what a run has recorded so far."""
+        self.rounds = run.rounds
+        self.value = float(run.metric(self.score)[-1]) if run.rounds and self.score in run.metrics else np.nan
+
+    @property
+    def met(self) -> bool:
+        """Whether the remaining clients are served well enough."""
+        enough = self.value >= self.request.target if self.score == ACCURACY else self.value <= self.request.target
+        return bool(enough) and self.rounds >= self.request.min_rounds
+
+    def reached(self) -> bool:
+        """Whether to stop: the goal is met, or someone else says so."""
+        return self.met or self.stop()
+
+
+def begun(folder: Path | None) -> bool:
+    """Whether an earlier attempt wrote the model that it started from; without it, nothing is lost."""
+    if folder is None or not (folder / DATABASE).exists():
+        return False
+    earlier = open_run(folder)
+    there = "initial" in earlier.meta
+    earlier.close()
+    return there
+
+
+def retrain(
+    composition: Composition, start: Vector | None, folder: Path | None, goal: Goal,
+    callbacks: Iterable[Callable[[Record], None]] = (),
+) -> Run:  # fmt: skip
+    """Train from ``start`` until the goal is met; None takes up what an earlier attempt left in the folder."""
+    observers = (goal.see, *callbacks)
+    if start is not None:
+        for leftover in [] if folder is None else sorted(folder.glob(f"{DATABASE}*")):
+            leftover.unlink()
+        return begin(composition, folder, observers, goal.reached, start=start.cpu().numpy())
+    assert folder is not None
+    earlier = open_run(folder)
+    goal.follow(earlier)
+    earlier.close()
+    return take_up(replace(composition, start=recorded(folder).tables["run"]["start"]), folder, observers, goal.reached)
+
+
+def score_on(oracle: Any, model: Vector, score: str) -> float:
+    """The score of a model on the clients of an oracle."""
+    found = oracle.measure(model, frozenset({score}), lambda work, items: [work(i) for i in items])
+    return float(found[score])
+
+
+def short_of(value: float, score: str) -> float:
+    """The target where none is given: what the model to be cleaned has on the remaining clients, short by 1 %."""
+    return value * (0.99 if score == ACCURACY else 1.01)

@@ -1,0 +1,70 @@
+"""``poise unlearn`` and ``poise verify``: a request from plan to certificate, and clear refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from faults.support import call, run_into, small
+from poise.cli.forgetting import parse_clients
+from poise.core.errors import InvalidOption
+
+FAST = ("--min-rounds", "2", "--max-rounds", "4", "--target", "2")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return run_into(small(rounds=6, keep='"unlearnable"'), tmp_path)
+
+
+def test_a_request_from_plan_to_certificate(run: Path) -> None:
+    plan = call("unlearn", run, "--clients", "1", "--plan", "--json")
+    assert plan.code == 0, plan.err
+    looked = json.loads(plan.out)
+    assert looked["limit"] == pytest.approx(0.1428, abs=1e-4)
+    assert not (run / "unlearning").exists()
+    done = call("unlearn", run, "--clients", "1", *FAST, "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert [said["restart"]["branch"], said["restart"]["round"]] == looked["restart"]
+    assert said["result"]["rounds"] == 4
+    assert said["finished"]
+    page = Path(said["page"]).read_text(encoding="utf-8")
+    for words in ("Tree of histories", "Sensitivity to the clients, the training", "epsilon 10, delta 0.01"):
+        assert words in page, words
+    held = call("verify", said["path"])
+    assert held.code == 0, held.err
+    assert "the certificate holds" in held.out
+    assert json.loads(call("verify", said["path"], "--json").out)["holds"]
+
+
+def test_people_get_words(run: Path) -> None:
+    plan = call("unlearn", run, "--clients", "0,1", "--plan")
+    for words in ("restart", "rounds given up", "models to restart from"):
+        assert words in plan.out
+    done = call("unlearn", run, "--clients", "0,1", *FAST, "--measure-forgotten")
+    for words in ("epsilon 10, delta 0.01", "target not reached", "forgotten", "certificate.json"):
+        assert words in done.out, words
+
+
+def test_mistakes_are_told(run: Path, tmp_path: Path) -> None:
+    unknown = call("unlearn", run, "--clients", "99")
+    assert (unknown.code, "there is no client 99" in unknown.err) == (2, True)
+    method = call("unlearn", run, "--clients", "1", "--method", "forget", *FAST)
+    assert (method.code, "method = 'forget'" in method.err) == (2, True)
+    nothing = call("unlearn", tmp_path / "none", "--clients", "1")
+    assert (nothing.code, "is not a run folder" in nothing.err) == (1, True)
+    said = json.loads(call("unlearn", run, "--clients", "1", *FAST, "--json").out)
+    path = Path(said["path"])
+    path.write_bytes(path.read_bytes().replace(b'"epsilon": 10.0', b'"epsilon": 0.10'))
+    altered = call("verify", path)
+    assert (altered.code, "was altered" in altered.err) == (1, True)
+
+
+def test_lists_of_clients() -> None:
+    assert parse_clients("0..2,9") == [0, 1, 2, 9]
+    for text in ("", "a", "1,", "3..", "-1"):
+        with pytest.raises(InvalidOption, match="--clients"):
+            parse_clients(text)

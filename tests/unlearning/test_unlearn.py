@@ -1,0 +1,271 @@
+"""Requests to forget, from the first to the last, on runs small enough to look at."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import poise
+from poise import clocks, samplers, servers, solvers
+from poise.core.errors import IncompatibleParts, InvalidOption
+from poise.core.types import Record
+from poise.data.federated import Federation
+from poise.unlearning import Budget, sensitivity
+from poise.unlearning.previewing import preview
+
+SHORT: dict[str, Any] = {"min_rounds": 3, "max_rounds": 12, "target": 2.0}  # an accuracy nobody reaches
+
+
+def trained(out: Path | None = None, **options: Any) -> Any:
+    """12 rounds on digits: 8 clients, 3 of them at a time."""
+    fed = options.pop("fed", None) or poise.federation("digits", "dirichlet", clients=8, alpha=0.5, samples=400)
+    chosen = {
+        "solver": solvers.SGD(lr=0.05, steps=2, batch_size=16), "sampler": samplers.Uniform(3), "rounds": 12,
+        "seed": 3, "keep": "all", "out": out, **options,
+    }  # fmt: skip
+    return poise.train(fed, poise.task("logistic"), **chosen)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("trained") / "run").path
+
+
+@pytest.fixture
+def run(folder: Path, tmp_path: Path) -> Any:
+    shutil.copytree(folder, tmp_path / "run")
+    return poise.open_run(tmp_path / "run")
+
+
+def test_a_first_request_is_ifu(run: Any) -> None:
+    """T = max{n : Psi(n, c) <= Psi*}, and the start is theta^T with noise sigma (Algorithm 6)."""
+    done = poise.unlearn(run, [2], sigma=0.05, **SHORT)
+    within = np.flatnonzero(sensitivity(run)[:, 2] <= Budget(sigma=0.05).limit)
+    assert done.restart == (0, within[-1])
+    noise = done.run.models(0) - run.models(done.restart[1])
+    assert abs(noise.std() / 0.05 - 1) < 4 / np.sqrt(2 * len(noise)), "four standard errors"
+    assert abs(noise.mean()) < 4 * 0.05 / np.sqrt(len(noise))
+    assert done.run.clients == 7
+    assert done.run.array("members").tolist() == [0, 1, 3, 4, 5, 6, 7]
+    assert done.rounds == 12
+    assert not done.reached
+
+
+def test_no_budget_is_scratch_and_any_budget_is_last(tmp_path: Path) -> None:
+    """Everyone takes part, so with Psi* = 0 nothing but the initial model is left."""
+    run = trained(tmp_path / "run", sampler=samplers.Full())
+    nothing = poise.unlearn(run, [2], sigma=0.0, out=tmp_path / "a", **SHORT)
+    scratch = poise.unlearn(run, [2], method="scratch", out=tmp_path / "b", **SHORT)
+    assert nothing.restart == scratch.restart == (0, 0)
+    assert np.array_equal(scratch.run.models(0), run.models(0))
+    assert np.array_equal(nothing.run.model, scratch.run.model)
+    last = poise.unlearn(run, [2], method="last", out=tmp_path / "c", **SHORT)
+    sigma = last.certificate["noise"]["sigma"]
+    assert sigma == pytest.approx(sensitivity(run)[-1, 2] / Budget(sigma=1.0).limit)
+    large = poise.unlearn(run, [2], sigma=sigma * (1 + 1e-12), out=tmp_path / "d", **SHORT)
+    assert large.restart == last.restart == (0, 12)
+    assert large.run.models(0) == pytest.approx(last.run.models(0), rel=1e-6)
+
+
+def test_fine_tuning_starts_where_training_ended_and_promises_nothing(run: Any) -> None:
+    done = poise.unlearn(run, [2], method="fine-tune", **SHORT)
+    assert np.array_equal(done.run.models(0), run.model)
+    assert done.certificate["guarantee"]["promised"] is False
+
+
+def test_a_client_that_never_worked_restarts_from_the_end(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", sampler=samplers.Uniform(1), rounds=3)
+    absent = int(np.flatnonzero(run.weights.sum(axis=0) == 0)[0])
+    done = poise.unlearn(run, [absent], sigma=0.05, **SHORT)
+    assert done.restart == (0, 3)
+    assert done.certificate["guarantee"]["psi"] == {str(absent): 0.0}
+    assert done.certificate["guarantee"]["composed epsilon"] == 0.0
+    assert done.certificate["noise"]["sigma"] == 0.05, "the rule adds its noise all the same"
+
+
+def test_requests_add_up(run: Any) -> None:
+    first = poise.unlearn(run, [0], **SHORT)
+    second = poise.unlearn(run.path, [1], **SHORT)
+    third = poise.unlearn(second.run, [5, 6], **SHORT)
+    assert third.certificate["forgotten so far"] == [0, 1, 5, 6]
+    assert third.run.clients == 4
+    assert [p.parent.name for p in (first.path, second.path, third.path)] == ["001", "002", "003"]
+    for node in third.certificate["history"]:
+        assert node[0] in (0, 1, 2)
+    for one in (first, second, third):
+        assert poise.unlearning.verify(one.path)
+
+
+def test_a_client_covered_by_two_noises_is_told_what_they_make_together(run: Any) -> None:
+    """Root of the sum of squares of Psi/sigma over the nodes, at the same delta."""
+    options = {**SHORT, "sigma": 0.2}
+    poise.unlearn(run, [0], **options)
+    second = poise.unlearn(run, [1], **options)
+    nodes = second.certificate["history"]
+    runs = [poise.open_run(run.path), poise.open_run(run.path / "unlearning" / "001")]
+    moved = [sensitivity(runs[s])[n, {0: 1, 1: 0}[s]] for s, n in nodes]  # client 1 is the first of branch 1
+    together = poise.unlearning.epsilon_at(float(np.sqrt(sum((m / 0.2) ** 2 for m in moved))), 0.01)
+    covered = {c: poise.unlearning.epsilon_at(sensitivity(runs[0])[nodes[0][1], c] / 0.2, 0.01) for c in (0, 1)}
+    assert second.certificate["guarantee"]["composed epsilon"] == pytest.approx(max(together, covered[0]))
+    assert together > covered[1]
+
+
+class Watched(Federation):
+    """A federation that refuses to show what clients 1 and 4 have."""
+
+    def _plain(self, clients: Any) -> Any:
+        assert not {1, 4} & set(np.asarray(clients).tolist()), "data of the forgotten was read"
+        return super()._plain(clients)
+
+
+def test_data_of_the_forgotten_is_never_read_again(run: Any) -> None:
+    fed = poise.federation("digits", "dirichlet", clients=8, alpha=0.5, samples=400)
+    watched = Watched(**{f: getattr(fed, f) for f in fed.__dataclass_fields__})
+    done = poise.unlearn(run, [1, 4], federation=watched, min_rounds=2, max_rounds=4)
+    assert done.rounds >= 2
+    with pytest.raises(AssertionError, match="forgotten was read"):
+        poise.unlearn(run, [0], federation=watched, measure_forgotten=True, **SHORT)
+
+
+@pytest.mark.parametrize("clients", [[8], [-1], [], [1, 1], [1.5], ["a"], list(range(8)), [True]])
+def test_clients_that_cannot_be_forgotten_are_refused(run: Any, clients: list[Any]) -> None:
+    with pytest.raises(InvalidOption, match="client"):
+        poise.unlearn(run, clients, **SHORT)
+    assert not (run.path / "unlearning").exists()
+
+
+def test_the_same_request_twice_is_refused(run: Any) -> None:
+    poise.unlearn(run, [3], **SHORT)
+    with pytest.raises(InvalidOption, match="client 3 was forgotten already"):
+        poise.unlearn(run, [3, 4], **SHORT)
+    with pytest.raises(InvalidOption, match="all 8 clients"):
+        poise.unlearn(run, [0, 1, 2, 4, 5, 6, 7], **SHORT)
+
+
+def test_one_history_has_one_budget_and_no_method_that_promises_nothing(run: Any, tmp_path: Path) -> None:
+    poise.unlearn(run, [3], **SHORT)
+    with pytest.raises(IncompatibleParts, match="promised something else"):
+        poise.unlearn(run, [4], epsilon=1.0, **SHORT)
+    with pytest.raises(IncompatibleParts, match="earlier requests of this history used sifu"):
+        poise.unlearn(run, [4], method="fine-tune", **SHORT)
+    assert poise.unlearn(run, [4], method="fine-tune", out=tmp_path / "other", **SHORT).restart == (0, 12)
+    assert poise.unlearn(run, [4], method="scratch", **SHORT).certificate["history"] == [[0, 0]]
+
+
+def stopping_after(rounds: int) -> Any:
+    """A callback and a question that says stop after so many rounds."""
+    seen: list[int] = []
+
+    def see(record: Record) -> None:
+        seen.append(record.index)
+
+    return see, lambda: len(seen) >= rounds
+
+
+def test_an_interrupted_request_is_finished_by_asking_again(run: Any, tmp_path: Path) -> None:
+    shutil.copytree(run.path, tmp_path / "whole")
+    whole = poise.unlearn(tmp_path / "whole", [2], **SHORT)
+    see, stop = stopping_after(5)
+    part = poise.unlearn(run, [2], callbacks=[see], stop=stop, **SHORT)
+    assert part.certificate == {}
+    with pytest.raises(InvalidOption, match=r"request 1 .* is not finished"):
+        poise.unlearn(run, [4], **SHORT)
+    done = poise.unlearn(run, [2], **SHORT)
+    assert np.array_equal(done.run.model, whole.run.model)
+    assert done.run.digest == whole.run.digest
+    assert done.certificate["guarantee"] == whole.certificate["guarantee"]
+    poise.unlearning.verify(done.path)
+
+
+def test_killed_before_the_first_model_nothing_is_lost(run: Any) -> None:
+    done = poise.unlearn(run, [2], **SHORT)
+    branch = done.path.parent
+    for leftover in [*branch.glob("*.sqlite*"), branch / "certificate.json"]:
+        leftover.unlink()
+    shutil.rmtree(branch / "models")
+    again = poise.unlearn(run, [2], **SHORT)
+    assert np.array_equal(again.run.model, done.run.model)
+
+
+def test_without_a_folder_it_all_stays_in_memory() -> None:
+    run = trained()
+    first = poise.unlearn(run, [2], **SHORT)
+    second = poise.unlearn(first.run, [3], **SHORT)
+    assert (first.path, second.certificate["forgotten so far"]) == (None, [2, 3])
+
+
+def test_retraining_ends_when_the_remaining_are_served(run: Any) -> None:
+    done = poise.unlearn(run, [2], target=0.3, min_rounds=4, max_rounds=50)
+    assert done.reached
+    assert done.rounds >= 4
+    accuracy = done.run.metric("train_accuracy")
+    assert accuracy[-1] >= 0.3
+    assert (accuracy[3:-1] < 0.3).all()
+    unaimed = poise.unlearn(run, [3], min_rounds=1, max_rounds=40)
+    assert 0.2 < unaimed.certificate["request"]["target"] < 1
+
+
+def test_secret_noise_is_not_the_same_twice(run: Any, tmp_path: Path) -> None:
+    both = [poise.unlearn(run, [2], noise="secret", out=tmp_path / name, **SHORT) for name in ("a", "b")]
+    assert not np.array_equal(both[0].run.models(0), both[1].run.models(0))
+    assert both[0].certificate["noise"]["commitment"] != both[1].certificate["noise"]["commitment"]
+    poise.unlearning.verify(both[0].path, run.path)
+
+
+UNPROVED = [
+    ({"server": servers.Adam(lr=0.01)}, "Adam"),
+    ({"server": servers.Add(lr=1.5)}, "above 1"),
+    ({"solver": solvers.SGD(lr=0.05, steps=2, batch_size=16, momentum=0.9)}, "momentum"),
+    ({"solver": solvers.SGD(lr=0.05, steps=2, batch_size=16, clip=1.0)}, "clipped"),
+    ({"solver": solvers.Scaffold(lr=0.05, steps=2, batch_size=16)}, "Scaffold"),
+    ({"sampler": samplers.Full(), "clock": clocks.Asynchronous("F80")}, "Asynchronous"),
+]
+
+
+@pytest.mark.parametrize(("parts", "reason"), UNPROVED, ids=[reason for _, reason in UNPROVED])
+def test_without_a_proof_there_is_no_certificate_unless_as_a_heuristic(parts: dict[str, Any], reason: str) -> None:
+    run = trained(rounds=3, **parts)
+    with pytest.raises(IncompatibleParts, match=reason):
+        poise.unlearn(run, [2], **SHORT)
+    done = poise.unlearn(run, [2], heuristic=True, **{**SHORT, "max_rounds": 3})
+    assert any(reason in gap for gap in done.certificate["grounds"]["not proved"])
+
+
+def test_kept_models_are_enough_to_restart_as_early_as_with_all(tmp_path: Path) -> None:
+    budget = Budget(sigma=0.05)
+    thin = trained(tmp_path / "thin", keep="unlearnable", unlearning=budget)
+    whole = trained(tmp_path / "whole", keep="all")
+    for clients in ([0], [1], [2, 3], [4, 5, 6]):
+        found = [preview(r, clients, budget=budget) for r in (thin, whole)]
+        assert found[0].restart == found[1].restart == found[0].ideal
+        assert found[0].given_up == 12 - found[0].restart[1]
+    assert len(thin.kept) < len(whole.kept)
+    assert found[0].kept_bytes == sum(f.stat().st_size for f in (thin.path / "models").glob("*"))
+
+
+def test_where_models_are_missing_it_restarts_earlier_and_says_so(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", keep="last")
+    looked = preview(run, [2], budget=Budget(sigma=0.05))
+    assert looked.restart == (0, 0)
+    assert looked.ideal[1] > 0
+    done = poise.unlearn(run, [2], sigma=0.05, **SHORT)
+    poise.unlearning.verify(done.path)
+
+
+def test_a_watermark_is_recognised_before_and_not_after() -> None:
+    signed = poise.federation("digits", "dirichlet", clients=6, alpha=0.1, samples=300).with_corruption("watermark")
+    run = poise.train(
+        signed, poise.task("mlp"), solver=solvers.SGD(lr=0.1, steps=10, batch_size=25), rounds=40, keep="all"
+    )
+    gone = poise.unlearn(run, [2], method="scratch", target=0.9, min_rounds=10, max_rounds=60)
+    found = poise.unlearning.examine(run, {"before": run, "after": gone.run, "start": run.models(0)}, [2])
+    recognised = {name: trace.recognition for name, trace in found.items()}
+    assert found["before"].score > found["after"].score + 0.4
+    assert recognised["before"] > 0.1
+    assert recognised["after"] < recognised["before"] - 0.1
+    plain = trained(rounds=2)
+    assert poise.unlearning.examine(plain, {"it": plain}, [0])["it"].recognition is None
