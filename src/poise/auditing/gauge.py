@@ -88,7 +88,7 @@ class AuditGauge:
         size = squares.mean(dim=1).sqrt()
         found = {
             SKETCH: self._sketch(some),
-            COHORT: others(arrived).astype(np.float32),
+            COHORT: others(arrived, self.layout.trainable == self.layout.size).astype(np.float32),
             SPREAD: (some.abs().mean(dim=1) / size.clamp_min(torch.finfo(size.dtype).tiny)).cpu().numpy(),
         }
         if at.layers.shape[1]:
@@ -105,13 +105,15 @@ class AuditGauge:
         return np.asarray(torch.cat([some[:, :shown], mixed], dim=1).cpu().numpy())
 
 
-def others(arrived: Arrived) -> Floats:
+def others(arrived: Arrived, whole_norms: bool = False) -> Floats:
     """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where one of the two is zero.
 
     With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D - omega_i |Delta_i|^2``.
+    ``whole_norms`` says that the norms that came with the updates are of these entries and no others.
     """
     product = (arrived.deltas @ arrived.direction).double().cpu().numpy()
-    omega, squares = arrived.omega, torch.linalg.vector_norm(arrived.deltas, dim=1).double().cpu().numpy() ** 2
+    norms = arrived.norms if whole_norms else torch.linalg.vector_norm(arrived.deltas, dim=1).double().cpu().numpy()
+    omega, squares = arrived.omega, norms**2
     whole = float(torch.linalg.vector_norm(arrived.direction).double()) ** 2
     rest = np.sqrt(np.maximum(whole - 2 * omega * product + omega**2 * squares, 0.0))
     length = np.sqrt(squares) * rest
