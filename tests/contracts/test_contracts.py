@@ -106,7 +106,10 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "Mimic": lambda: [poise.attacks.Mimic(clients=(1, 4)), poise.attacks.Mimic(clients=(3,), noise=2.0)],
         "Scaled": lambda: [poise.attacks.Scaled(clients=(0, 4), fraction=0.2)],
     },
-    "backend": {"Local": lambda: [poise.backends.Local(workers=w) for w in (1, 2)]},
+    "backend": {
+        "Local": lambda: [poise.backends.Local(workers=w) for w in (1, 2)],
+        "Ray": lambda: [poise.backends.Ray(workers=2)],
+    },
     "durations": {
         "Exponential": lambda: [poise.clocks.Exponential(d) for d in ("F80", TAU)],
         "Trace": lambda: [poise.clocks.Trace([(i, 0.5 * i, 1.0) for i in range(N)])],
@@ -185,6 +188,8 @@ def test_attack_contract(cls: Any) -> None:
 
 @pytest.mark.parametrize("cls", registered("backend"))
 def test_backend_contract(cls: Any) -> None:
+    if cls.__name__ == "Ray":
+        pytest.skip("needs a cluster: tests/backends/test_ray.py starts one")
     for backend in examples(cls):
         testing.check_backend(backend)
 
