@@ -79,3 +79,34 @@ def test_an_unknown_action_is_refused() -> None:
     with pytest.raises(InvalidOption, match="known: warn, quarantine"):
         poise.train(FED, TASK, audit="arrest", **OPTIONS)  # type: ignore[arg-type]
     assert LiveAudit("warn", 10).barred == frozenset()
+
+
+@pytest.mark.filterwarnings("ignore:audit")
+def test_an_experiment_file_may_ask_for_it(tmp_path: Path) -> None:
+    from faults.support import call
+
+    text = """
+[data]
+source = "digits"
+clients = 8
+[task]
+model = "logistic"
+[solver]
+name = "sgd"
+lr = 0.1
+steps = 2
+batch_size = 8
+[[attacks]]
+name = "free-rider"
+clients = [1]
+[run]
+rounds = 5
+audit = "quarantine"
+"""
+    (tmp_path / "exp.toml").write_text(text)
+    assert call("run", tmp_path / "exp.toml", "--out", tmp_path / "out", "--json").code == 0
+    run = poise.open_run(tmp_path / "out" / "seed-0")
+    assert run.weights[-1, 1] == 0
+    assert 'audit = "quarantine"' in run.experiment
+    assert "client 1 is quarantined" in run.events[0]
+    run.close()
