@@ -18,7 +18,7 @@ from poise._version import __version__
 os.environ.setdefault("MKL_CBWR", "AVX2")
 
 if TYPE_CHECKING:
-    from poise import attacks, backends, clocks, graph, recipes, samplers, servers, solvers, testing, weightings
+    from poise import attacks, backends, clocks, graph, recipes, samplers, servers, solvers, testing, theory, weightings
     from poise.core.errors import PoiseError
     from poise.data import federation
     from poise.experiments.runner import resume
@@ -38,7 +38,8 @@ _HOMES = {
     "train": "poise.training",
 }
 _MODULES = {
-    "attacks", "backends", "clocks", "graph", "recipes", "samplers", "servers", "solvers", "testing", "weightings",
+    "attacks", "backends", "clocks", "graph", "recipes", "samplers", "servers", "solvers", "testing", "theory",
+    "weightings",
 }  # fmt: skip
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "solvers",
     "task",
     "testing",
+    "theory",
     "train",
     "weightings",
 ]

@@ -1,0 +1,1 @@
+"""What the theory says of a composition, before anything is trained."""
