@@ -20,6 +20,9 @@ Scheme = Literal["synchronous", "asynchronous", "fixed-window"]
 LARGEST = 10**15
 """Windows beyond this are as good as endless."""
 
+FINEST = 10_000
+"""Times with a larger denominator count as having no common measure."""
+
 
 def window(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
     """W: aggregations after which the schedule repeats itself; inf where times have no common measure.
@@ -41,8 +44,8 @@ def window(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
         return 1.0
     if scheme == "fixed-window":
         return _common(windows_of(times, dt).astype(int).tolist())
-    shares = [Fraction(float(t)).limit_denominator(10**6) for t in times]
-    if not np.allclose([float(s) for s in shares], times, rtol=1e-9, atol=0):
+    shares = [Fraction(float(t)).limit_denominator(FINEST) for t in times]
+    if not np.allclose([float(s) for s in shares], times, rtol=1e-12, atol=0):
         return inf
     denominator = lcm(*(s.denominator for s in shares))
     whole = [int(s * denominator) for s in shares]

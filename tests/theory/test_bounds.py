@@ -1,0 +1,294 @@
+"""Every bound bounds what it says on problems whose constants are known: never violated over 20 seeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from poise import theory
+from theory.simulated import SEEDS, Quadratic, Trace, Waves, below, exp_alpha, simulate, soft
+
+P = np.array([0.1, 0.2, 0.3, 0.4])
+OPTIMA = np.array([[2.0, 0.0], [0.0, 1.5], [-1.0, -0.5], [0.5, -1.0]])
+CURVATURE = np.array([1.0, 0.5, 0.8, 0.4])
+NEAR = np.array([[0, 2, 1, 1], [2, 0, 3, 1], [1, 3, 0, 2], [1, 1, 2, 0]]) / 20
+LATE = (1, 5, 20, 60)  # rounds after which a bound is compared with what was measured
+L, MU = 1.0, 0.4
+
+
+def quadratic(noise: float) -> Quadratic:
+    return Quadratic(OPTIMA, CURVATURE, P, noise)
+
+
+# papers A and D -----------------------------------------------------------------------------------
+
+
+def skews(task: Quadratic, trace: Trace) -> tuple[float, float]:
+    """The least skew at the models of the run and the largest at the optimum; here F_i* = 0."""
+
+    def skew(a: np.ndarray, f: np.ndarray) -> np.ndarray:
+        return np.asarray((a * f).sum(axis=-1) / (f @ P))
+
+    at_best = np.broadcast_to(task.losses(task.best), trace.weights.shape)
+    return float(skew(trace.weights, task.losses(trace.models[:-1])).min()), float(skew(trace.weights, at_best).max())
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+@pytest.mark.parametrize("temperature", [0.5, 2.0, -2.0, 1e9])
+def test_weighting_skew_bounds_the_loss(temperature: float, noise: float) -> None:
+    """Corollary 1 of A with rates 1/(mu (t + 4L/mu)); eq. 17 is looser."""
+    task, steps = quadratic(noise), 3
+    trace = simulate(task, max(LATE), steps, lambda t, k: 1 / (MU * (t * steps + k + 4 * L / MU)),
+                     weigh=soft(temperature, P))  # fmt: skip
+    lowest, highest = skews(task, trace)
+    pi, largest = theory.weight_range(trace.weights.reshape(-1, 4), P)
+    problem = task.problem(trace.largest_gradient)
+    assert pi <= lowest <= highest <= largest <= theory.largest_range(pi, P) + 1e-12
+    for t in LATE:
+        bound = theory.skew_bound(problem, steps, t * steps, lowest, highest)
+        assert below(task.gap(trace.models[t]), bound.total)
+        assert bound.total <= theory.bounded_weights(problem, steps, t * steps, pi).total
+        assert bound.holds is not False
+
+
+def test_the_skew_of_proportional_weights_is_one_and_costs_no_error() -> None:
+    task = quadratic(0.0)
+    assert theory.weighting_skew(P, P, task.losses(np.ones(2))) == pytest.approx(1.0, rel=1e-14)
+    bound = theory.skew_bound(task.problem(4.0), 2, 100, 1.0, 1.0)
+    assert bound["error"] == 0.0
+    by_hand = 4 * L * 32 * 4 * 4.0 / (3 * MU**2) / (100 + 10)
+    assert bound["drift"] == pytest.approx(by_hand, rel=1e-14)
+
+
+@given(st.lists(st.floats(0, 5), min_size=2, max_size=6), st.floats(0.05, 0.95))
+def test_no_weight_falls_below_pi_from_the_least_temperature_on(losses: list[float], pi: float) -> None:
+    f = np.array(losses)
+    if np.ptp(f) < 1e-9:
+        return
+    p = np.arange(1, len(f) + 1) / sum(range(1, len(f) + 1))
+    temperature = theory.least_temperature(float(np.ptp(f)), pi)
+    weights = soft(temperature, p)(f[None], f[None])[0]
+    assert theory.weight_range(weights, p)[0] >= pi * (1 - 1e-9)
+
+
+# paper B ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 1e9])
+def test_varying_weights_bound_the_loss(alpha: float, noise: float) -> None:
+    """Theorem 1 of B with rates 2/(mu (g + t)), g = max(8L/mu, E) - 1."""
+    task, steps = quadratic(noise), 4
+    shift = max(8 * L / MU, steps) - 1
+    trace = simulate(task, max(LATE), steps, lambda t, k: 2 / (MU * (shift + t * steps + k)), weigh=exp_alpha(alpha, P))
+    problem = task.problem(trace.largest_gradient)
+    flat, losses = trace.weights.reshape(-1, 4), task.losses(trace.models[:-1]).reshape(-1, 4)
+    omega, gamma = theory.speed_and_error(flat, losses, task.losses(task.best), np.zeros(4))
+    squares = np.square(flat).sum(axis=1)
+    for t in LATE:
+        bound = theory.varying_bound(problem, steps, t * steps, omega, gamma, flat[squares.argmax()])
+        assert below(task.gap(trace.models[t]), bound.total)
+        printed = theory.varying_bound(problem, steps, t * steps, omega, gamma, flat[squares.argmax()], printed=True)
+        assert printed.total <= bound.total
+
+
+def test_exp_alpha_trades_error_for_speed() -> None:
+    """Corollary 1.1: weights that fall with the gap have a smaller Omega than proportional ones."""
+    task = quadratic(0.0)
+    losses = task.losses(np.array([[1.0, -1.0], [0.2, 0.3], [3.0, 0.0]]))
+    falling = P * np.exp(-losses)
+    falling /= falling.sum(axis=1, keepdims=True)
+    slow, _ = theory.speed_and_error(np.tile(P, (3, 1)), losses, task.losses(task.best), np.zeros(4))
+    fast, _ = theory.speed_and_error(falling, losses, task.losses(task.best), np.zeros(4))
+    assert fast <= slow
+
+
+@pytest.mark.parametrize("t", [0, 7, 1000])
+def test_the_error_term_of_b_is_twice_the_printed_one(t: int) -> None:
+    """Eq. 11 of B with its own eq. 7: L/(g + t) (2/mu^2) (2/eta_t)(Gamma - Omega), eta_t = 2/(mu (g + t))."""
+    shift = 8 * L / MU - 1
+    rate = 2 / (MU * (shift + t))
+    excess = 0.3
+    by_proof = L / (shift + t) * 2 / MU**2 * 2 / rate * excess
+    problem = theory.Problem(L, MU, 0.0, 0.0, distance=0.0)
+    assert theory.varying_bound(problem, 1, t, 0.0, excess, P)["error"] == pytest.approx(by_proof, rel=1e-12)
+
+
+# paper C ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 2.0])
+@pytest.mark.parametrize("rate", ["fixed", "falling"])
+def test_fedprox_bounds_the_loss(rate: Any, alpha: float, noise: float) -> None:
+    task, steps = quadratic(noise), 3
+    pulled = alpha + L
+    rates = {
+        "fixed": lambda t, k: 1 / (2 * pulled * steps),
+        "falling": lambda t, k: 4 / (MU * steps * (8 * pulled / MU + t)),
+    }
+    trace = simulate(task, max(LATE), steps, rates[rate], alpha=alpha)
+    problem = task.problem(trace.largest_gradient)
+    for t in LATE:
+        assert below(task.gap(trace.models[t]), theory.fedprox_bound(problem, alpha, steps, t, rate).total)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+@pytest.mark.parametrize("beta", [0.4, 0.7, 1.0])
+@pytest.mark.parametrize("rate", ["fixed", "falling"])
+def test_the_perturbed_gradient_bounds_the_loss(rate: Any, beta: float, noise: float) -> None:
+    task = Quadratic(OPTIMA, CURVATURE, NEAR.sum(axis=1), noise)
+    steps = 3
+    rates = {"fixed": lambda t, k: 1 / (2 * L * steps), "falling": lambda t, k: 4 / (MU * steps * (8 * L / MU + t))}
+    trace = simulate(task, max(LATE), steps, rates[rate], beta=beta, near=NEAR)
+    problem = task.problem(trace.largest_gradient)
+    for t in LATE:
+        assert below(task.gap(trace.models[t]), theory.perturbed_bound(problem, beta, steps, t, rate).total)
+
+
+def random_models(trace: Trace, rate: Any) -> np.ndarray:
+    """E |grad f|^2 at a local model that is drawn evenly, or in proportion to falling rates; one value per seed."""
+    rounds = len(trace.squared)
+    chances = np.ones(rounds) if rate == "fixed" else 1 / np.arange(1, rounds + 1)
+    each: np.ndarray = trace.squared.mean(axis=1)
+    return np.asarray((chances / chances.sum()) @ each)
+
+
+@pytest.mark.parametrize("rate", ["fixed", "falling"])
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_fedprox_bounds_gradients_without_convexity(alpha: float, rate: Any) -> None:
+    task, steps, rounds = Waves(OPTIMA, P, 0.3), 3, 40
+    rates = {
+        "fixed": lambda t, k: 1 / (2 * (alpha + 1) * np.sqrt(rounds * steps)),
+        "falling": lambda t, k: 1 / (2 * (alpha + 1) * np.sqrt(steps) * (t + 1)),
+    }
+    trace = simulate(task, rounds, steps, rates[rate], alpha=alpha)
+    problem = task.problem(trace.largest_gradient)
+    assert below(random_models(trace, rate), theory.fedprox_stationary(problem, alpha, steps, rounds, rate).total)
+
+
+@pytest.mark.parametrize("rate", ["fixed", "falling"])
+@pytest.mark.parametrize("beta", [0.5, 0.9])
+def test_the_perturbed_gradient_bounds_gradients_without_convexity(beta: float, rate: Any) -> None:
+    task, steps, rounds = Waves(OPTIMA, NEAR.sum(axis=1), 0.3), 3, 40
+    rates = {
+        "fixed": lambda t, k: 1 / (2 * np.sqrt(rounds * steps)),
+        "falling": lambda t, k: 1 / (2 * np.sqrt(steps) * (t + 1)),
+    }
+    trace = simulate(task, rounds, steps, rates[rate], beta=beta, near=NEAR)
+    problem = task.problem(trace.largest_gradient)
+    assert below(random_models(trace, rate), theory.perturbed_stationary(problem, beta, steps, rounds, rate).total)
+
+
+@given(st.floats(0.01, 10), st.floats(0, 1), st.floats(0, 10), st.floats(0.01, 1))
+def test_contractions_are_ordered(smooth: float, share: float, alpha: float, beta: float) -> None:
+    """C section 4.4: perturbed <= FedAvg <= FedProx, with equality at beta = 1 and alpha = 0."""
+    problem = theory.Problem(smooth, share * smooth)
+    fedavg = theory.fedprox_contraction(problem)
+    assert theory.perturbed_contraction(problem, beta) <= fedavg + 1e-15
+    assert fedavg <= theory.fedprox_contraction(problem, alpha) + 1e-15
+    assert theory.perturbed_contraction(problem, 1.0) == pytest.approx(fedavg, rel=1e-14)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 3.0])
+def test_a_round_contracts_at_least_as_promised(alpha: float) -> None:
+    """Without noise and heterogeneity, |w - w*|^2 falls by the contraction of Theorem 4.1 in every round."""
+    task, steps = Quadratic(np.tile([1.0, 2.0], (4, 1)), CURVATURE, P), 4
+    trace = simulate(task, 30, steps, lambda t, k: 1 / (2 * (alpha + L) * steps), alpha=alpha)
+    apart = np.square(trace.models[:, 0] - task.best).sum(axis=1)
+    assert (apart[1:] / apart[:-1]).max() <= theory.fedprox_contraction(task.problem(1.0), alpha)
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.6])
+def test_the_best_number_of_steps_is_where_the_bound_is_least(beta: float) -> None:
+    """Against a search over real E: of the falling rate's error (C section 4.4) and of Theorem 4.6 (Corollary 4.1)."""
+    grid = np.linspace(0.01, 60, 60_000)
+    problem = theory.Problem(2.0, 0.5, 30.0, 0.2, 0.7, gap=3.0, importance=P)
+    bound = theory.fedprox_bound if beta == 1 else theory.perturbed_bound
+    given_beta = 0.3 if beta == 1 else beta  # the pull of FedProx does not matter
+    error = [sum(bound(problem, given_beta, e, 10, "falling")[k] for k in ("noise", "heterogeneity", "drift"))
+             for e in grid[::100]]  # fmt: skip
+    assert theory.best_steps(problem, beta) == pytest.approx(grid[::100][int(np.argmin(error))], abs=0.1)
+    squares = [theory.perturbed_stationary(problem, beta, e, 50).total for e in grid[::100]]  # type: ignore[arg-type]
+    found = theory.best_steps_nonconvex(problem, 50, beta)
+    assert found == pytest.approx(grid[::100][int(np.argmin(squares))], abs=0.1)
+    least = 3 / 2 ** (2 / 3) * (4 * 2 * 3 + problem.squares * 15) ** (2 / 3) * 50 ** (-2 / 3)
+    drift = 0.2 * (4 + (1 - beta) ** 2 + 8 * (1 - 1 / beta) ** 2)
+    assert theory.perturbed_stationary(problem, beta, found, 50).total == pytest.approx(least * drift ** (1 / 3))  # type: ignore[arg-type]
+
+
+# lower bounds -------------------------------------------------------------------------------------
+
+
+def second_moment(a: float, b: float, variance: float, rounds: int, start: float) -> np.ndarray:
+    """E w_t^2 of w <- a w + b + noise, exactly."""
+    mean, spread, found = start, 0.0, [start**2]
+    for _ in range(rounds):
+        mean, spread = a * mean + b, a**2 * spread + variance
+        found.append(mean**2 + spread)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3, 0.01])
+@pytest.mark.parametrize("steps", [2, 7])
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 4.0])
+def test_no_run_of_fedprox_is_better_than_the_lower_bound(alpha: float, steps: int, share: float) -> None:
+    """Theorem 4.2 on its own problem, of which every moment is known."""
+    mu, drift, noise, clients, start = 0.8, 1.5, 0.7, 4, 2.0
+    rate = share / (steps * (alpha + mu))
+    p, curvature = np.full(clients, 1 / clients), np.array([mu, mu, mu / 2, mu / 2])
+    kappa = 1 - rate * (alpha + curvature)
+    powers = kappa[:, None] ** np.arange(steps)
+    a = float(p @ (kappa**steps + alpha * rate * powers.sum(axis=1)))
+    b = float(-rate * (p * np.array([drift, drift, -drift, -drift])) @ powers.sum(axis=1))
+    variance = float(rate**2 * noise * (p**2 @ (powers**2).sum(axis=1)))
+    error = 3 * mu / 8 * second_moment(a, b, variance, 200, start)
+    for t in range(201):
+        bound = theory.unavoidable_error(mu, alpha, steps, t, rate, error[0], drift**2, noise, float(p @ p))
+        assert bound.holds
+        assert bound.total <= error[t] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3, 0.01])
+@pytest.mark.parametrize("steps", [2, 7])
+@pytest.mark.parametrize("beta", [0.2, 0.7, 1.0])
+def test_no_run_of_the_perturbed_gradient_is_better_than_the_lower_bound(beta: float, steps: int, share: float) -> None:
+    """Theorem 4.5 on its own problem, where the neighbours' mean is the model itself."""
+    mu, drift, noise, clients, start = 0.8, 1.5, 0.7, 4, 2.0
+    rate = share / (steps * mu)
+    p, curvature = np.full(clients, 1 / clients), np.array([mu, mu, mu / 2, mu / 2])
+    kappa = 1 - rate * beta * curvature
+    powers = kappa[:, None] ** np.arange(steps)
+    a = float(p @ (kappa**steps - rate * (1 - beta) * curvature * powers.sum(axis=1)))
+    b = float(-rate * (p * np.array([drift, drift, -drift, -drift])) @ powers.sum(axis=1))
+    variance = float(rate**2 * noise * (p**2 @ (powers**2).sum(axis=1)))
+    error = 3 * mu / 8 * second_moment(a, b, variance, 200, start)
+    for t in range(201):
+        bound = theory.unavoidable_perturbed_error(mu, beta, steps, t, rate, error[0], drift**2, noise, float(p @ p))
+        assert bound.holds
+        assert bound.total <= error[t] * (1 + 1e-12)
+
+
+def test_the_exact_moments_are_those_of_simulated_runs() -> None:
+    """The recursion above against local steps with Gaussian noise, at 5 standard errors."""
+    mu, drift, noise, steps, alpha = 0.8, 1.5, 0.7, 3, 0.5
+    rate = 1 / (steps * (alpha + mu))
+    task = Quadratic(
+        np.array([[-drift / mu]] * 2 + [[2 * drift / mu]] * 2), np.array([mu, mu, mu / 2, mu / 2]), np.full(4, 0.25),
+        noise,
+    )  # fmt: skip
+    squares = np.concatenate([
+        np.square(simulate(task, 5, steps, lambda t, k: rate, alpha=alpha, seed=s).models[-1, :, 0]) for s in range(200)
+    ])  # fmt: skip
+    kappa = 1 - rate * (alpha + task.curvature)
+    powers = kappa[:, None] ** np.arange(steps)
+    a = float(np.mean(kappa**steps + alpha * rate * powers.sum(axis=1)))
+    b = float(-rate * np.array([drift, drift, -drift, -drift]) @ powers.sum(axis=1) / 4)
+    variance = float(rate**2 * noise / 16 * (powers**2).sum())
+    exact = second_moment(a, b, variance, 5, 0.0)[-1]
+    assert len(squares) == 200 * SEEDS
+    assert abs(squares.mean() - exact) <= 5 * squares.std() / np.sqrt(len(squares))
