@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from poise.core.errors import PoiseError
     from poise.data import federation
     from poise.experiments.runner import resume
+    from poise.explaining import explain
     from poise.ledger.run import Run, open_run
     from poise.tasks import Task, quadratics, task
     from poise.training import train
@@ -30,6 +31,7 @@ _HOMES = {
     "PoiseError": "poise.core.errors",
     "Run": "poise.ledger.run",
     "Task": "poise.tasks",
+    "explain": "poise.explaining",
     "federation": "poise.data",
     "open_run": "poise.ledger.run",
     "quadratics": "poise.tasks",
@@ -50,6 +52,7 @@ __all__ = [
     "attacks",
     "backends",
     "clocks",
+    "explain",
     "federation",
     "graph",
     "open_run",

@@ -51,6 +51,11 @@ class Quadratics:
         return np.asarray(self.optima[i : i + 1], dtype=np.float64), np.zeros(1, dtype=np.int64)
 
     @property
+    def title(self) -> str:
+        """What it is called in print; the values themselves would fill pages."""
+        return f"Quadratics({self.clients} clients, {self.optima.shape[1]} dimensions)"
+
+    @property
     def task(self) -> QuadraticTask:
         """The task to train on this federation; it starts at w = 0."""
         return QuadraticTask()

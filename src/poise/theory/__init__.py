@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from poise.theory.asynchronous import (
     aggregations,
     asynchronous_bound,
@@ -50,6 +53,7 @@ __all__ = [
     "best_window",
     "bounded_weights",
     "chi_squared",
+    "constants",
     "fedfix_terms",
     "fedprox_bound",
     "fedprox_contraction",
@@ -78,3 +82,9 @@ __all__ = [
     "window",
     "with_local_work",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "constants":  # estimates need a federation and a task, and this package knows neither
+        return importlib.import_module("poise.explaining.constants").constants
+    raise AttributeError(f"module 'poise.theory' has no attribute {name!r}")

@@ -235,7 +235,7 @@ def fedfix_terms(
     return Terms("FedFix after a time", "E eq. 4.42", values, (Assumption("equal importance"),), sharp=False)
 
 
-def best_window(tau: ArrayLike, time: float, steps: int, parts: int = 10, **constants: float) -> float:
+def best_window(tau: ArrayLike, time: float, steps: int, *, parts: int = 10, **constants: float) -> float:
     """The dt with the least `fedfix_terms` among ``tau_max/k``, k = 1 … parts; the longest of those that tie.
 
     >>> best_window([1.0, 1.0, 1.0], 100.0, 5)
