@@ -25,7 +25,8 @@ KNOWN = {  # what every arm that has a remark must be flagged for, of presets wh
 
 def cases() -> list[tuple[str, str]]:
     """The first cell of every preset with all its arms."""
-    return [(name, arm) for name in presets() for found in [load_reproduction(name)] for arm in found.arms_of(found.cells[0])]  # fmt: skip
+    found = {name: load_reproduction(name) for name in presets()}
+    return [(name, arm) for name, preset in found.items() for arm in preset.arms_of(preset.cells[0])]
 
 
 @pytest.mark.slow

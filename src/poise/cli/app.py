@@ -107,6 +107,10 @@ def explain(
     cell: Annotated[str, typer.Option(help="Cell of a reproduction; its first by default.")] = "",
     arm: Annotated[str, typer.Option(help="Arm of a reproduction; its first by default.")] = "",
     scale: Annotated[str, typer.Option(help="Scale of a reproduction.")] = "small",
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Write a page, with bound, predicted bias and run in one picture (convex tasks)."),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """What the theory says before training: the objective really minimised, noise, bounds, warnings with their fix.
@@ -115,7 +119,7 @@ def explain(
     """
     from poise.cli.explaining import show_explanation
 
-    show_explanation(what, set or [], seed, cell, arm, scale, json)
+    show_explanation(what, set or [], seed, cell, arm, scale, out, json)
 
 
 @app.command("list")

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from poise.composition import Composition
 from poise.core.errors import InvalidOption, suggest
 from poise.experiments.reproduction import Reproduction, load_reproduction, presets
 from poise.experiments.runner import compose, folders_in, recorded
 from poise.experiments.spec import load
 from poise.explaining import Explanation, explain_composition
+from poise.explaining.promises import Promises, promises
+from poise.ledger.run import open_run
 
 
 def explain_named(
@@ -28,13 +31,27 @@ def explain_named(
     path = Path(what)
     if what in presets() or (path.suffix == ".toml" and path.stem in presets() and "papers" in path.parts):
         return _of_preset(load_reproduction(path.stem if path.suffix == ".toml" else what, scale), seed, cell, arm)
+    return explain_composition(_composition(what, changes, seed), name=what)
+
+
+def _composition(what: str, changes: Iterable[str], seed: int | None) -> Composition:
+    """What a file or a run folder describes."""
+    path = Path(what)
     if path.is_dir():
         experiment = recorded(folders_in(path)[0])
     elif path.exists():
         experiment = load(path, changes)
     else:
         raise InvalidOption(f"{what!r} is no experiment file, no run and no reproduction", suggest(what, presets()))
-    return explain_composition(compose(experiment, experiment.seeds[0] if seed is None else seed), name=str(what))
+    return compose(experiment, experiment.seeds[0] if seed is None else seed)
+
+
+def promised(what: str, found: Explanation, changes: Iterable[str] = (), seed: int | None = None) -> Promises | None:
+    """Bound, predicted bias and, for a run folder, the measured curve; None where the problem was not solved."""
+    if what in presets() or found.constants is None or found.constants.optimum is None:
+        return None
+    run = open_run(folders_in(what)[0]) if Path(what).is_dir() else None
+    return promises(_composition(what, changes, seed), found, run)
 
 
 def _of_preset(found: Reproduction, seed: int | None, cell: str, arm: str) -> Explanation:

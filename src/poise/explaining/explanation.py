@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +32,8 @@ class Explanation:
 
     ``objective`` is q~, (N,): the weights of the losses that are really minimised, local work included; ``mean`` is
     E[omega_i]. ``chi2`` is the distance of the objective from the importance asked for, with an interval where the
-    weights were estimated. ``terms`` holds the bounds by name, at the end of training.
+    weights were estimated. ``terms`` holds the bounds by name, at the end of training; ``terms_at(n)`` those after n
+    aggregations.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Explanation:
     remarks: tuple[Remark, ...] = ()
     advice: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    terms_at: Callable[[float], Mapping[str, Terms]] = field(default=lambda rounds: {}, repr=False, compare=False)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -127,7 +129,7 @@ def explain_composition(composition: Composition, name: str = "", estimate: bool
         composition.parts.fit(setting)
     except IncompatibleParts as error:
         return _refused(composition.parts, setting, title, error)
-    parts, fed = composition.parts, composition.federation
+    parts = composition.parts
     looked = _looked(composition, oracle)
     table = {} if looked is None else {**looked.table(), "lowest": np.full(setting.clients, np.inf)}
     scheme = scheme_of(parts, setting, table, composition.seed, composition.rounds, composition.time)
@@ -140,11 +142,15 @@ def explain_composition(composition: Composition, name: str = "", estimate: bool
     arrivals = scheme.schedule.arrivals * rounds
     up = arrivals * (size.element_size() * len(size) + 8 * len(parts.reports))
     chi2, interval = scheme.distance(seen.p, progress)
+
+    def terms_at(after: float) -> Mapping[str, Terms]:
+        return {} if found is None else bounds(seen, found, after)
+
     return Explanation(
         title, seen.p, scheme.mean, objective, chi2, interval, _unbiased(seen), scheme, progress, rounds, time, up,
         arrivals * size.element_size() * len(size) * (2 if parts.perturbs else 1), _window(parts, setting), found,
-        conditions(seen, found), {} if found is None else bounds(seen, found, rounds), remarks(seen),
-        advice(seen, found, rounds, composition.time), (*_said(scheme, looked, fed), *notes),
+        conditions(seen, found), terms_at(rounds), remarks(seen), advice(seen, found, rounds, composition.time),
+        (*_said(scheme, looked), *notes), terms_at,
     )  # fmt: skip
 
 
@@ -207,7 +213,7 @@ def _length(composition: Composition, scheme: Scheme) -> tuple[float, float]:
     return rounds, rounds * pace
 
 
-def _said(scheme: Scheme, looked: Probe | None, federation: Any) -> tuple[str, ...]:
+def _said(scheme: Scheme, looked: Probe | None) -> tuple[str, ...]:
     """How what is not exact was found."""
     found = []
     if not scheme.exact:
