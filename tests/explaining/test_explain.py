@@ -217,6 +217,7 @@ def test_bounds_on_a_convex_task_and_their_advice() -> None:
     assert any(text.startswith("local steps") for text in found.advice)
     soft = poise.explain(DIGITS, LOGISTIC, solver, weighting=SoftMax(1.0), rounds=50)
     assert list(soft.terms) == ["loss gap with bounded weights"]
+    assert "with the losses at the optimum of what was asked for" in soft.warnings[0]
     assert any(text.startswith("temperature") for text in soft.advice)
     assert "Σ p²" in poise.explain(DIGITS, LOGISTIC, solver, sampler=MD(3), rounds=50).advice[0]
     fix = {"clock": FixedWindow(0.5, "F80"), "weighting": TimeBased()}

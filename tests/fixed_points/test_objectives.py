@@ -13,7 +13,17 @@ import poise
 from poise.clocks import Asynchronous, Buffered, FixedWindow, Synchronous
 from poise.samplers import MD, Binomial, ClusteredBySize, Full, Optimal, Poisson, Target, Uniform
 from poise.solvers import SGD, Scaffold
-from poise.weightings import Adjacency, Discount, Identical, Proportional, TimeBased
+from poise.weightings import (
+    Adjacency,
+    Anneal,
+    Discount,
+    Exp,
+    Identical,
+    Proportional,
+    SoftMax,
+    SoftMin,
+    TimeBased,
+)
 
 OPTIMA = np.array([[4.0, 0.0], [0.0, 3.0], [-2.0, -1.0], [1.0, -5.0]])
 SIZES = [1, 2, 3, 4]
@@ -130,6 +140,22 @@ def test_timed_schemes_end_where_the_objective_says(clock: str, weighting: str) 
         total, weight = total + share * run.models(int(row["version"])), weight + share
     assert np.linalg.norm(total / weight - optimum(found.objective)) <= 1e-4
     assert np.allclose(run.weights[rounds - cycle :].mean(axis=0), found.mean, rtol=1e-9)
+
+
+# weights that follow the losses -------------------------------------------------------------------
+
+BY_LOSSES = (SoftMax(20.0), SoftMax(5.0), SoftMin(20.0), Exp(2.0), Anneal(Proportional(), SoftMax(10.0), over=20))
+
+
+@pytest.mark.parametrize("weighting", BY_LOSSES, ids=lambda w: f"{w.name}-{getattr(w, 'temperature', '')}")
+def test_weights_by_losses_settle_where_the_objective_says(weighting: Any) -> None:
+    """With everyone in every round and one step: sum_i c_i(w) grad F_i(w) = 0, whatever the learning rate."""
+    solver = SGD(lr=0.1, steps=1)
+    found = poise.explain(FED, FED.task, solver, weighting=weighting)
+    run = poise.train(FED, FED.task, solver, weighting=weighting, rounds=500, evaluate_every=500)
+    assert found.scheme.method.startswith("solved")
+    assert np.linalg.norm(run.model - optimum(found.objective)) <= 1e-4
+    assert np.allclose(run.weights[-1], found.mean, atol=1e-4)
 
 
 # local work ---------------------------------------------------------------------------------------

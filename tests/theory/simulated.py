@@ -22,7 +22,19 @@ class Quadratic:
     curvature: np.ndarray  # (N,)
     importance: np.ndarray  # (N,)
     noise: float = 0.0
-    smooth_only = False
+
+    @property
+    def floors(self) -> np.ndarray:
+        """F_i*."""
+        return np.zeros(len(self.importance))
+
+    @property
+    def smoothness(self) -> float:
+        return float(self.curvature.max())
+
+    @property
+    def convexity(self) -> float:
+        return float(self.curvature.min())
 
     @property
     def best(self) -> np.ndarray:
@@ -42,12 +54,83 @@ class Quadratic:
         return np.asarray(self.curvature[:, None] * (w - self.optima))
 
     def problem(self, gradient: float) -> Problem:
-        start = np.zeros(self.optima.shape[1])
-        return Problem(
-            float(self.curvature.max()), float(self.curvature.min()), self.noise, gradient,
-            float(self.losses(self.best) @ self.importance), float(np.square(self.best).sum()), float(self.gap(start)),
-            self.importance,
-        )  # fmt: skip
+        return _problem(self, gradient)
+
+
+def _problem(task: Any, gradient: float) -> Problem:
+    """The constants of a strongly convex task that starts at 0."""
+    start = np.zeros(task.optima.shape[1])
+    gamma = float((task.losses(task.best) - task.floors) @ task.importance)
+    return Problem(
+        task.smoothness, task.convexity, task.noise, gradient, gamma, float(np.square(task.best).sum()),
+        float(task.gap(start)), task.importance,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """F_i(w) = mean_k log(1 + exp(-y_k x_k w)) + decay/2 |w|^2, with Gaussian noise on every gradient.
+
+    L = max_i |X_i|^2/(4 n_i) + decay and mu = decay exactly; optima by Newton's method.
+    """
+
+    x: np.ndarray  # (N, n, d), with the signs of the labels multiplied in
+    importance: np.ndarray
+    decay: float
+    noise: float = 0.0
+
+    @classmethod
+    def drawn(cls, noise: float, decay: float = 0.4, seed: int = 0) -> Logistic:
+        """Four clients that would draw the boundary otherwise."""
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(4, 30, 3)) * np.array([1.0, 0.7, 0.5])
+        labels = np.sign(np.einsum("ikd,id->ik", x, rng.normal(size=(4, 3))) + 0.3 * rng.normal(size=(4, 30)))
+        return cls(x * labels[..., None], np.array([0.1, 0.2, 0.3, 0.4]), decay, noise)
+
+    @property
+    def optima(self) -> np.ndarray:
+        return np.array([self._solved(np.eye(4)[i]) for i in range(4)])
+
+    @property
+    def smoothness(self) -> float:
+        return float(max(np.linalg.norm(x, 2) ** 2 / (4 * len(x)) for x in self.x)) + self.decay
+
+    @property
+    def convexity(self) -> float:
+        return self.decay
+
+    @property
+    def best(self) -> np.ndarray:
+        return self._solved(self.importance)
+
+    @property
+    def floors(self) -> np.ndarray:
+        return np.array([self.losses(w)[i] for i, w in enumerate(self.optima)])
+
+    def _solved(self, weights: np.ndarray) -> np.ndarray:
+        w = np.zeros(3)
+        for _ in range(50):
+            miss = 1 / (1 + np.exp(self.x @ w))
+            slope = -np.einsum("i,ik,ikd->d", weights, miss, self.x) / 30 + self.decay * w
+            bend = np.einsum("i,ik,ikd,ike->de", weights, miss * (1 - miss), self.x, self.x) / 30
+            w = w - np.linalg.solve(bend + self.decay * np.eye(3), slope)
+        return w
+
+    def losses(self, w: np.ndarray) -> np.ndarray:
+        margins = np.einsum("ikd,...d->...ik", self.x, w)
+        return np.asarray(
+            np.logaddexp(0, -margins).mean(axis=-1) + self.decay / 2 * np.square(w).sum(axis=-1)[..., None]
+        )
+
+    def gap(self, w: np.ndarray) -> np.ndarray:
+        return np.asarray((self.losses(w) - self.losses(self.best)) @ self.importance)
+
+    def gradients(self, w: np.ndarray) -> np.ndarray:
+        miss = 1 / (1 + np.exp(np.einsum("ikd,sid->sik", self.x, w)))
+        return np.asarray(-np.einsum("sik,ikd->sid", miss, self.x) / 30 + self.decay * w)
+
+    def problem(self, gradient: float) -> Problem:
+        return _problem(self, gradient)
 
 
 @dataclass(frozen=True)
@@ -89,7 +172,7 @@ def simulate(
     ``near`` is p_ij of the perturbed gradient, ``weigh(before, after)`` makes weights (S, N) from the losses (S, N).
     """
     rng = np.random.default_rng(seed)
-    n, d = task.optima.shape
+    n, d = len(task.importance), task.optima.shape[1]
     p = task.importance if near is None else near.sum(axis=1)
     theta = np.zeros((SEEDS, d))
     last = np.zeros((SEEDS, n, d))
@@ -108,7 +191,7 @@ def simulate(
         after = np.stack([task.losses(w[:, i])[:, i] for i in range(n)], axis=1)
         weights = np.tile(p, (SEEDS, 1)) if weigh is None else weigh(before, after)
         last = w
-        theta = np.einsum("sn,snd->sd", weights, w)
+        theta = theta + np.einsum("sn,snd->sd", weights, w - theta[:, None])
         found.append(theta)
         used.append(weights)
         squared.append(np.sum(inside, axis=-1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poise import theory
-from theory.simulated import SEEDS, Quadratic, Trace, Waves, below, exp_alpha, simulate, soft
+from poise.core.history import History
+from poise.core.types import Setting
+from poise.samplers import MD, Binomial, Uniform
+from theory.simulated import SEEDS, Logistic, Quadratic, Trace, Waves, below, exp_alpha, simulate, soft
 
 P = np.array([0.1, 0.2, 0.3, 0.4])
 OPTIMA = np.array([[2.0, 0.0], [0.0, 1.5], [-1.0, -0.5], [0.5, -1.0]])
@@ -24,25 +28,32 @@ def quadratic(noise: float) -> Quadratic:
     return Quadratic(OPTIMA, CURVATURE, P, noise)
 
 
+TASKS = pytest.mark.parametrize(
+    "task", [quadratic(0.0), quadratic(0.5), Logistic.drawn(0.0), Logistic.drawn(0.5)],
+    ids=["quadratic", "quadratic, noise", "logistic", "logistic, noise"],
+)  # fmt: skip
+
+
 # papers A and D -----------------------------------------------------------------------------------
 
 
-def skews(task: Quadratic, trace: Trace) -> tuple[float, float]:
-    """The least skew at the models of the run and the largest at the optimum; here F_i* = 0."""
+def skews(task: Any, trace: Trace) -> tuple[float, float]:
+    """The least skew at the models of the run and the largest at the optimum."""
 
     def skew(a: np.ndarray, f: np.ndarray) -> np.ndarray:
         return np.asarray((a * f).sum(axis=-1) / (f @ P))
 
-    at_best = np.broadcast_to(task.losses(task.best), trace.weights.shape)
-    return float(skew(trace.weights, task.losses(trace.models[:-1])).min()), float(skew(trace.weights, at_best).max())
+    at_best = np.broadcast_to(task.losses(task.best) - task.floors, trace.weights.shape)
+    on_the_way = task.losses(trace.models[:-1]) - task.floors
+    return float(skew(trace.weights, on_the_way).min()), float(skew(trace.weights, at_best).max())
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.5])
+@TASKS
 @pytest.mark.parametrize("temperature", [0.5, 2.0, -2.0, 1e9])
-def test_weighting_skew_bounds_the_loss(temperature: float, noise: float) -> None:
+def test_weighting_skew_bounds_the_loss(temperature: float, task: Any) -> None:
     """Corollary 1 of A with rates 1/(mu (t + 4L/mu)); eq. 17 is looser."""
-    task, steps = quadratic(noise), 3
-    trace = simulate(task, max(LATE), steps, lambda t, k: 1 / (MU * (t * steps + k + 4 * L / MU)),
+    steps, mu, shift = 3, task.convexity, 4 * task.smoothness / task.convexity
+    trace = simulate(task, max(LATE), steps, lambda t, k: 1 / (mu * (t * steps + k + shift)),
                      weigh=soft(temperature, P))  # fmt: skip
     lowest, highest = skews(task, trace)
     pi, largest = theory.weight_range(trace.weights.reshape(-1, 4), P)
@@ -78,16 +89,16 @@ def test_no_weight_falls_below_pi_from_the_least_temperature_on(losses: list[flo
 # paper B ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.5])
+@TASKS
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1e9])
-def test_varying_weights_bound_the_loss(alpha: float, noise: float) -> None:
+def test_varying_weights_bound_the_loss(alpha: float, task: Any) -> None:
     """Theorem 1 of B with rates 2/(mu (g + t)), g = max(8L/mu, E) - 1."""
-    task, steps = quadratic(noise), 4
-    shift = max(8 * L / MU, steps) - 1
-    trace = simulate(task, max(LATE), steps, lambda t, k: 2 / (MU * (shift + t * steps + k)), weigh=exp_alpha(alpha, P))
+    steps, mu = 4, task.convexity
+    shift = max(8 * task.smoothness / mu, steps) - 1
+    trace = simulate(task, max(LATE), steps, lambda t, k: 2 / (mu * (shift + t * steps + k)), weigh=exp_alpha(alpha, P))
     problem = task.problem(trace.largest_gradient)
     flat, losses = trace.weights.reshape(-1, 4), task.losses(trace.models[:-1]).reshape(-1, 4)
-    omega, gamma = theory.speed_and_error(flat, losses, task.losses(task.best), np.zeros(4))
+    omega, gamma = theory.speed_and_error(flat, losses, task.losses(task.best), task.floors)
     squares = np.square(flat).sum(axis=1)
     for t in LATE:
         bound = theory.varying_bound(problem, steps, t * steps, omega, gamma, flat[squares.argmax()])
@@ -121,15 +132,15 @@ def test_the_error_term_of_b_is_twice_the_printed_one(t: int) -> None:
 # paper C ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.5])
+@TASKS
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 2.0])
 @pytest.mark.parametrize("rate", ["fixed", "falling"])
-def test_fedprox_bounds_the_loss(rate: Any, alpha: float, noise: float) -> None:
-    task, steps = quadratic(noise), 3
-    pulled = alpha + L
+def test_fedprox_bounds_the_loss(rate: Any, alpha: float, task: Any) -> None:
+    steps, mu = 3, task.convexity
+    pulled = alpha + task.smoothness
     rates = {
         "fixed": lambda t, k: 1 / (2 * pulled * steps),
-        "falling": lambda t, k: 4 / (MU * steps * (8 * pulled / MU + t)),
+        "falling": lambda t, k: 4 / (mu * steps * (8 * pulled / mu + t)),
     }
     trace = simulate(task, max(LATE), steps, rates[rate], alpha=alpha)
     problem = task.problem(trace.largest_gradient)
@@ -137,17 +148,48 @@ def test_fedprox_bounds_the_loss(rate: Any, alpha: float, noise: float) -> None:
         assert below(task.gap(trace.models[t]), theory.fedprox_bound(problem, alpha, steps, t, rate).total)
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.5])
+@TASKS
 @pytest.mark.parametrize("beta", [0.4, 0.7, 1.0])
 @pytest.mark.parametrize("rate", ["fixed", "falling"])
-def test_the_perturbed_gradient_bounds_the_loss(rate: Any, beta: float, noise: float) -> None:
-    task = Quadratic(OPTIMA, CURVATURE, NEAR.sum(axis=1), noise)
-    steps = 3
-    rates = {"fixed": lambda t, k: 1 / (2 * L * steps), "falling": lambda t, k: 4 / (MU * steps * (8 * L / MU + t))}
+def test_the_perturbed_gradient_bounds_the_loss(rate: Any, beta: float, task: Any) -> None:
+    task = replace(task, importance=NEAR.sum(axis=1))
+    steps, mu, smooth = 3, task.convexity, task.smoothness
+    rates = {
+        "fixed": lambda t, k: 1 / (2 * smooth * steps),
+        "falling": lambda t, k: 4 / (mu * steps * (8 * smooth / mu + t)),
+    }
     trace = simulate(task, max(LATE), steps, rates[rate], beta=beta, near=NEAR)
     problem = task.problem(trace.largest_gradient)
     for t in LATE:
         assert below(task.gap(trace.models[t]), theory.perturbed_bound(problem, beta, steps, t, rate).total)
+
+
+@TASKS
+@pytest.mark.parametrize("sampler", [MD(2), Uniform(2), Binomial(2)], ids=lambda s: s.name)
+def test_sampled_clients_bound_the_gradient(sampler: Any, task: Any) -> None:
+    """E Theorem 2.1 with noise: b2 = 2, and k2 the least that goes with it at the models of the run."""
+    steps, rounds, b2, statistics = 2, 40, 2.0, sampler.statistics(P)
+    smooth = task.smoothness
+    limits = (0.9 / np.sqrt(2 * (2 * b2 + 1)), 0.99, 0.99 / (3 * statistics.gamma * b2))
+    rate = min(limits) / (smooth * steps)
+    setting, draws = Setting(4, np.ones(4, dtype=np.int64), P), iter(range(10**6))
+
+    def drawn(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        weights = np.zeros((SEEDS, 4))
+        for row in weights:
+            cohort = sampler.draw(setting, np.random.default_rng(next(draws)), 0, History())
+            row[cohort.clients] = cohort.weights
+        return weights
+
+    trace = simulate(task, rounds, steps, lambda t, k: rate, weigh=drawn)
+    each = task.gradients(np.repeat(trace.models[:-1].reshape(-1, 1, trace.models.shape[-1]), 4, axis=1))
+    mean = np.square(np.einsum("n,snd->sd", P, each)).sum(axis=-1)
+    k2 = float((np.square(each).sum(axis=-1).max(axis=1) - b2 * mean).max())
+    found = mean.reshape(rounds, SEEDS).mean(axis=0)
+    problem = task.problem(trace.largest_gradient)
+    bound = theory.sampling_bound(problem, statistics, steps, rounds, rate, dissimilarity=(b2, max(k2, 0.0)))
+    assert [a.text for a in bound.assumptions if a.holds is False] == []
+    assert below(found, bound.total)
 
 
 def random_models(trace: Trace, rate: Any) -> np.ndarray:

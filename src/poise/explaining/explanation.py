@@ -19,6 +19,7 @@ from poise.explaining.constants import Constants, constants
 from poise.explaining.probe import Probe, probe
 from poise.explaining.remarks import Remark, Seen, remarks
 from poise.explaining.scheme import Scheme, name_of, scheme_of
+from poise.explaining.settling import SETTLED, at_the_optimum, known_decay, settle
 from poise.theory import Assumption, Terms
 from poise.training import composed
 
@@ -134,10 +135,14 @@ def explain_composition(composition: Composition, name: str = "", estimate: bool
     table = {} if looked is None else {**looked.table(), "lowest": np.full(setting.clients, np.inf)}
     scheme = scheme_of(parts, setting, table, composition.seed, composition.rounds, composition.time)
     progress = progress_of(parts.solver, setting)
+    found, notes = _constants(composition) if estimate else (None, ())
+    if looked is not None and parts.reports:
+        later = settle(composition, oracle, setting, scheme, progress, found)
+        later = later or at_the_optimum(composition, oracle, setting, found)
+        scheme, table = later or (scheme, table)
     objective = theory.with_local_work(scheme.mean, progress)
     seen = Seen(parts, setting, scheme, objective, progress, table)
     rounds, time = _length(composition, scheme)
-    found, notes = _constants(composition) if estimate else (None, ())
     size = oracle.initial(composition.seed)
     arrivals = scheme.schedule.arrivals * rounds
     up = arrivals * (size.element_size() * len(size) + 8 * len(parts.reports))
@@ -168,7 +173,7 @@ def _looked(composition: Composition, oracle: Any) -> Probe | None:
 def _constants(composition: Composition) -> tuple[Constants | None, tuple[str, ...]]:
     """The constants of the problem; a note where they cannot be had."""
     solver = composition.parts.solver
-    decay, batch = float(getattr(solver, "weight_decay", 0.0)), solver.batch_size
+    decay, batch = known_decay(solver), solver.batch_size
     try:
         return constants(composition.federation, composition.task, decay, batch, composition.seed), ()
     except (PoiseError, RuntimeError, ValueError) as error:
@@ -216,12 +221,14 @@ def _length(composition: Composition, scheme: Scheme) -> tuple[float, float]:
 def _said(scheme: Scheme, looked: Probe | None) -> tuple[str, ...]:
     """How what is not exact was found."""
     found = []
-    if not scheme.exact:
-        found.append(f"E[ω]: {scheme.method}, losses kept as they are at the first model")
+    if scheme.method == SETTLED:
+        found.append(f"E[ω]: {SETTLED}, for small steps")
+    elif not scheme.exact:
+        found.append(f"E[ω]: {scheme.method}, losses kept as they are {scheme.where.removeprefix('with the losses ')}")
     if looked is not None:
         asked = "all" if looked.whole else f"{len(looked.numbers)} of {looked.clients:,}"
         rest = "" if looked.whole else "; the others are taken to be like them"
-        found.append(f"losses: one piece of work of {asked} clients from the first model{rest}")
+        found.append(f"losses: one piece of work of {asked} clients{rest}")
     return tuple(found)
 
 

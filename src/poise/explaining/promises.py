@@ -12,8 +12,8 @@ from poise.composition import Composition
 from poise.core.errors import InvalidOption
 from poise.core.types import Floats
 from poise.explaining.client_gradients import Clients, double
-from poise.explaining.convex import minimise
 from poise.explaining.explanation import Explanation
+from poise.explaining.settling import known_decay, surrogate_optimum
 
 POINTS = 40
 """Rounds at which bounds and models are looked at."""
@@ -45,7 +45,7 @@ def promises(composition: Composition, found: Explanation, run: Any = None) -> P
         raise InvalidOption(
             "the optimum of this problem is not known", "a convex task with weight decay, not too large"
         )
-    fed, decay = composition.federation, float(getattr(composition.parts.solver, "weight_decay", 0.0))
+    fed, decay = composition.federation, known_decay(composition.parts.solver)
     oracle = double(composition.task).bind(fed)
     clients = Clients.open(oracle, np.arange(fed.clients, dtype=np.int64), decay)
     p = np.asarray(fed.importance, dtype=np.float64)
@@ -61,21 +61,10 @@ def promises(composition: Composition, found: Explanation, run: Any = None) -> P
             if name.startswith("loss gap"):
                 curves.setdefault(name, []).append(terms.total)
     bounds = {name: np.array(values) for name, values in curves.items()}
-    bias = max(gap(_surrogate(clients, found, known.optimum)), 0.0)
+    there = surrogate_optimum(clients, found.objective, known.optimum, known.smoothness.value, PASSES)
+    bias = max(gap(there), 0.0)
     if run is None:
         return Promises(steps.astype(float), bounds, bias)
     kept = np.array(run.kept)[np.unique(np.linspace(0, len(run.kept) - 1, POINTS).astype(int))]
     measured = np.array([gap(torch.from_numpy(np.array(run.models(int(n)), dtype=np.float64))) for n in kept])
     return Promises(steps.astype(float), bounds, bias, kept.astype(float), measured)
-
-
-def _surrogate(clients: Clients, found: Explanation, start: torch.Tensor) -> torch.Tensor:
-    """The optimum of sum_i q~_i F_i."""
-    weights = torch.tensor(found.objective)[:, None].to(start)
-
-    def together(rows: torch.Tensor) -> torch.Tensor:
-        return (weights * clients.gradients(rows.repeat(len(weights), 1))).sum(dim=0, keepdim=True)
-
-    assert found.constants is not None
-    step = torch.full((1, 1), 1 / found.constants.smoothness.value, dtype=start.dtype)
-    return minimise(together, start[None], step, PASSES)[0]

@@ -120,7 +120,7 @@ def _power_of_choice(seen: Seen) -> Iterator[Remark]:
     why = (
         "it asks whoever has the largest loss, so the objective is a surrogate: "
         f"χ² ≈ {theory.chi_squared(seen.p, found.mean):.3g}, client {most} counts "
-        f"{factor(found.mean[most] / seen.p[most])} its importance{unheard} (estimated at the first losses)"
+        f"{factor(found.mean[most] / seen.p[most])} its importance{unheard} (estimated {seen.scheme.where})"
     )
     fix = f"use MD({sampler.m}) or ClusteredBySize({sampler.m}) to minimise what was asked for"
     yield Remark("power-of-choice is biased", why, fix)
@@ -144,8 +144,9 @@ def _times(seen: Seen) -> Iterator[Remark]:
     rule = D_RULES.get(name_of(parts.clock)) if scheme.balance is not None else None
     needs = "" if rule is None or scheme.balance is None else (
         f"the weights are not {rule}, client {down} would need d = {scheme.balance[down]:.3g}; ")  # fmt: skip
+    reason = "whoever answers more often counts more" if everyone else "whoever is drawn while at work is passed over"
     why = (
-        f"{needs}whoever answers more often counts more, so client {up} counts {factor(kappa[up])} its importance and "
+        f"{needs}{reason}, so client {up} counts {factor(kappa[up])} its importance and "
         f"client {down} {factor(kappa[down])}: χ² = {theory.chi_squared(p, scheme.mean):.3g} from what was asked for"
     )
     yield Remark(f"{clock} with {type(scheme.weighting).__name__} weights", why, fix)
@@ -164,7 +165,7 @@ def _losses(seen: Seen) -> Iterator[Remark]:
     why = (
         f"clients that {DIRECTION.get(name_of(inner), 'report other losses count otherwise')}: κ = ω/p from "
         f"{kappa[down]:.2g} (client {down}) to {kappa[up]:.2g} (client {up}), {off:.0%} of the weight moves, "
-        f"χ² ≈ {theory.chi_squared(p, q):.3g}, at the first losses"
+        f"χ² ≈ {theory.chi_squared(p, q):.3g}, {seen.scheme.where}"
     )
     yield Remark(f"{type(weighting).__name__} minimises a surrogate", why, _milder(seen, inner))
 

@@ -34,6 +34,7 @@ class Scheme:
     balance: Floats | None  # d_i of the clock, (N,)
     schedule: Schedule
     weighting: Any  # the one that counts in the end
+    where: str = "at the first losses"  # at which model parts that decide by losses were looked at
 
     @property
     def exact(self) -> bool:
