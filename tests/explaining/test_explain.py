@@ -11,7 +11,7 @@ import poise
 from poise.clocks import Asynchronous, Buffered, Exponential, FixedWindow, Trace
 from poise.core.history import History
 from poise.core.rng import generator
-from poise.core.types import Setting
+from poise.core.types import Cohort, Setting
 from poise.samplers import (
     MD,
     Binomial,
@@ -23,7 +23,7 @@ from poise.samplers import (
     Uniform,
 )
 from poise.servers import Adam
-from poise.solvers import SGD, Scaffold
+from poise.solvers import SGD, Perturbed, Prox, Scaffold
 from poise.weightings import (
     Anneal,
     Discount,
@@ -235,6 +235,38 @@ def test_populations_on_demand_are_probed() -> None:
     assert len(found.objective) == 5000
     assert any("of 5,000 clients" in note for note in found.notes)
     assert any("Exp minimises a surrogate" in w for w in found.warnings)
+
+
+class Favourites:
+    """A user's own sampler, which always asks the same two."""
+
+    needs = frozenset[str]()
+
+    def fit(self, setting: Setting) -> None:
+        """Fits everywhere."""
+
+    def draw(self, setting: Setting, rng: Any, round: int, past: History) -> Cohort:
+        return Cohort(np.array([0, 1]), np.array([0.5, 0.5]))
+
+
+def test_a_biased_part_of_the_users_own_is_flagged() -> None:
+    found = explained(sampler=Favourites())
+    assert found.objective.tolist() == [0.5, 0.5, 0, 0, 0]
+    assert "Favourites with Proportional" in found.warnings[0]
+    assert found.chi2 == np.inf
+
+
+def test_bounds_are_given_for_the_solvers_that_they_speak_of() -> None:
+    names = {
+        "sgd": ["loss gap of FedProx, fixed rate", "mean squared gradient with sampled clients"],
+        "prox": ["loss gap of FedProx, fixed rate"], "perturbed": ["loss gap of the perturbed gradient, fixed rate"],
+        "scaffold": [],
+    }  # fmt: skip
+    solvers = (SGD(lr=0.01, steps=2), Prox(0.1, lr=0.01, steps=2), Perturbed(0.5, lr=0.01, steps=2))
+    for solver in (*solvers, Scaffold(lr=0.01, steps=2)):
+        found = poise.explain(FED, FED.task, solver, rounds=20)
+        assert list(found.terms) == names[solver.name]  # type: ignore[attr-defined]
+        assert found.terms_at(40).keys() == found.terms.keys()
 
 
 def test_parts_that_do_not_fit_are_said_to() -> None:

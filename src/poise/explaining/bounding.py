@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import isfinite, isnan
 from typing import Any
 
@@ -15,27 +16,27 @@ from poise.explaining.remarks import Seen
 from poise.explaining.scheme import Scheme, by_losses, name_of
 from poise.theory import Assumption, Terms
 
+PLAIN = ("sgd", "prox")
+"""Solvers that the bounds of FedAvg and FedProx speak of."""
+
 
 def bounds(seen: Seen, constants: Constants, rounds: float) -> Mapping[str, Terms]:
     """The named bounds that this composition has, with whatever constants are known."""
+    steps, problem = _steps(seen), constants.problem()
+    if steps is None or rounds < 1:
+        return {}
     found: list[Terms] = []
-    steps = _steps(seen)
-    problem, solver = constants.problem(), seen.parts.solver
-    convex = isfinite(problem.convexity) and problem.convexity > 0
-    everyone = bool(getattr(seen.parts.sampler, "everyone", False))
-    if steps is not None and convex and everyone and seen.parts.clock.waits:
-        found += _convex(seen, problem, steps, int(rounds))
-    if steps is not None and not convex and isfinite(problem.smoothness) and everyone and seen.parts.clock.waits:
-        pull = float(getattr(solver, "mu", 0.0))
-        if name_of(solver) == "perturbed":
-            found.append(theory.perturbed_stationary(problem, solver.beta, steps, int(rounds)))  # type: ignore[attr-defined]
-        elif not by_losses(seen.scheme.weighting):
-            found.append(theory.fedprox_stationary(problem, pull, steps, int(rounds)))
-    if steps is not None and seen.parts.clock.waits and not by_losses(seen.scheme.weighting):
+    together = bool(getattr(seen.parts.sampler, "everyone", False)) and seen.parts.clock.waits
+    if together and isfinite(problem.smoothness):
+        convex = isfinite(problem.convexity) and problem.convexity > 0
+        found += _convex(seen, problem, steps, int(rounds)) if convex else _smooth(seen, problem, steps, int(rounds))
+    if seen.parts.clock.waits and not by_losses(seen.scheme.weighting):
         found += _sampled(seen, constants, steps, int(rounds))
-    if steps is not None and not seen.parts.clock.waits:
+    if not seen.parts.clock.waits:
         found += _late(seen, constants, steps, rounds)
-    return {terms.name: terms for terms in found if not isnan(terms.total)}
+    kept = Assumption("the mean weights are the importance", not seen.scheme.biased(seen.p))
+    whole = [replace(t, assumptions=(*t.assumptions, kept)) if "weights" not in t.name else t for t in found]
+    return {terms.name: terms for terms in whole if not isnan(terms.total)}
 
 
 def _convex(seen: Seen, problem: theory.Problem, steps: int, rounds: int) -> list[Terms]:
@@ -46,15 +47,27 @@ def _convex(seen: Seen, problem: theory.Problem, steps: int, rounds: int) -> lis
         return [theory.bounded_weights(problem, steps, steps * rounds, pi)] if pi > 0 else []
     if name_of(solver) == "perturbed":
         return [theory.perturbed_bound(problem, solver.beta, steps, rounds)]
-    pull = float(getattr(solver, "mu", 0.0))
-    return [theory.fedprox_bound(problem, pull, steps, rounds, "fixed")]
+    if name_of(solver) not in PLAIN:
+        return []
+    return [theory.fedprox_bound(problem, float(getattr(solver, "mu", 0.0)), steps, rounds, "fixed")]
+
+
+def _smooth(seen: Seen, problem: theory.Problem, steps: int, rounds: int) -> list[Terms]:
+    """Paper C: everyone takes part, nothing need be convex."""
+    solver: Any = seen.parts.solver
+    if name_of(solver) == "perturbed":
+        return [theory.perturbed_stationary(problem, solver.beta, steps, rounds)]
+    if name_of(solver) not in PLAIN or by_losses(seen.scheme.weighting):
+        return []
+    return [theory.fedprox_stationary(problem, float(getattr(solver, "mu", 0.0)), steps, rounds)]
 
 
 def _sampled(seen: Seen, constants: Constants, steps: int, rounds: int) -> list[Terms]:
     """Paper E, chapter 2."""
     weights, problem = seen.scheme.statistics, constants.problem()
     rate, server = _rates(seen)
-    if weights is None or rate is None or not isfinite(problem.smoothness) or rounds < 1:
+    plain = name_of(seen.parts.solver) == "sgd" and name_of(seen.scheme.weighting) == "proportional"
+    if weights is None or rate is None or not isfinite(problem.smoothness) or not plain:
         return []
     spread = (2.0, 2 * constants.dissimilarity.value)
     return [theory.sampling_bound(problem, weights, steps, rounds, rate, server, spread)]

@@ -66,8 +66,9 @@ class Seen:
 
 def remarks(seen: Seen) -> tuple[Remark, ...]:
     """All warnings; none for a composition that minimises what it was asked to, with weights that are not noisy."""
-    rules = (_uniform, _absent, _power_of_choice, _times, _losses, _adjacency, _steps)
-    return tuple(remark for rule in rules for remark in rule(seen))
+    noisy = [*_uniform(seen), *_absent(seen)]
+    biased = [r for rule in (_power_of_choice, _times, _losses, _adjacency) for r in rule(seen)]
+    return (*noisy, *(biased or _other(seen)), *_steps(seen))
 
 
 def factor(value: float) -> str:
@@ -144,7 +145,8 @@ def _times(seen: Seen) -> Iterator[Remark]:
     rule = D_RULES.get(name_of(parts.clock)) if scheme.balance is not None else None
     needs = "" if rule is None or scheme.balance is None else (
         f"the weights are not {rule}, client {down} would need d = {scheme.balance[down]:.3g}; ")  # fmt: skip
-    reason = "whoever answers more often counts more" if everyone else "whoever is drawn while at work is passed over"
+    passed = "whoever is drawn while at work is passed over"
+    reason = "whoever answers more often counts more" if getattr(parts.sampler, "everyone", False) else passed
     why = (
         f"{needs}{reason}, so client {up} counts {factor(kappa[up])} its importance and "
         f"client {down} {factor(kappa[down])}: χ² = {theory.chi_squared(p, scheme.mean):.3g} from what was asked for"
@@ -190,6 +192,16 @@ def _adjacency(seen: Seen) -> Iterator[Remark]:
         f"clients count by how many others are like them, χ² = {chi2:.3g} from the importance asked for (C section 4.3)"
     )
     yield Remark("Adjacency minimises its own objective", why, "use Proportional() to keep the importance asked for")
+
+
+def _other(seen: Seen) -> Iterator[Remark]:
+    """A bias that none of the known parts explains."""
+    if not seen.scheme.biased(seen.p):
+        return
+    sampler, weighting = type(seen.parts.sampler).__name__, type(seen.scheme.weighting).__name__
+    chi2 = theory.chi_squared(seen.p, seen.scheme.mean)
+    why = f"the mean weights of a client are not its importance: χ² = {chi2:.3g} from what was asked for"
+    yield Remark(f"{sampler} with {weighting}", why, "give those that are drawn weights with mean p_i, or use MD")
 
 
 def _steps(seen: Seen) -> Iterator[Remark]:
