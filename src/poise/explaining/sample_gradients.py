@@ -53,10 +53,10 @@ def _at(
         mean, size = rows.mean(dim=0), _size(oracle, client)
         squares = rows.square().sum(dim=1).double().numpy()
         k, batch = len(squares), size if batch_size is None else min(batch_size, size)
-        share = (size - batch) / max(size - 1, 1) / batch if oracle.batches else 0.0  # batches without replacement
+        share = (size - batch) / size / batch if oracle.batches else 0.0  # batches without replacement
         level = float(mean.square().sum())
         variance = max(float(squares.mean()) - level, 0.0) * k / max(k - 1, 1)
-        exact = max(level - variance / k, 0.0)  # |grad F_i|^2 without the noise of the samples
+        exact = max(level - variance * (size - k) / size / k, 0.0) if oracle.batches else level  # |grad F_i|^2
         half = 1.96 * float(squares.std()) / np.sqrt(k)
         noises.append((share * variance, share * half))
         norms.append((exact + share * variance, half))
