@@ -28,12 +28,14 @@ if TYPE_CHECKING:
         servers,
         solvers,
         testing,
+        theory,
         unlearning,
         weightings,
     )
     from poise.core.errors import PoiseError
     from poise.data import federation
     from poise.experiments.runner import resume
+    from poise.explaining import explain
     from poise.ledger.run import Run, open_run
     from poise.tasks import Task, quadratics, task
     from poise.training import train
@@ -43,6 +45,7 @@ _HOMES = {
     "PoiseError": "poise.core.errors",
     "Run": "poise.ledger.run",
     "Task": "poise.tasks",
+    "explain": "poise.explaining",
     "federation": "poise.data",
     "open_run": "poise.ledger.run",
     "quadratics": "poise.tasks",
@@ -52,7 +55,8 @@ _HOMES = {
     "unlearn": "poise.unlearning.operation",
 }
 _MODULES = {
-    "attacks", "backends", "clocks", "graph", "recipes", "samplers", "servers", "solvers", "testing", "unlearning",
+    "attacks", "backends", "clocks", "graph", "recipes", "samplers", "servers", "solvers", "testing", "theory",
+    "unlearning",
     "weightings",
 }  # fmt: skip
 
@@ -64,6 +68,7 @@ __all__ = [
     "attacks",
     "backends",
     "clocks",
+    "explain",
     "federation",
     "graph",
     "open_run",
@@ -75,6 +80,7 @@ __all__ = [
     "solvers",
     "task",
     "testing",
+    "theory",
     "train",
     "unlearn",
     "unlearning",
