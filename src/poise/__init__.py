@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from poise.core.errors import PoiseError
     from poise.data import federation
     from poise.experiments.runner import resume
+    from poise.explaining import explain
     from poise.ledger.run import Run, open_run
     from poise.tasks import Task, quadratics, task
     from poise.training import train
@@ -46,6 +47,7 @@ _HOMES = {
     "Run": "poise.ledger.run",
     "Task": "poise.tasks",
     "audit": "poise.auditing.audit",
+    "explain": "poise.explaining",
     "federation": "poise.data",
     "open_run": "poise.ledger.run",
     "quadratics": "poise.tasks",
@@ -68,6 +70,7 @@ __all__ = [
     "audit",
     "backends",
     "clocks",
+    "explain",
     "federation",
     "graph",
     "open_run",

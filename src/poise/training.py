@@ -76,6 +76,21 @@ def train(
         audit: look for free-riders after every round, and ``"warn"``, or ``"quarantine"`` them: weight 0, the others as
             much in total as all had. Both are events of the run and warnings, never silent.
     """
+    composition = composed(
+        federation, task, solver, sampler, clock, weighting, server, rounds, time, seed, evaluate_every, backend,
+        attacks, metrics, keep, bad_updates, personal, unlearning, keep_updates,
+    )  # fmt: skip
+    return begin(composition, out, callbacks, stop, start=start)
+
+
+def composed(
+    federation: Any, task: Any, solver: Any, sampler: Any = None, clock: Any = None, weighting: Any = None,
+    server: Any = None, rounds: int | None = None, time: float | None = None, seed: int = 0, evaluate_every: int = 1,
+    backend: Any = "local", attacks: Iterable[Any] = (), metrics: Iterable[str] = (), keep: Keep = "last",
+    bad_updates: Literal["stop", "drop"] = "stop", personal: Literal["batchnorm"] | None = None,
+    unlearning: Budget | None = None, keep_updates: bool = False,
+) -> Composition:  # fmt: skip
+    """The composition that `train` runs: every slot filled, every value checked."""
     require(hasattr(federation, "importance"), f"{federation!r} is not a federation", "make one: poise.federation(…)")
     require(hasattr(task, "bind"), f"{task!r} is not a task", "make one: poise.task(…)")
     parts = engine.Parts(
@@ -83,12 +98,11 @@ def train(
         slot("weighting", weighting or Proportional()), slot("server", server or Add()),
         tuple(slot("attack", a) for a in attacks),
     )  # fmt: skip
-    composition = Composition(
+    return Composition(
         federation, task, parts, 100 if rounds is None and time is None else rounds, time, seed, evaluate_every,
         tuple(metrics), keep, bad_updates, slot("backend", backend), personal,
         unlearning=unlearning, keep_updates=keep_updates, audit=audit,
     )  # fmt: skip
-    return begin(composition, out, callbacks, stop, start=start)
 
 
 def prepare(composition: Composition) -> tuple[Oracle, engine.Plan]:
@@ -263,4 +277,4 @@ def _note_failure(ledger: Ledger, error: PoiseError) -> None:
         return
 
 
-__all__ = ["begin", "prepare", "take_up", "train"]
+__all__ = ["begin", "composed", "prepare", "take_up", "train"]

@@ -140,7 +140,7 @@ def test_a_run_without_rounds_can_be_shown(here: Path) -> None:
 
 
 def test_help_needs_no_run(here: Path) -> None:
-    for verb in ("run", "resume", "list", "report", "compare", "demo", "data"):
+    for verb in ("run", "resume", "list", "report", "compare", "demo", "data", "explain"):
         outcome = call(verb, "--help")
         assert outcome.code == 0
         assert "Usage: poise" in outcome.out

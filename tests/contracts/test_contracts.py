@@ -35,7 +35,10 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
     },
     "sampler": {
         "Full": lambda: [poise.samplers.Full()],
-        "Uniform": lambda: [poise.samplers.Uniform(m=m) for m in (1, 3, N)],
+        "Uniform": lambda: [
+            *(poise.samplers.Uniform(m=m) for m in (1, 3, N)),
+            poise.samplers.Uniform(m=3, absent="keep"),
+        ],
         "MD": lambda: [
             *(poise.samplers.MD(m=m) for m in (1, 4)),
             poise.samplers.MD(m=4, independent_draws=True),

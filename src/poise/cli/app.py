@@ -165,6 +165,31 @@ def verify(
     check(certificate, run, json)
 
 
+@app.command()
+def explain(
+    what: Annotated[
+        str, typer.Argument(metavar="FILE|RUN|NAME", help="Experiment file, run folder, or name of a reproduction.")
+    ],
+    set: Annotated[list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")] = None,
+    seed: Annotated[Optional[int], typer.Option(help="Seed instead of the experiment's first.")] = None,  # noqa: UP045
+    cell: Annotated[str, typer.Option(help="Cell of a reproduction; its first by default.")] = "",
+    arm: Annotated[str, typer.Option(help="Arm of a reproduction; its first by default.")] = "",
+    scale: Annotated[str, typer.Option(help="Scale of a reproduction.")] = "small",
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Write a page, with bound, predicted bias and run in one picture (convex tasks)."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """What the theory says before training: the objective really minimised, noise, bounds, warnings with their fix.
+
+    For example: poise explain exp.toml --set sampler.name=md
+    """
+    from poise.cli.explaining import show_explanation
+
+    show_explanation(what, set or [], seed, cell, arm, scale, out, json)
+
+
 @app.command("list")
 def list_parts(
     slot: Annotated[

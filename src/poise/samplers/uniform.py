@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from poise.core.errors import IncompatibleParts, require
@@ -20,12 +22,16 @@ class Uniform:
 
     Args:
         m: clients per round.
+        absent: ``made-up`` gives those drawn the weight of those who are not; ``keep`` is FedAvg's first rule (McMahan
+            et al. 2017), where a client that was not drawn counts with the old model: ``omega_i = p_i``, so that
+            E[omega_i] = (m/N) p_i and a round goes m/N of the way (E section 3.1).
 
     >>> Uniform(1).statistics(np.array([0.5, 0.5])).variance
     array([0.25, 0.25])
     """
 
     m: int
+    absent: Literal["made-up", "keep"] = "made-up"
 
     needs = frozenset[str]()
 
@@ -43,7 +49,11 @@ class Uniform:
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
         """M distinct clients, in ascending order. O(m) time and memory for m much below N."""
         clients = np.sort(rng.choice(setting.clients, self.m, replace=False, shuffle=False)).astype(np.int64)
-        return Cohort(clients, setting.importance[clients] * (setting.clients / self.m))
+        return Cohort(clients, setting.importance[clients] * self._scale(setting.clients))
+
+    def _scale(self, clients: int) -> float:
+        """What a drawn client's weight is of its importance."""
+        return clients / self.m if self.absent == "made-up" else 1.0
 
     def statistics(self, importance: Floats) -> WeightStatistics:
         """The closed forms of E, table 2.1."""
@@ -51,6 +61,8 @@ class Uniform:
         n, m, squares = len(p), self.m, float(p @ p)
         require(m <= n, f"Uniform: m = {m} clients per round, but there are {n}")
         alpha = (n - m) / (m * (n - 1)) if n > 1 else 0.0
+        short = self._scale(n) * m / n  # 1, or m/N where the absent keep the old model
         return WeightStatistics(
-            p, (n / m - 1) * p**2, alpha=alpha, sum_variance=alpha * (n * squares - 1), expected_clients=float(m)
-        )
+            short * p, short**2 * (n / m - 1) * p**2, alpha=alpha, sum_variance=short**2 * alpha * (n * squares - 1),
+            expected_clients=float(m),
+        )  # fmt: skip

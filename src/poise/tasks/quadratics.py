@@ -58,6 +58,11 @@ class Quadratics:
         return Quadratics(self.optima[stay], self.curvature[stay], self.sizes[stay], self.members[stay])
 
     @property
+    def title(self) -> str:
+        """What it is called in print; the values themselves would fill pages."""
+        return f"Quadratics({self.clients} clients, {self.optima.shape[1]} dimensions)"
+
+    @property
     def task(self) -> QuadraticTask:
         """The task to train on this federation; it starts at w = 0."""
         return QuadraticTask()

@@ -1,5 +1,92 @@
-"""Closed forms and bounds, returned as named terms."""
+"""What the papers prove, as functions: closed forms and bounds, returned as named terms with their assumptions."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
 
 from poise.theory import free_riders
+from poise.theory.asynchronous import (
+    aggregations,
+    asynchronous_bound,
+    best_window,
+    fedfix_terms,
+    participation,
+    staleness,
+    surrogate_gap,
+    window,
+)
+from poise.theory.objectives import chi_squared, local_progress, normalised, total_variation, with_local_work
+from poise.theory.perturbed import (
+    best_steps_nonconvex,
+    perturbed_bound,
+    perturbed_contraction,
+    perturbed_stationary,
+    unavoidable_perturbed_error,
+)
+from poise.theory.proximal import (
+    best_steps,
+    fedprox_bound,
+    fedprox_contraction,
+    fedprox_stationary,
+    unavoidable_error,
+)
+from poise.theory.sampling import sampling_bound, uniform_beats_md, variance_ratio
+from poise.theory.skew import (
+    bounded_weights,
+    largest_range,
+    least_temperature,
+    skew_bound,
+    weight_range,
+    weighting_skew,
+)
+from poise.theory.terms import Assumption, Problem, Terms
+from poise.theory.varying import speed_and_error, varying_bound
 
-__all__ = ["free_riders"]
+__all__ = [
+    "Assumption",
+    "Problem",
+    "Terms",
+    "aggregations",
+    "asynchronous_bound",
+    "best_steps",
+    "best_steps_nonconvex",
+    "best_window",
+    "bounded_weights",
+    "chi_squared",
+    "constants",
+    "fedfix_terms",
+    "fedprox_bound",
+    "fedprox_contraction",
+    "fedprox_stationary",
+    "free_riders",
+    "largest_range",
+    "least_temperature",
+    "local_progress",
+    "normalised",
+    "participation",
+    "perturbed_bound",
+    "perturbed_contraction",
+    "perturbed_stationary",
+    "sampling_bound",
+    "skew_bound",
+    "speed_and_error",
+    "staleness",
+    "surrogate_gap",
+    "total_variation",
+    "unavoidable_error",
+    "unavoidable_perturbed_error",
+    "uniform_beats_md",
+    "variance_ratio",
+    "varying_bound",
+    "weight_range",
+    "weighting_skew",
+    "window",
+    "with_local_work",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "constants":  # estimates need a federation and a task, and this package knows neither
+        return importlib.import_module("poise.explaining.constants").constants
+    raise AttributeError(f"module 'poise.theory' has no attribute {name!r}")

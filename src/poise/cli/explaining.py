@@ -1,0 +1,55 @@
+"""``poise explain``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table
+
+from poise.cli.terminal import console, print_json
+from poise.experiments.explanation import explain_named, promised
+from poise.explaining import Explanation
+from poise.explaining.words import HOLDS, Rows, bounds_in_words, constants_in_words, facts
+
+
+def show_explanation(
+    what: str, changes: list[str], seed: int | None, cell: str, arm: str, scale: str, out: Path | None, json: bool
+) -> None:
+    """Explain an experiment and print what was found: figures, conditions, constants, bounds, warnings, advice."""
+    found = explain_named(what, changes, seed, cell, arm, scale)
+    page = None if out is None else _page(what, found, changes, seed, out)
+    if json:
+        print_json({**found.as_data(), "page": None if page is None else str(page)})
+        return
+    console.print(_table(found.name, facts(found)))
+    if found.conditions:
+        console.print(_table("conditions of the papers", [(HOLDS[a.holds], a.text) for a in found.conditions]))
+    if found.constants is not None:
+        console.print(_table("constants of the problem", constants_in_words(found)))
+    if found.terms:
+        console.print(_table("bounds at the end of training", bounds_in_words(found)))
+    for kind, texts in (("warning", found.warnings), ("advice", found.advice), ("note", found.notes)):
+        for text in texts:
+            console.print(f"{kind}: {text}", markup=False, highlight=False, soft_wrap=True)
+    if not found.warnings:
+        console.print("no warnings", markup=False, highlight=False)
+    if page is not None:
+        console.print(str(page), markup=False, highlight=False, soft_wrap=True)
+
+
+def _page(what: str, found: Explanation, changes: list[str], seed: int | None, out: Path) -> Path:
+    """The page of an explanation, with the picture of bound, bias and run where there is one."""
+    from poise.reports.promises import write_explanation
+
+    texts = [*(f"warning: {w}" for w in found.warnings), *(f"advice: {a}" for a in found.advice)]
+    rows = [*facts(found), *constants_in_words(found), *bounds_in_words(found)]
+    return write_explanation(found.name, rows, texts, promised(what, found, changes, seed), out)
+
+
+def _table(title: str, rows: Rows) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(overflow="fold", max_width=36)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, value)
+    return table

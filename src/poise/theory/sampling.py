@@ -1,0 +1,84 @@
+"""Client sampling: what the variance of the weights costs (paper E, chapter 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from poise.core.statistics import WeightStatistics
+from poise.theory.terms import Assumption, Problem, Terms
+
+
+def uniform_beats_md(importance: ArrayLike, m: int) -> tuple[float, float]:
+    """``(sum p_i^2, 1/(N - m + 1))``: uniform sampling has the better bound iff the first is at most the second.
+
+    >>> uniform_beats_md([0.5, 0.25, 0.25], 1)
+    (0.375, 0.3333333333333333)
+
+    Source: E Corollary 2.1.
+    """
+    p = np.asarray(importance, dtype=np.float64)
+    return float(p @ p), 1 / (len(p) - m + 1)
+
+
+def sampling_bound(
+    problem: Problem, weights: WeightStatistics, steps: int, rounds: int, rate: float, server_rate: float = 1.0,
+    dissimilarity: tuple[float, float] = (1.0, 0.0),
+) -> Terms:  # fmt: skip
+    """``(1/T) sum_t E |grad L(theta_t)|^2`` of FedAvg with sampled clients, with the constants of the proof.
+
+    With h = server_rate * rate and O = 3/2 L h gamma K b2 <= 1/2, 1/(1 - O) times: 4 D/(h K T) + 2 L h (Sigma +
+    sum p_i^2) sigma^2 + 3 rate^2 L^2 (K-1) sigma^2 + 6 rate^2 L^2 K (K-1) k2 + 3 L h gamma (K-1) sigma^2 +
+    6 L h gamma K k2.
+
+    Args:
+        problem: L, sigma^2, gap, importance; nothing need be convex.
+        weights: of the sampler: Sigma, gamma, alpha.
+        steps: K, the same for all.
+        rounds: T.
+        rate: local learning rate.
+        server_rate: eta_g.
+        dissimilarity: (b2, k2) with sum_i w_i |grad L_i|^2 <= b2 |grad L|^2 + k2 for all weights w that sum to one.
+
+    >>> full = WeightStatistics(np.array([1.0]), np.zeros(1), 0.0, 0.0, 1.0)
+    >>> sampling_bound(Problem(1.0, noise=0.0, gap=2.0, importance=np.array([1.0])), full, 1, 8, 0.1).total
+    10.0
+
+    Source: E Theorem 2.1; constants of eq. A.98, learning rates of eq. A.99 to A.101.
+    """
+    L, K, noise = problem.smoothness, steps, problem.noise
+    b2, k2 = dissimilarity
+    h, gamma = server_rate * rate, weights.gamma
+    loosened = 1.5 * L * h * gamma * K * b2
+    scale = 1 / (1 - loosened) if loosened < 1 else float("inf")
+    values = {
+        "start": scale * 4 * problem.gap / (h * K * rounds),
+        "noise": scale * 2 * L * h * (weights.sigma + problem.squares) * noise,
+        "local noise": scale * 3 * rate**2 * L**2 * (K - 1) * noise,
+        "drift": scale * 6 * rate**2 * L**2 * K * (K - 1) * k2,
+        "sampling": scale * 3 * L * h * gamma * ((K - 1) * noise + 2 * K * k2) if gamma else 0.0,
+    }
+    alpha = 0.0 if weights.alpha is None else weights.alpha
+    means_p = problem.importance is not None and np.allclose(weights.mean, problem.importance, rtol=1e-9)
+    assumptions = (
+        Assumption("the sampler is unbiased", bool(means_p)),
+        Assumption("everyone makes the same number of plain SGD steps"),
+        Assumption("2 (2 β² + 1) η² L² K² < 1", bool(2 * (2 * b2 + 1) * rate**2 * L**2 * K**2 < 1)),
+        Assumption("L η_g η (1 − α) K < 1", bool(L * h * (1 - alpha) * K < 1)),
+        Assumption("3 L η_g η γ K β² ≤ 1", bool(2 * loosened <= 1)),
+    )
+    return Terms("mean squared gradient with sampled clients", "E Theorem 2.1", values, assumptions)
+
+
+def variance_ratio(weights: WeightStatistics, other: WeightStatistics) -> float:
+    """How much noisier the weights of one scheme are than another's: the ratio of the Sigma.
+
+    >>> loud = WeightStatistics(np.ones(1), np.array([0.5]), 0.0, 0.0, 1.0)
+    >>> quiet = WeightStatistics(np.ones(1), np.array([0.25]), 0.0, 0.0, 1.0)
+    >>> variance_ratio(loud, quiet)
+    2.0
+    """
+    below: Any = other.sigma
+    return weights.sigma / below if below > 0 else float("inf")

@@ -1,0 +1,125 @@
+"""Loss-based weights: the weighting skew, and the speed and the error that it buys (papers A and D)."""
+
+from __future__ import annotations
+
+from math import inf, log
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from poise.core.errors import require
+from poise.theory.terms import Assumption, Problem, Terms
+
+
+def weighting_skew(weights: ArrayLike, importance: ArrayLike, losses: ArrayLike, floors: ArrayLike = 0.0) -> float:
+    """``rho = sum_i alpha_i (F_i - F_i*) / (F - sum_i p_i F_i*)``: above 1 where high losses count more.
+
+    >>> weighting_skew([0.25, 0.75], [0.5, 0.5], [1.0, 3.0])
+    1.25
+
+    Source: A eq. 6, D eq. 8.
+    """
+    gaps = np.asarray(losses, dtype=np.float64) - np.asarray(floors, dtype=np.float64)
+    below = float(np.asarray(importance, dtype=np.float64) @ gaps)
+    require(below > 0, "the weighting skew is not defined where every client is at its own optimum")
+    return float(np.asarray(weights, dtype=np.float64) @ gaps) / below
+
+
+def weight_range(weights: ArrayLike, importance: ArrayLike) -> tuple[float, float]:
+    """``(pi, Pi)``: least and largest ``kappa_i = alpha_i / p_i`` of clients that count.
+
+    >>> weight_range([0.25, 0.75], [0.5, 0.5])
+    (0.5, 1.5)
+
+    Source: A section 2.5.2 (general bounds).
+    """
+    a, p = np.asarray(weights, dtype=np.float64), np.asarray(importance, dtype=np.float64)
+    kappa = a[..., p > 0] / p[p > 0]
+    return float(kappa.min()), float(kappa.max())
+
+
+def largest_range(pi: float, importance: ArrayLike) -> float:
+    """The largest Pi that goes with pi: ``Pi <= (1 - (N - 1) pi min p) / min p``.
+
+    >>> round(largest_range(0.5, [0.5, 0.5]), 6)
+    1.5
+
+    Source: A eq. 16.
+    """
+    p = np.asarray(importance, dtype=np.float64)
+    return float((1 - (len(p) - 1) * pi * p.min()) / p.min())
+
+
+def skew_bound(problem: Problem, steps: int, iterations: int, lowest: float, highest: float) -> Terms:
+    """``E F(w_T) - F* <= V/(T + g) + Err``, ``g = 4L/mu``, rates ``1/(mu (t + g))``, for weights with these skews.
+
+    V = 4L(32 E^2 G^2 + sigma^2)/(3 mu^2 rho_) + 8 L^2 Gamma/mu^2 + L g |w^0 - w*|^2/2 and Err = (8 L Gamma/3 mu)
+    (rho~/rho_ - 1).
+
+    Args:
+        problem: L, mu, sigma^2, G^2, Gamma, the distance from the optimum.
+        steps: E, local steps per round.
+        iterations: T, local steps in all.
+        lowest: rho_, the least skew at the models of the run.
+        highest: rho~, the largest skew at the optimum.
+
+    >>> skew_bound(Problem(1.0, 1.0, 0.0, 1.0, 0.0, 4.0), 1, 96, 1.0, 1.0)["start"]
+    0.08
+
+    Source: A Corollary 1, D Corollary 4 (which print tau for E). Their Lemma 2 needs rates that fall by at most a half
+    in a round, so E <= 4L/mu.
+    """
+    L, mu = problem.smoothness, problem.convexity
+    shift = 4 * L / mu
+    late = iterations + shift
+    drift = inf if lowest <= 0 else 4 * L / (3 * mu**2 * lowest)
+    tail = inf if lowest <= 0 else max(highest / lowest - 1, 0.0)
+    values = {
+        "drift": drift * 32 * steps**2 * problem.gradient / late,
+        "noise": drift * problem.noise / late,
+        "heterogeneity": 8 * L**2 * problem.heterogeneity / mu**2 / late,
+        "start": L * shift * problem.distance / 2 / late,
+        "error": 8 * L * problem.heterogeneity / (3 * mu) * tail if problem.heterogeneity else 0.0,
+    }
+    return Terms("loss gap with skewed weights", "A Corollary 1, D Corollary 4", values, _conditions(problem, steps))
+
+
+def _conditions(problem: Problem, steps: int) -> tuple[Assumption, ...]:
+    return (
+        problem.strongly_convex(), problem.bounded(),
+        Assumption("everyone takes part, and the weights of a round sum to one"),
+        Assumption("learning rates 1/(μ (t + 4L/μ)) at local step t"),
+        Assumption("E ≤ 4L/μ", bool(steps <= 4 * problem.smoothness / problem.convexity)),
+    )  # fmt: skip
+
+
+def bounded_weights(problem: Problem, steps: int, iterations: int, pi: float) -> Terms:
+    """The same when only ``pi = min kappa`` is known: ``1/rho_ <= 1/pi``, ``rho~/rho_ - 1 <= 1/(pi min p) - N``.
+
+    >>> uniform = Problem(1.0, 1.0, 0.0, 1.0, 1.0, 4.0, importance=np.array([0.5, 0.5]))
+    >>> bounded_weights(uniform, 1, 96, 1.0)["error"]
+    0.0
+
+    Source: A eq. 17, D eq. 19.
+    """
+    require(problem.importance is not None, "the bound needs the importance of the clients")
+    p = np.asarray(problem.importance)
+    tail = inf if pi <= 0 else max(1 / (pi * float(p.min())) - len(p), 0.0)
+    found = skew_bound(problem, steps, iterations, pi, pi)
+    err = 8 * problem.smoothness * problem.heterogeneity / (3 * problem.convexity) * tail if tail else 0.0
+    values = {**found.values, "error": err}
+    return Terms("loss gap with bounded weights", "A eq. 17, D eq. 19", values, found.assumptions)
+
+
+def least_temperature(spread: float, pi: float) -> float:
+    """The temperature from which on no client's weight falls below pi times its importance: ``T = R / ln(1/pi)``.
+
+    R is the spread of the losses: kappa_i = exp(F_i/T) / sum_j p_j exp(F_j/T) >= exp(-R/T).
+
+    >>> round(least_temperature(2.0, 0.5), 4)
+    2.8854
+
+    Source: from A eq. 17, where the error is bounded by a least value of kappa.
+    """
+    require(0 < pi < 1, f"pi must be between 0 and 1, not {pi}")
+    return spread / log(1 / pi)

@@ -1,0 +1,288 @@
+"""`poise.explain`: what it flags, with which reason and fix, and where it stays silent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import poise
+from poise.clocks import Asynchronous, Buffered, Exponential, FixedWindow, Trace
+from poise.core.history import History
+from poise.core.rng import generator
+from poise.core.types import Cohort, Setting
+from poise.samplers import (
+    MD,
+    Binomial,
+    ClusteredBySimilarity,
+    ClusteredBySize,
+    Optimal,
+    Poisson,
+    PowerOfChoice,
+    Uniform,
+)
+from poise.servers import Adam
+from poise.solvers import SGD, Perturbed, Prox, Scaffold
+from poise.weightings import (
+    Anneal,
+    Discount,
+    Exp,
+    Identical,
+    Max,
+    Proportional,
+    SoftMax,
+    SoftMin,
+    Switch,
+    TimeBased,
+)
+
+OPTIMA = np.array([[0.0, 1.0], [4.0, 2.0], [1.0, 1.0], [2.0, -3.0], [5.0, 5.0]])
+SIZES = [1, 2, 3, 4, 10]
+P = np.array(SIZES) / 20
+TAU = [1.0, 0.7, 0.5, 0.25, 0.2]
+FED = poise.quadratics(OPTIMA, curvature=[1.0, 2.0, 0.5, 1.0, 1.0], sizes=SIZES)
+DIGITS = poise.federation(
+    "digits", partition="dirichlet", alpha=0.3, clients=8, sizes=[40, 60, 80, 100, 120, 140, 160, 180], seed=1
+)
+LOGISTIC = poise.task("logistic")
+
+
+def explained(**parts: Any) -> Any:
+    return poise.explain(FED, FED.task, **{"solver": SGD(lr=0.01, steps=2), **parts}, estimate=False)
+
+
+SILENT: dict[str, dict[str, Any]] = {
+    "full": {}, "md": {"sampler": MD(2)}, "size": {"sampler": ClusteredBySize(2)}, "binomial": {"sampler": Binomial(2)},
+    "poisson that fits": {"sampler": Poisson(2)}, "optimal": {"sampler": Optimal(2)},
+    "similarity": {"sampler": ClusteredBySimilarity(2)}, "uniform over everyone": {"sampler": Uniform(5)},
+    "fedfix": {"clock": FixedWindow(0.4, TAU), "weighting": TimeBased()},
+    "fedfix, random times": {"clock": FixedWindow(0.4, Exponential(TAU)), "weighting": TimeBased()},
+    "asynchronous": {"clock": Asynchronous(TAU), "weighting": TimeBased()},
+    "buffered": {"clock": Buffered(2, TAU), "weighting": TimeBased()},
+    "estimated times": {"clock": Asynchronous(TAU), "weighting": TimeBased(times="estimated"), "sampler": Uniform(5)},
+    "in the end": {"weighting": Switch([(5, SoftMax(0.2)), (None, Proportional())])},
+    "annealed": {"weighting": Anneal(SoftMin(0.2), Proportional(), 10)},
+    "adam": {"server": Adam(0.01)}, "scaffold": {"solver": Scaffold(lr=0.01, steps=2)},
+    "late is on time": {"weighting": Discount(Proportional())},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_silent_where_nothing_is_wrong(name: str) -> None:
+    found = explained(**SILENT[name])
+    assert found.warnings == ()
+    assert found.unbiased
+    assert found.chi2 <= 1e-12
+    assert np.allclose(found.objective, P, atol=1e-9)
+
+
+FLAGGED: dict[str, tuple[dict[str, Any], str, str, str]] = {  # parts, what, a word of the reason, a word of the fix
+    "uniform": ({"sampler": Uniform(2)}, "uniform sampling", "Σ p² = 0.325 > 1/(N−m+1) = 0.25", "MD(2)"),
+    "absent": ({"sampler": Uniform(2, absent="keep")}, "keep the old model", "E[ω_i] = 0.4 p_i", "Uniform(2)"),
+    "asynchronous": ({"clock": Asynchronous(TAU), "weighting": Identical()}, "Asynchronous with Identical",
+                     "d_i = (Σ 1/τ_j) τ_i p_i", "TimeBased()"),
+    "fedfix": ({"clock": FixedWindow(0.4, TAU), "weighting": Identical()}, "FixedWindow with Identical",
+               "⌈τ_i/Δt⌉ p_i", "TimeBased()"),
+    "fedfix, proportional": ({"clock": FixedWindow(0.4, TAU)}, "FixedWindow with Proportional", "⌈τ_i/Δt⌉ p_i",
+                             "TimeBased()"),
+    "fedbuff": ({"clock": Buffered(2, TAU), "weighting": Identical()}, "Buffered with Identical", "d_i = p_i / f_i",
+                "TimeBased()"),
+    "choice": ({"sampler": PowerOfChoice(2, 4)}, "power-of-choice is biased", "largest loss", "MD(2)"),
+    "exp": ({"weighting": Exp(0.2)}, "Exp minimises a surrogate", "improve most on their own data count less",
+            "Proportional()"),
+    "soft max": ({"weighting": SoftMax(2.0)}, "SoftMax minimises a surrogate", "larger losses count more",
+                 "temperature ≥"),
+    "soft min": ({"weighting": SoftMin(2.0)}, "SoftMin minimises a surrogate", "smaller losses count more",
+                 "temperature ≥"),
+    "max": ({"weighting": Max(1)}, "Max minimises a surrogate", "larger losses count more", "Proportional()"),
+    "poisson": ({"sampler": Poisson(4)}, "will not run", "m p = 2, above 1", "choose m <= 2, or MD(4)"),
+    "late": ({"clock": Asynchronous(TAU), "weighting": Discount(TimeBased())}, "Asynchronous with Discount",
+             "answers more often", "TimeBased()"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FLAGGED)
+def test_flagged_with_reason_and_fix(name: str) -> None:
+    parts, about, reason, fix = FLAGGED[name]
+    found = explained(**parts)
+    right = [r for r in found.remarks if about in r.about]
+    assert len(right) == 1
+    assert reason in right[0].reason
+    assert fix in right[0].fix
+    assert all(part in found.warnings[found.remarks.index(right[0])] for part in (about, reason, fix))
+    assert name == "uniform" or found.unbiased is False  # uniform sampling is noisy, not biased
+
+
+def test_unequal_local_steps_are_flagged() -> None:
+    found = poise.explain(DIGITS, LOGISTIC, SGD(lr=0.1, epochs=1, batch_size=16), estimate=False)
+    assert [r.about for r in found.remarks] == ["unequal local steps"]
+    steps = -(-DIGITS.sizes // 16)
+    assert np.allclose(found.objective, DIGITS.importance * steps / (DIGITS.importance @ steps))
+    assert "steps=" in found.remarks[0].fix
+    assert poise.explain(DIGITS, LOGISTIC, SGD(lr=0.1, steps=3, batch_size=16), estimate=False).warnings == ()
+
+
+def test_uniform_with_steady_weights_is_not_worth_a_word() -> None:
+    equal = poise.quadratics(OPTIMA)
+    assert poise.explain(equal, equal.task, SGD(lr=0.1, steps=1), sampler=Uniform(2), estimate=False).warnings == ()
+    some = poise.quadratics(OPTIMA[:4], sizes=[1, 2, 3, 4])
+    found = poise.explain(some, some.task, SGD(lr=0.1, steps=1), sampler=Uniform(2), estimate=False)
+    assert "sum to 1 only in the mean" in found.warnings[0]  # Σ p² = 0.3 <= 1/3, but the sum varies by 0.26
+    assert np.sqrt(Uniform(2).statistics(some.importance).sum_variance) == pytest.approx(0.258, abs=1e-3)
+
+
+# estimates, against other ways to the same number -------------------------------------------------
+
+
+def losses() -> np.ndarray:
+    return np.asarray(FED.curvature / 2 * np.square(OPTIMA).sum(axis=1))
+
+
+def test_soft_max_over_everyone_is_the_formula_at_the_first_losses() -> None:
+    found = explained(weighting=SoftMax(20.0))
+    raised = P * np.exp(losses() / 20)
+    assert np.allclose(found.objective, raised / raised.sum(), rtol=1e-9)
+    assert found.chi2 == pytest.approx(float((P**2 / found.objective).sum() - 1))
+    assert found.weight_range == pytest.approx(((found.objective / P).min(), (found.objective / P).max()))
+
+
+@pytest.mark.parametrize("sampler", [MD(2), Uniform(3), PowerOfChoice(2, 3)], ids=lambda s: s.name)
+def test_estimated_weights_lie_in_their_intervals(sampler: Any) -> None:
+    """Against 10 000 cohorts drawn and weighed here; 5 standard errors of both sides together."""
+    weighting = SoftMax(30.0)
+    found = explained(sampler=sampler, weighting=weighting)
+    setting, past = Setting(5, np.array(SIZES), P), History(last_loss=dict(enumerate(losses().tolist())))
+    rows = np.zeros((10_000, 5))
+    for n, row in enumerate(rows):
+        cohort = sampler.draw(setting, generator(1, "test", n), n, past)
+        row[cohort.clients] = weighting.coefficients(cohort.weights, loss_before=losses()[cohort.clients])
+    error = rows.std(axis=0) / np.sqrt(len(rows)) + found.scheme.half_width / 1.96
+    assert (np.abs(rows.mean(axis=0) - found.mean) <= 5 * error + 1e-12).all()
+    assert found.scheme.half_width.max() < 0.05
+    assert "estimated" in found.scheme.method
+
+
+def test_estimates_say_so() -> None:
+    found = explained(sampler=Uniform(2), weighting=SoftMax(5.0))
+    assert any("simulated aggregations" in note for note in found.notes)
+    low, high = found.chi2_interval
+    assert 0 < low <= found.chi2 * 1.2
+    assert high >= low
+
+
+def test_times_of_traces_are_simulated() -> None:
+    trace = Trace([(i, k * 0.5, TAU[i]) for i in range(5) for k in range(400)])
+    found = explained(clock=Asynchronous(trace), weighting=Identical())
+    assert found.scheme.method.startswith("estimated")
+    assert found.remarks[0].fix == "use TimeBased(times='estimated')"
+
+
+# the rest of an explanation -----------------------------------------------------------------------
+
+
+def test_schedule_communication_and_time_are_those_of_the_run() -> None:
+    """Over whole cycles of the schedule; what was counted may end within one, and is off by that share at most."""
+    for clock, cycle in ((FixedWindow(0.4, TAU), 6), (Asynchronous(TAU), 94)):
+        found = explained(clock=clock, weighting=TimeBased(), rounds=94 * 6)
+        records: list[Any] = []
+        run = poise.train(
+            FED, FED.task, SGD(lr=0.001, steps=2), clock=clock, weighting=TimeBased(), rounds=94 * 6,
+            callbacks=[records.append], evaluate_every=1000,
+        )  # fmt: skip
+        assert (found.rounds, found.window) == (94 * 6, cycle)
+        share = cycle / found.scheme.schedule.aggregations
+        assert found.time == pytest.approx(run.times[-1], rel=share)
+        assert found.bytes_up == pytest.approx(sum(r.bytes_up for r in records), rel=share)
+        assert found.bytes_down == pytest.approx(sum(r.bytes_down for r in records), rel=share)
+    timed = explained(clock=FixedWindow(0.4, TAU), weighting=TimeBased(), time=8.0)
+    assert (timed.rounds, timed.window) == (20, 6)
+    assert np.allclose(timed.scheme.balance, np.array([3, 2, 2, 1, 1]) * P)
+
+
+def test_conditions_and_statistics() -> None:
+    found = explained(sampler=MD(4))
+    held = {a.text.split(" (")[0]: a.holds for a in found.conditions}
+    assert held["E[ω_i] = p_i"]
+    assert held["everyone takes part in every round"] is False
+    data = found.as_data()
+    assert data["sampler"]["Sigma"] == pytest.approx((1 - P @ P) / 4)
+    assert data["sampler"]["gamma"] == pytest.approx(0.25)
+    assert "unbiased: it minimises what was asked for" in str(found)
+
+
+def test_bounds_on_a_convex_task_and_their_advice() -> None:
+    solver = SGD(lr=0.01, steps=4, weight_decay=0.1)
+    found = poise.explain(DIGITS, LOGISTIC, solver, rounds=50)
+    assert set(found.terms) == {"loss gap of FedProx, fixed rate", "mean squared gradient with sampled clients"}
+    assert found.constants.convexity.value == 0.1
+    assert any(text.startswith("local steps") for text in found.advice)
+    soft = poise.explain(DIGITS, LOGISTIC, solver, weighting=SoftMax(1.0), rounds=50)
+    assert list(soft.terms) == ["loss gap with bounded weights"]
+    assert "with the losses at the optimum of what was asked for" in soft.warnings[0]
+    assert any(text.startswith("temperature") for text in soft.advice)
+    assert "Σ p²" in poise.explain(DIGITS, LOGISTIC, solver, sampler=MD(3), rounds=50).advice[0]
+    fix = {"clock": FixedWindow(0.5, "F80"), "weighting": TimeBased()}
+    late = poise.explain(DIGITS, LOGISTIC, solver, **fix, rounds=50)  # type: ignore[arg-type]
+    assert list(late.terms) == ["mean loss gap with old answers"]
+    assert any(text.startswith("window") for text in late.advice)
+
+
+def test_populations_on_demand_are_probed() -> None:
+    many = poise.federation(
+        "digits", partition="imbalanced", clients=5000, on_demand=True, samples_per_client=40, ratios=[1.0, 0.01]
+    )
+    found = poise.explain(many, poise.task("mlp", hidden=8), SGD(lr=0.1, steps=3, batch_size=8),
+                          sampler=Uniform(10), weighting=Exp(0.05))  # fmt: skip
+    assert len(found.objective) == 5000
+    assert any("of 5,000 clients" in note for note in found.notes)
+    assert any("Exp minimises a surrogate" in w for w in found.warnings)
+
+
+class Favourites:
+    """A user's own sampler, which always asks the same two."""
+
+    needs = frozenset[str]()
+
+    def fit(self, setting: Setting) -> None:
+        """Fits everywhere."""
+
+    def draw(self, setting: Setting, rng: Any, round: int, past: History) -> Cohort:
+        return Cohort(np.array([0, 1]), np.array([0.5, 0.5]))
+
+
+def test_a_biased_part_of_the_users_own_is_flagged() -> None:
+    found = explained(sampler=Favourites())
+    assert found.objective.tolist() == [0.5, 0.5, 0, 0, 0]
+    assert "Favourites with Proportional" in found.warnings[0]
+    assert found.chi2 == np.inf
+
+
+def test_bounds_are_given_for_the_solvers_that_they_speak_of() -> None:
+    names = {
+        "sgd": ["loss gap of FedProx, fixed rate", "mean squared gradient with sampled clients"],
+        "prox": ["loss gap of FedProx, fixed rate"], "perturbed": ["loss gap of the perturbed gradient, fixed rate"],
+        "scaffold": [],
+    }  # fmt: skip
+    solvers = (SGD(lr=0.01, steps=2), Prox(0.1, lr=0.01, steps=2), Perturbed(0.5, lr=0.01, steps=2))
+    for solver in (*solvers, Scaffold(lr=0.01, steps=2)):
+        found = poise.explain(FED, FED.task, solver, rounds=20)
+        assert list(found.terms) == names[solver.name]  # type: ignore[attr-defined]
+        assert found.terms_at(40).keys() == found.terms.keys()
+
+
+def test_parts_that_do_not_fit_are_said_to() -> None:
+    found = explained(sampler=MD(2), clock=Asynchronous(TAU), weighting=TimeBased())
+    assert found.unbiased is None
+    assert "will not run" in found.warnings[0]
+    assert np.isnan(found.objective).all()
+
+
+def test_the_mean_of_keeping_absent_clients() -> None:
+    """E[omega] of FedAvg's first rule, by drawing."""
+    setting, total = Setting(5, np.array(SIZES), P), np.zeros(5)
+    for n in range(4000):
+        cohort = Uniform(2, absent="keep").draw(setting, generator(0, "test", n), n, History())
+        total[cohort.clients] += cohort.weights
+    mean, error = total / 4000, P * np.sqrt(0.4 * 0.6 / 4000)
+    assert (np.abs(mean - explained(sampler=Uniform(2, absent="keep")).mean) <= 5 * error).all()
