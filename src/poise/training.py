@@ -78,7 +78,7 @@ def train(
     """
     composition = composed(
         federation, task, solver, sampler, clock, weighting, server, rounds, time, seed, evaluate_every, backend,
-        attacks, metrics, keep, bad_updates, personal, unlearning, keep_updates,
+        attacks, metrics, keep, bad_updates, personal, unlearning, keep_updates, audit,
     )  # fmt: skip
     return begin(composition, out, callbacks, stop, start=start)
 
@@ -88,7 +88,7 @@ def composed(
     server: Any = None, rounds: int | None = None, time: float | None = None, seed: int = 0, evaluate_every: int = 1,
     backend: Any = "local", attacks: Iterable[Any] = (), metrics: Iterable[str] = (), keep: Keep = "last",
     bad_updates: Literal["stop", "drop"] = "stop", personal: Literal["batchnorm"] | None = None,
-    unlearning: Budget | None = None, keep_updates: bool = False,
+    unlearning: Budget | None = None, keep_updates: bool = False, audit: Action | None = None,
 ) -> Composition:  # fmt: skip
     """The composition that `train` runs: every slot filled, every value checked."""
     require(hasattr(federation, "importance"), f"{federation!r} is not a federation", "make one: poise.federation(…)")
