@@ -16,7 +16,7 @@ from poise.core.errors import IncompatibleParts, InvalidOption, require, suggest
 from poise.core.numerics import mkl_mode
 from poise.core.parts import build, describe, is_part, parts_of
 from poise.core.protocols import Gauge, Oracle
-from poise.core.sensitivity import Moved
+from poise.core.sensitivity import Moved, Psi
 from poise.core.types import Setting
 from poise.ledger.models import Keep
 from poise.ledger.retention import RULES
@@ -98,6 +98,10 @@ class Composition:
         ends = asked is not None and asked.contraction(self.parts.solver) == 1  # what fades may come back
         return (Moved(getattr(self.parts.server, "lr", 1.0), asked.limit if asked and ends else np.inf),)
 
+    def tracker(self) -> Psi:
+        """An empty count of sensitivities, as the budget asked for counts them."""
+        return (self.unlearning or Budget()).tracker(self.parts.solver, self.parts.server, self.federation.importance)
+
     @property
     def _budget(self) -> Budget | None:
         """The budget asked for, or the default where models are kept for one."""
@@ -155,6 +159,7 @@ class Composition:
             arrays |= {f"trait/{name}": np.asarray(values) for name, values in traits.items()}
         if (budget := self._budget) is not None:
             meta |= {"limit": budget.limit, "fading": budget.contraction(self.parts.solver)}
+            meta["rate"] = getattr(self.parts.server, "lr", 1.0)
             if budget.participation == "optimistic":
                 arrays["optimism"] = np.asarray(fed.importance)
         if self.keep_updates:

@@ -113,7 +113,7 @@ def begin(
     except BaseException:
         ledger.close()
         raise
-    return _go(composition, plan, oracle, ledger, state, callbacks, stop, _history(plan))
+    return _go(composition, plan, oracle, ledger, state, callbacks, stop, _history(composition, plan))
 
 
 def _starting(state: engine.State, start: Any) -> engine.State:
@@ -160,17 +160,17 @@ def take_up(
     except BaseException:
         ledger.close()
         raise
-    history = _history(plan)
+    history = _history(composition, plan)
     history.resume(restart.records, restart.own, restart.server)
     return _go(composition, plan, oracle, ledger, state, callbacks, stop, history)
 
 
-def _history(plan: engine.Plan) -> History:
-    """An empty history that keeps what the sampler asks for."""
-    sampler = plan.parts.sampler
+def _history(composition: Composition, plan: engine.Plan) -> History:
+    """An empty history that keeps what the sampler asks for, and counts sensitivities as the declared budget does."""
+    sampler, psi = plan.parts.sampler, composition.tracker()
     if "gradients" not in sampler.needs:
-        return History()
-    return History(gradients=Gradients(plan.setting.clients, sampler.measure))  # type: ignore[attr-defined]
+        return History(psi=psi)
+    return History(psi=psi, gradients=Gradients(plan.setting.clients, sampler.measure))  # type: ignore[attr-defined]
 
 
 def _go(

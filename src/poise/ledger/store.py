@@ -211,7 +211,8 @@ class Ledger:
         """The rule, with its memory of earlier rounds read from the ledger when it is first needed."""
         if self._rule is None:
             facts = self.meta()
-            psi = Psi(float(facts.get("fading", 1.0)), importance=self.array("optimism"))
+            fading, rate = float(facts.get("fading", 1.0)), float(facts.get("rate", 1.0))
+            psi = Psi(fading, importance=self.array("optimism"), lr=rate)
             self._rule = Retention(
                 facts.get("keep", "last"),  # type: ignore[arg-type]
                 models.versions(self.store), float(facts.get("limit", 0.0)), psi,
