@@ -128,7 +128,7 @@ def test_a_server_that_keeps_some_of_the_old_model_lets_less_fade(lr: float) -> 
 
 @pytest.mark.parametrize("sampler", [samplers.Binomial(1), samplers.Poisson(1)])
 def test_rounds_whose_coefficients_overshoot_are_counted(sampler: Any) -> None:
-    """alpha <= Psi also where coefficients add up to more than 2, with the same others drawn in the same proportions."""
+    """alpha <= Psi where coefficients add up to more than 2; the same others are drawn, in the same proportions."""
     quad = poise.quadratics(OPTIMA, 1.0)
     totals, close = [], []
     for seed in range(6):

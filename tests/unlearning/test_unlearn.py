@@ -269,3 +269,20 @@ def test_a_watermark_is_recognised_before_and_not_after() -> None:
     assert recognised["after"] < recognised["before"] - 0.1
     plain = trained(rounds=2)
     assert poise.unlearning.examine(plain, {"it": plain}, [0])["it"].recognition is None
+
+
+def test_a_request_after_last_still_covers_the_one_before() -> None:
+    """The noise of `last` is gone once a later request restarts before it: the new node has to do for both."""
+    optima = np.zeros((5, 3))
+    optima[0, 0], optima[1, 1] = 9.0, 0.3
+    quad = poise.quadratics(optima)
+    run = poise.train(quad, quad.task, solver=solvers.SGD(lr=0.1, steps=1), rounds=20, keep="all")
+    options = {**SHORT, "target": -1.0, "federation": quad, "task": quad.task}
+    first = poise.unlearn(run, [0], method="last", **options)
+    promise = first.certificate["guarantee"]
+    assert promise["psi"]["0"] == pytest.approx(promise["psi limit"]), "the limit is that of the noise it got"
+    second = poise.unlearn(first.run, [1], **options)
+    branch, n = second.restart
+    assert branch == 0
+    assert sensitivity(run)[n, [0, 1]].max() <= Budget().limit
+    assert second.certificate["guarantee"]["composed epsilon"] <= 10.0

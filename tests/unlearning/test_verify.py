@@ -15,7 +15,7 @@ import poise
 from poise import samplers, solvers
 from poise.core.errors import LedgerError
 from poise.experiments.runner import resume
-from poise.unlearning import verify
+from poise.unlearning import sensitivity_budget, verify
 from poise.unlearning.certificate import canonical, digest_of
 
 
@@ -115,6 +115,19 @@ def test_a_forged_certificate_with_a_fitting_digest_does_not_hold(run: Path, how
     forge(certificate(run), change)
     with pytest.raises(LedgerError, match=table):
         verify(certificate(run))
+
+
+def test_a_promise_that_the_noise_is_too_small_for_does_not_hold(run: Path) -> None:
+    """Request and certificate are changed alike: a smaller epsilon, as if the noise had been twice as large."""
+    place = certificate(run).parent / "request.json"
+    asked = json.loads(place.read_text())
+    asked["budget"] |= {"epsilon": 5.0, "sigma": 2 * asked["budget"]["sigma"]}
+    place.write_text(json.dumps(asked, indent=1))
+    limits = [sensitivity_budget(sigma, 5.0, 0.01) for sigma in (asked["budget"]["sigma"], asked["sigma"])]
+    for limit in limits:
+        forge(certificate(run), lambda d, psi=limit: d["guarantee"].update({"epsilon": 5.0, "psi limit": psi}))
+        with pytest.raises(LedgerError, match=r"psi limit|noise is as large"):
+            verify(certificate(run))
 
 
 def test_a_ledger_rewritten_with_care_does_not_hold(run: Path) -> None:
