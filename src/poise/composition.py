@@ -153,10 +153,10 @@ class Composition:
             if getattr(fed, "classes", 0):
                 arrays["label_counts"] = fed.label_counts()
             traits = fed.traits() if hasattr(fed, "traits") else {}
-            members = np.asarray(getattr(fed, "members", np.arange(fed.clients)))
-            if members[-1] >= fed.clients:  # some have left, the others moved up
-                arrays["members"] = members
             arrays |= {f"trait/{name}": np.asarray(values) for name, values in traits.items()}
+        members = getattr(fed, "members", None)
+        if members is not None and members[-1] >= fed.clients:  # some have left, the others moved up
+            arrays["members"] = np.asarray(members)
         if (budget := self._budget) is not None:
             meta |= {"limit": budget.limit, "fading": budget.contraction(self.parts.solver)}
             meta["rate"] = getattr(self.parts.server, "lr", 1.0)

@@ -15,6 +15,7 @@ from poise.core.errors import IncompatibleParts, InvalidOption
 from poise.core.types import Record
 from poise.data.federated import Federation
 from poise.unlearning import Budget, sensitivity
+from poise.unlearning.histories import Histories
 from poise.unlearning.previewing import preview
 
 SHORT: dict[str, Any] = {"min_rounds": 3, "max_rounds": 12, "target": 2.0}  # an accuracy nobody reaches
@@ -75,6 +76,20 @@ def test_fine_tuning_starts_where_training_ended_and_promises_nothing(run: Any) 
     done = poise.unlearn(run, [2], method="fine-tune", **SHORT)
     assert np.array_equal(done.run.models(0), run.model)
     assert done.certificate["guarantee"]["promised"] is False
+
+
+def test_branches_keep_models_for_the_budget_of_their_requests(tmp_path: Path) -> None:
+    """keep = 'unlearnable' with a budget beyond the default one: the second request finds the model it wants."""
+    budget = Budget(sigma=0.1)
+    run = trained(tmp_path / "run", keep="unlearnable", unlearning=budget, rounds=20)
+    options = {"sigma": 0.1, "target": 2.0, "min_rounds": 3, "max_rounds": 20}
+    poise.unlearn(run, [2], **options)
+    histories = Histories.of(poise.open_run(run.path))
+    psi = histories.psi(1, budget)
+    for client in (0, 1, 3, 4, 5, 6, 7):
+        ideal = int(np.flatnonzero(psi[:, client] <= budget.limit)[-1])
+        assert ideal in histories.run(1).kept, client
+    assert (psi[-1] > budget.limit).any()
 
 
 def test_a_client_that_never_worked_restarts_from_the_end(tmp_path: Path) -> None:
@@ -286,3 +301,18 @@ def test_a_request_after_last_still_covers_the_one_before() -> None:
     assert branch == 0
     assert sensitivity(run)[n, [0, 1]].max() <= Budget().limit
     assert second.certificate["guarantee"]["composed epsilon"] <= 10.0
+
+
+def test_of_many_clients_each_keeps_its_own_sensitivity(tmp_path: Path) -> None:
+    """Beyond 10,000 clients a run keeps no table of them, but it has to know who has left."""
+    quad = poise.quadratics(np.random.default_rng(0).normal(size=(10_003, 2)))
+    run = poise.train(
+        quad, quad.task, solver=solvers.SGD(lr=0.1, steps=1), sampler=samplers.Uniform(5), rounds=2, keep="all",
+        out=tmp_path / "run",
+    )  # fmt: skip
+    options = {"min_rounds": 2, "max_rounds": 2, "target": -1.0, "federation": quad, "task": quad.task}
+    first = poise.unlearn(run, [0], **options)
+    worked = np.flatnonzero(first.run.weights.sum(axis=0))  # as branch 1 counts them: one up
+    moved = Histories.of(poise.open_run(tmp_path / "run")).psi(1, Budget())[-1]
+    assert np.array_equal(np.flatnonzero(moved), worked + 1)
+    poise.unlearning.verify(first.path)

@@ -45,10 +45,14 @@ def remaining(whole: Composition, gone: list[int]) -> Composition:
 
 
 def aimed(left: Composition, request: Request, score: str) -> Composition:
-    """The same, for as long as a request allows, measuring what it aims at, with draws of its own."""
+    """The same, for as long as a request allows, measuring what it aims at, with draws of its own.
+
+    Models that are kept for later requests are kept for the budget of this one: a history has one budget.
+    """
+    kept_for = request.budget if left.keep == "unlearnable" and request.method == "sifu" else None
     return replace(
         left, rounds=request.max_rounds, time=None, seed=address(left.seed, "branch", request.index) % 2**31,
-        metrics=tuple(sorted({*left.metrics, score})),
+        metrics=tuple(sorted({*left.metrics, score})), unlearning=kept_for,
     )  # fmt: skip
 
 
