@@ -11,10 +11,10 @@ import pytest
 
 import poise
 from poise import clocks, samplers, servers, solvers
-from poise.core.errors import IncompatibleParts, InvalidOption
+from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError, RunLocked
 from poise.core.types import Record
 from poise.data.federated import Federation
-from poise.unlearning import Budget, sensitivity
+from poise.unlearning import Budget, operation, sensitivity
 from poise.unlearning.histories import Histories
 from poise.unlearning.previewing import preview
 
@@ -316,3 +316,48 @@ def test_of_many_clients_each_keeps_its_own_sensitivity(tmp_path: Path) -> None:
     moved = Histories.of(poise.open_run(tmp_path / "run")).psi(1, Budget())[-1]
     assert np.array_equal(np.flatnonzero(moved), worked + 1)
     poise.unlearning.verify(first.path)
+
+
+def test_one_request_at_a_time(run: Any) -> None:
+    """A second request while one is under way is refused, and the first comes to its end."""
+    met: list[str] = []
+
+    def meanwhile(record: Record) -> None:
+        if record.index == 1:
+            with pytest.raises(RunLocked) as refused:
+                poise.unlearn(run.path, [5], **SHORT)
+            met.append(refused.value.message)
+
+    first = poise.unlearn(run.path, [2], **SHORT, callbacks=[meanwhile])
+    assert "is being written by process" in met[0]
+    assert poise.unlearning.verify(first.path)
+    assert poise.unlearn(run.path, [5], **SHORT).certificate["forgotten so far"] == [2, 5]
+
+
+def test_requests_made_at_the_same_moment_do_not_undo_each_other(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slow one looked at the folder before the quick one began in it."""
+    slow = operation.Histories.of
+    asked: list[Any] = []
+
+    def quick_in_between(*arguments: Any) -> Any:
+        found = slow(*arguments)
+        if not asked:
+            asked.append(None)
+            asked.append(poise.unlearn(run.path, [5], **SHORT))
+        return found
+
+    monkeypatch.setattr(operation.Histories, "of", quick_in_between)
+    second = poise.unlearn(run.path, [2], **SHORT)
+    assert second.path.parent.name == "002"
+    for one in (asked[1], second):
+        assert poise.unlearning.verify(one.path)
+
+
+def test_a_request_in_the_middle_without_its_certificate_is_said(run: Any) -> None:
+    for client in (0, 1):
+        done = poise.unlearn(run.path, [client], **SHORT)
+    (run.path / "unlearning" / "001" / "certificate.json").unlink()
+    with pytest.raises(LedgerError, match="001 has no certificate"):
+        poise.unlearning.verify(done.path)
+    with pytest.raises(LedgerError, match="001 has no certificate"):
+        poise.unlearn(run.path, [5], **SHORT)
