@@ -155,8 +155,9 @@ def take_up(
             )  # fmt: skip
         if meta["experiment"] != recorded["experiment"]:
             ledger.set_experiment(meta["experiment"])
-        ledger.event("resumed" + _other_numerics(recorded))
-        ledger.set("status", "running")
+        if not (recorded["status"] == "done" and _ended(composition, state)):  # else the ledger stays as it is
+            ledger.event("resumed" + _other_numerics(recorded))
+            ledger.set("status", "running")
     except BaseException:
         ledger.close()
         raise
@@ -194,8 +195,7 @@ def _go(
     try:
         with one_thread():
             end = engine.run(state, plan, oracle, backend, ledger, history, after_round, stop)
-        whole = composition.rounds is not None and end.index >= composition.rounds
-        ledger.set("status", "done" if whole or not stop() else "stopped")
+        ledger.set("status", "done" if _ended(composition, end) or not stop() else "stopped")
     except PoiseError as error:
         _note_failure(ledger, error)
         ledger.close()
@@ -210,6 +210,11 @@ def _go(
         return Run(ledger)
     ledger.close()
     return open_run(ledger.path)
+
+
+def _ended(composition: Composition, state: engine.State) -> bool:
+    """Whether all rounds that were planned are done."""
+    return composition.rounds is not None and state.index >= composition.rounds
 
 
 MAY_CHANGE = ("rounds", "time", "keep", "backend")

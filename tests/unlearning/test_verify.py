@@ -13,7 +13,7 @@ import pytest
 
 import poise
 from poise import samplers, solvers
-from poise.core.errors import LedgerError
+from poise.core.errors import IncompatibleParts, LedgerError
 from poise.experiments.runner import resume
 from poise.unlearning import sensitivity_budget, verify
 from poise.unlearning.certificate import canonical, digest_of
@@ -144,8 +144,22 @@ def test_a_training_that_went_on_since_still_shows_what_it_showed(run: Path) -> 
     verify(certificate(run))
 
 
+def test_a_training_taken_up_after_its_end_is_left_as_it_is(run: Path) -> None:
+    resume(run).close()
+    verify(certificate(run))
+
+
+def test_a_branch_is_not_taken_up_by_itself(run: Path) -> None:
+    with pytest.raises(IncompatibleParts, match="made by a request to forget"):
+        resume(run / "unlearning" / "002", rounds=6)
+    verify(certificate(run))
+
+
 def test_a_branch_that_went_on_since_does_not(run: Path) -> None:
-    resume(run / "unlearning" / "002", rounds=6).close()
+    place = run / "unlearning" / "002"
+    request = (place / "request.json").rename(run / "aside.json")
+    resume(place, rounds=6).close()
+    request.rename(place / "request.json")
     with pytest.raises(LedgerError, match="went on after the certificate"):
         verify(certificate(run))
 

@@ -159,7 +159,10 @@ class Ledger:
             self.database.execute("INSERT INTO events (at, n, what) VALUES (?, ?, ?)", (now, self.rounds(), what))
 
     def set(self, key: str, value: object) -> None:
-        """Note a fact about the run."""
+        """Note a fact about the run; what is so already is not written again, which would change the file."""
+        with self.guard():
+            if self.meta().get(key) == str(value):
+                return
         with self.guard(), self._transaction():
             self.database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(value)))
 
