@@ -361,3 +361,29 @@ def test_a_request_in_the_middle_without_its_certificate_is_said(run: Any) -> No
         poise.unlearning.verify(done.path)
     with pytest.raises(LedgerError, match="001 has no certificate"):
         poise.unlearn(run.path, [5], **SHORT)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"clock": clocks.Synchronous([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])},
+        {"clock": clocks.Synchronous(clocks.Exponential([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]))},
+        {"sampler": samplers.Target(2, [0, 0, 1, 1, 0, 0, 1, 1])},
+    ],
+    ids=["durations", "laws", "groups"],
+)
+def test_what_was_given_client_by_client_stays_with_its_client(tmp_path: Path, parts: dict[str, Any]) -> None:
+    run = trained(tmp_path / "run", rounds=3, **parts)
+    done = poise.unlearn(run, [2, 7], **SHORT)
+    assert poise.unlearning.verify(done.path)
+    if "clock" in parts:
+        assert "1.0,\n    2.0,\n    4.0,\n    5.0,\n    6.0,\n    7.0,\n]" in done.run.experiment
+    else:
+        assert "groups = [\n    0,\n    0,\n    1,\n    0,\n    0,\n    1,\n]" in done.run.experiment
+
+
+def test_what_is_no_target_and_no_list_of_clients_is_said(run: Any) -> None:
+    with pytest.raises(InvalidOption, match="target must be a number"):
+        poise.unlearn(run, [2], target="high")
+    with pytest.raises(InvalidOption, match="not a list of clients"):
+        poise.unlearn(run, None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from poise.composition import Composition
@@ -105,7 +106,8 @@ def unlearn(
         if target is None:
             newest = torch.from_numpy(histories.run(histories.newest).model)
             target = open_.target if open_ else short_of(score_on(oracle, newest, score), score)
-        asked = Request(wanted, method, budget, float(target), min_rounds, max_rounds, heuristic, noise)
+        target = target.item() if isinstance(target, np.generic) else target
+        asked = Request(wanted, method, budget, target, min_rounds, max_rounds, heuristic, noise)
         job = _job(asked, open_, histories, whole, oracle.layout)
         goal = Goal(job.request, score, stop)
         folder = histories.place(job.request.index)

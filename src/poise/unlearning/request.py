@@ -88,7 +88,9 @@ def load(folder: Path) -> Request:
 
 def checked_clients(clients: Any, total: int, forgotten: Iterable[int]) -> tuple[int, ...]:
     """The clients of a request, sorted; unknown ones, repeated ones, forgotten ones and all of them are refused."""
-    given = [clients] if isinstance(clients, int | np.integer) else list(clients)
+    single = isinstance(clients, int | np.integer)
+    require(single or isinstance(clients, Iterable), f"clients = {clients!r} is not a list of clients", "as in [3, 7]")
+    given = [clients] if single else list(clients)
     require(len(given) > 0, "no client was named", "for example clients=[3, 7]")
     for client in given:
         whole = isinstance(client, int | np.integer) and not isinstance(client, bool)
