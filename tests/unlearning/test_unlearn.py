@@ -387,3 +387,16 @@ def test_what_is_no_target_and_no_list_of_clients_is_said(run: Any) -> None:
         poise.unlearn(run, [2], target="high")
     with pytest.raises(InvalidOption, match="not a list of clients"):
         poise.unlearn(run, None)
+
+
+def test_a_recipe_that_does_not_fit_those_who_are_left_leaves_no_request_behind(tmp_path: Path) -> None:
+    """Eight at a time of eight: nobody can be forgotten, and another run's request is not held up by it."""
+    run = trained(tmp_path / "run", rounds=2, sampler=samplers.Uniform(8))
+    with pytest.raises(IncompatibleParts, match="8 clients per round"):
+        poise.unlearn(run, [2], **SHORT)
+    assert not (run.path / "unlearning" / "001").exists()
+    crowd = poise.federation("digits", "iid", clients=50_000, on_demand=True)
+    run = trained(tmp_path / "crowd", fed=crowd, rounds=1)
+    with pytest.raises(IncompatibleParts, match="made on demand"):
+        poise.unlearn(run, [2], **SHORT)
+    assert not (run.path / "unlearning" / "001").exists()

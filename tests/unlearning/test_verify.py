@@ -180,3 +180,11 @@ def test_what_is_no_certificate_is_said_to_be_none(tmp_path: Path, content: str)
         verify(file)
     with pytest.raises(LedgerError, match="cannot read"):
         verify(tmp_path / "absent.json")
+
+
+def test_a_model_that_is_gone_is_said(run: Path) -> None:
+    branch, n = verify_node(run)
+    folder = run if branch == 0 else run / "unlearning" / f"{branch:03d}"
+    (folder / "models" / f"{n:08d}.safetensors").unlink()
+    with pytest.raises(LedgerError, match="is gone"):
+        verify(certificate(run))

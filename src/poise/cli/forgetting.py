@@ -121,6 +121,8 @@ def _result_table(document: dict[str, Any]) -> Table:
     if promise["promised"]:
         said = f"epsilon {promise['epsilon']:g}, delta {promise['delta']:g}"
         table.add_row("guarantee", said + (", as a heuristic" if document["grounds"]["not proved"] else ""))
+        if promise.get("composed epsilon", 0.0) > promise["epsilon"] * (1 + 1e-9):
+            table.add_row("all its noises together", f"epsilon {promise['composed epsilon']:.4g}, for the worst client")
     else:
         table.add_row("guarantee", "none: this method promises nothing")
     table.add_row("restart", f"branch {document['restart']['branch']}, round {document['restart']['round']}")

@@ -138,6 +138,8 @@ def file_hash(path: Path) -> str | None:
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size:
         return None
+    if not path.exists():
+        raise LedgerError(f"{path} is gone, and the certificate rests on it")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -29,6 +29,7 @@ from poise.unlearning.retraining import (
     aimed,
     begun,
     composition_of,
+    fits,
     remaining,
     retrain,
     score_of,
@@ -102,6 +103,7 @@ def unlearn(
         left = remaining(whole, gone)
         oracle = left.task.bind(left.federation, left.backend.device)
         score = score_of(oracle.metrics)
+        fits(left, oracle, score)  # before the request is written down, which only finishing it takes back
         open_ = histories.open_request
         if target is None:
             newest = torch.from_numpy(histories.run(histories.newest).model)

@@ -66,6 +66,16 @@ def _some(values: Any, stay: Sequence[int]) -> list[Any]:
     return [np.asarray(values)[c].item() for c in stay]
 
 
+def fits(left: Composition, oracle: Any, score: str) -> None:
+    """Raise where the recipe cannot be used on the clients that are left."""
+    if left.federation.on_demand:
+        raise IncompatibleParts(
+            "the clients of this run are made on demand: how well the remaining ones are served cannot be measured",
+            "a run that may be asked to forget needs clients that are all there",
+        )
+    replace(left, metrics=tuple(sorted({*left.metrics, score}))).plan(oracle)
+
+
 def aimed(left: Composition, request: Request, score: str) -> Composition:
     """The same, for as long as a request allows, measuring what it aims at, with draws of its own.
 
