@@ -142,6 +142,11 @@ def test_a_ledger_rewritten_with_care_does_not_hold(run: Path) -> None:
 def test_a_training_that_went_on_since_still_shows_what_it_showed(run: Path) -> None:
     resume(run, rounds=10).close()
     verify(certificate(run))
+    with sqlite3.connect(run / "ledger.sqlite") as database:
+        database.execute("UPDATE arrays SET data = zeroblob(length(data)) WHERE name = 'importance'")
+    database.close()
+    with pytest.raises(LedgerError, match="facts"):
+        verify(certificate(run))
 
 
 def test_a_training_taken_up_after_its_end_is_left_as_it_is(run: Path) -> None:

@@ -108,7 +108,8 @@ def _recomputed(histories: Histories, request: Request, document: dict[str, Any]
         histories, request, found, result["score"], result["target reached"], result["on forgotten clients"]
     )
     if root.rounds > said["rounds"]:  # the training went on since: its first rounds are what counts
-        then = {**said, "digest": root.digest_after(said["rounds"])}
+        grown = {k: said[k] for k in ("rounds", "experiment", "file")}
+        then = {**again["evidence"]["training"], **grown, "digest": root.digest_after(said["rounds"])}
         again = {**again, "evidence": {**again["evidence"], "training": then}}
     for table in TABLES:
         yield f"{table}: recomputed", _difference(document[table], again[table])
