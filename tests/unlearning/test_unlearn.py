@@ -400,3 +400,17 @@ def test_a_recipe_that_does_not_fit_those_who_are_left_leaves_no_request_behind(
     with pytest.raises(IncompatibleParts, match="made on demand"):
         poise.unlearn(run, [2], **SHORT)
     assert not (run.path / "unlearning" / "001").exists()
+
+
+def test_a_request_to_finish_says_how_it_was_asked(run: Any) -> None:
+    rounds: list[int] = []
+    stopped = poise.unlearn(
+        run.path, [2], **SHORT, sigma=0.1, callbacks=[lambda r: rounds.append(r.index)], stop=lambda: len(rounds) > 3
+    )
+    assert stopped.certificate == {}
+    with pytest.raises(InvalidOption) as refused:
+        poise.unlearn(run.path, [2], target=2.0, max_rounds=12, min_rounds=4)
+    assert "sigma = 0.1" in refused.value.hint
+    assert "min_rounds = 3" in refused.value.hint
+    assert "max_rounds" not in refused.value.hint
+    assert poise.unlearn(run.path, [2], **SHORT, sigma=0.1).certificate

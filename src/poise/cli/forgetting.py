@@ -81,9 +81,8 @@ def _plan_table(looked: Preview) -> Table:
 
 def _show(made: Unlearned, path: Path, out: Path | None, clients: str, json: bool) -> None:
     if not made.certificate:
-        remark(
-            f"stopped after {made.rounds} rounds; go on with the same command: poise unlearn {path} --clients {clients}"
-        )
+        again = f"poise unlearn {path} --clients {clients} …"
+        remark(f"stopped after {made.rounds} rounds; go on with the same command and its options: {again}")
         if json:
             print_json({"path": str(made.run.path), "rounds": made.rounds, "finished": False})
         return

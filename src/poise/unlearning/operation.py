@@ -142,10 +142,11 @@ class Job:
 
 def _job(asked: Request, open_: Request | None, histories: Histories, whole: Composition, layout: Layout) -> Job:
     """Decide about a request, and write the decision down before anything else happens."""
-    if open_ is not None and not asked.asks_the_same(open_):
-        named = ", ".join(map(str, open_.clients))
+    if open_ is not None and (other := asked.otherwise_than(open_)):
+        named, options = ", ".join(map(str, open_.clients)), ", ".join(f"{k} = {v}" for k, v in other.items())
         raise InvalidOption(
-            f"request {open_.index} (clients {named}, {open_.method}) is not finished", "ask for it again to finish it"
+            f"request {open_.index} (clients {named}, {open_.method}) is not finished",
+            f"ask for it again to finish it, as it was asked: {options}",
         )
     admit(asked.method, histories, whole.parts, asked.budget)
     found = grounds_for(asked.method, whole.parts, layout.trainable < layout.size, asked.budget)

@@ -49,15 +49,16 @@ def remaining(whole: Composition, gone: list[int]) -> Composition:
 
 def for_clients(parts: Parts, stay: Sequence[int]) -> Parts:
     """The parts for the clients that stay: what was given client by client is given for these, renumbered."""
-    clock, sampler = parts.clock, parts.sampler
-    durations = getattr(clock, "durations", None)
-    if hasattr(durations, "tau") and not np.isscalar(durations.tau):
-        clock = replace(clock, durations=replace(durations, tau=_some(durations.tau, stay)))  # type: ignore[type-var]
+    clock: Any = parts.clock
+    sampler: Any = parts.sampler
+    durations: Any = getattr(clock, "durations", None)
+    if hasattr(durations, "tau") and not isinstance(durations.tau, str):
+        clock = replace(clock, durations=replace(durations, tau=_some(durations.tau, stay)))
     elif isinstance(durations, Sequence | np.ndarray) and not isinstance(durations, str):
-        clock = replace(clock, durations=_some(durations, stay))  # type: ignore[type-var]
+        clock = replace(clock, durations=_some(durations, stay))
     groups = getattr(sampler, "groups", "")
     if not isinstance(groups, str):
-        sampler = replace(sampler, groups=_some(groups, stay))  # type: ignore[type-var]
+        sampler = replace(sampler, groups=_some(groups, stay))
     return replace(parts, clock=clock, sampler=sampler)
 
 
