@@ -34,7 +34,8 @@ class Psi:
     >>> from poise.core.types import Contribution
     >>> psi = Psi(decay=0.5)
     >>> for n in range(2):
-    ...     psi.add(Record(n, 0.0, (Contribution(3, n, 0, 1, 1, 2, 9, 1),), {}, 0, 0, readings={"moved": np.ones(1)}))
+    ...     read = {"moved": np.ones(1)}
+    ...     _ = psi.add(Record(n, 0.0, (Contribution(3, n, 0, 1, 1, 2, 9, 1),), {}, 0, 0, readings=read))
     >>> psi.values
     {3: 1.5}
     """
