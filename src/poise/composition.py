@@ -19,7 +19,7 @@ from poise.core.memory import memory_of
 from poise.core.numerics import mkl_mode
 from poise.core.parts import build, describe, is_part, parts_of
 from poise.core.protocols import Gauge, Oracle
-from poise.core.sensitivity import Moved
+from poise.core.sensitivity import Moved, Psi
 from poise.core.types import Setting
 from poise.core.vectors import Layout
 from poise.ledger.models import Keep
@@ -106,6 +106,10 @@ class Composition:
         adds = getattr(self.parts.server, "name", "") == "add" and memory_of(self.parts.solver) is None
         return moved, AuditGauge(layout, self.seed, received=not adds)
 
+    def tracker(self) -> Psi:
+        """An empty count of sensitivities, as the budget asked for counts them."""
+        return (self.unlearning or Budget()).tracker(self.parts.solver, self.parts.server, self.federation.importance)
+
     @property
     def _budget(self) -> Budget | None:
         """The budget asked for, or the default where models are kept for one."""
@@ -157,12 +161,13 @@ class Composition:
             if getattr(fed, "classes", 0):
                 arrays["label_counts"] = fed.label_counts()
             traits = fed.traits() if hasattr(fed, "traits") else {}
-            members = np.asarray(getattr(fed, "members", np.arange(fed.clients)))
-            if members[-1] >= fed.clients:  # some have left, the others moved up
-                arrays["members"] = members
             arrays |= {f"trait/{name}": np.asarray(values) for name, values in traits.items()}
+        members = getattr(fed, "members", None)
+        if members is not None and members[-1] >= fed.clients:  # some have left, the others moved up
+            arrays["members"] = np.asarray(members)
         if (budget := self._budget) is not None:
             meta |= {"limit": budget.limit, "fading": budget.contraction(self.parts.solver)}
+            meta["rate"] = getattr(self.parts.server, "lr", 1.0)
             if budget.participation == "optimistic":
                 arrays["optimism"] = np.asarray(fed.importance)
         if self.keep_updates:

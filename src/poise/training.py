@@ -130,7 +130,7 @@ def begin(
     except BaseException:
         ledger.close()
         raise
-    return _go(composition, plan, oracle, ledger, state, callbacks, stop, _history(plan, composition.audit, oracle))
+    return _go(composition, plan, oracle, ledger, state, callbacks, stop, _history(composition, plan, oracle))
 
 
 def _starting(state: engine.State, start: Any) -> engine.State:
@@ -172,23 +172,27 @@ def take_up(
             )  # fmt: skip
         if meta["experiment"] != recorded["experiment"]:
             ledger.set_experiment(meta["experiment"])
-        ledger.event("resumed" + _other_numerics(recorded))
-        ledger.set("status", "running")
+        if not (recorded["status"] == "done" and _ended(composition, state)):  # else the ledger stays as it is
+            ledger.event("resumed" + _other_numerics(recorded))
+            ledger.set("status", "running")
     except BaseException:
         ledger.close()
         raise
-    history = _history(plan, composition.audit, oracle)
+    history = _history(composition, plan, oracle)
     history.resume(restart.records, restart.own, restart.server)
     return _go(composition, plan, oracle, ledger, state, callbacks, stop, history)
 
 
-def _history(plan: engine.Plan, audit: Action | None, oracle: Oracle) -> History:
-    """An empty history that keeps what the sampler asks for, watched by the audit where there is one."""
-    sampler, gradients = plan.parts.sampler, None
+def _history(composition: Composition, plan: engine.Plan, oracle: Oracle) -> History:
+    """An empty history that keeps what the sampler asks for and counts sensitivities as the declared budget does.
+
+    Where there is an audit, it watches.
+    """
+    sampler, gradients, audit = plan.parts.sampler, None, composition.audit
     if "gradients" in sampler.needs:
         gradients = Gradients(plan.setting.clients, sampler.measure)  # type: ignore[attr-defined]
     watch = None if audit is None else LiveAudit(audit, oracle.layout.trainable)
-    return History(gradients=gradients, watch=watch)
+    return History(psi=composition.tracker(), gradients=gradients, watch=watch)
 
 
 def _go(
@@ -223,8 +227,7 @@ def _go(
         tell()  # what a process that died could not say any more
         with one_thread():
             end = engine.run(state, plan, oracle, backend, ledger, history, after_round, stop)
-        whole = composition.rounds is not None and end.index >= composition.rounds
-        ledger.set("status", "done" if whole or not stop() else "stopped")
+        ledger.set("status", "done" if _ended(composition, end) or not stop() else "stopped")
     except PoiseError as error:
         _note_failure(ledger, error)
         ledger.close()
@@ -239,6 +242,11 @@ def _go(
         return Run(ledger)
     ledger.close()
     return open_run(ledger.path)
+
+
+def _ended(composition: Composition, state: engine.State) -> bool:
+    """Whether all rounds that were planned are done."""
+    return composition.rounds is not None and state.index >= composition.rounds
 
 
 MAY_CHANGE = ("rounds", "time", "keep", "backend")

@@ -111,6 +111,45 @@ def test_retraining_without_a_client_ends_within_psi(steps: int) -> None:
         assert apart[-1] > 0.01, "a test that cannot fail shows nothing"
 
 
+@pytest.mark.parametrize("lr", [0.5, 0.1])
+def test_a_server_that_keeps_some_of_the_old_model_lets_less_fade(lr: float) -> None:
+    """With eta_g < 1 a round contracts by 1 - eta_g (1 - decay^K), not by decay^K."""
+    quad, solver = poise.quadratics(OPTIMA, 1.0), solvers.SGD(lr=0.3, steps=3)
+    run = poise.train(quad, quad.task, solver=solver, server=servers.Add(lr=lr), rounds=30, keep="all")
+    psi, loose = sensitivity(run, strong_convexity=1.0), sensitivity(run)
+    assert psi[-1].max() < 0.8 * loose[-1].max()
+    for c in range(4):
+        other = poise.train(
+            quad.without([c]), quad.task, solver=solver, server=servers.Add(lr=lr), rounds=30, keep="all"
+        )
+        apart = np.array([np.linalg.norm(run.models(n) - other.models(n)) for n in range(31)])
+        assert (apart <= psi[:, c] + 1e-12).all(), c
+
+
+@pytest.mark.parametrize("sampler", [samplers.Binomial(1), samplers.Poisson(1)])
+def test_rounds_whose_coefficients_overshoot_are_counted(sampler: Any) -> None:
+    """alpha <= Psi where coefficients add up to more than 2; the same others are drawn, in the same proportions."""
+    quad = poise.quadratics(OPTIMA, 1.0)
+    totals, close = [], []
+    for seed in range(6):
+        run = poise.train(
+            quad, quad.task, solver=solvers.SGD(lr=0.5, steps=5), sampler=sampler, rounds=40, seed=seed, keep="all"
+        )
+        psi, totals = sensitivity(run), [*totals, run.weights.sum(axis=1).max()]
+        for c in range(4):
+            theta = run.models(0)
+            for n, weights in enumerate(run.weights):
+                rest = np.where(np.arange(4) == c, 0.0, weights)
+                if rest.sum() > 0:
+                    local = OPTIMA + 0.5**5 * (theta - OPTIMA)
+                    theta = theta + rest * (weights.sum() / rest.sum()) @ (local - theta)
+                apart = np.linalg.norm(theta - run.models(n + 1))
+                assert apart <= psi[n + 1, c] * (1 + 1e-9) + 1e-12, (seed, n, c)
+                close.append(apart / max(psi[n + 1, c], 1e-12))
+    assert max(totals) > 2, "a test that cannot fail shows nothing"
+    assert max(close) > 0.9
+
+
 def test_the_contracting_bound_is_met_with_equality_where_all_curve_alike() -> None:
     """Section 5.3.2: it is tight for identical Hessians (one dimension, so that summands point the same way)."""
     quad = poise.quadratics([[0.0], [1.0], [5.0]], curvature=0.7)
@@ -191,3 +230,14 @@ def test_a_declared_budget_stops_the_reading_of_clients_beyond_it() -> None:
     assert np.isinf(psi[beyond]).all()
     assert beyond.any()
     assert within[1:].any()
+
+
+def test_a_declared_budget_counts_as_it_says_before_it_stops_reading() -> None:
+    """The optimistic count is smaller: what it still reaches is still read."""
+    budget = Budget(sigma=0.2, participation="optimistic")
+    parts = {"sampler": samplers.Uniform(2), "rounds": 10}
+    whole = sensitivity(quadratic_run(2, **parts), "optimistic")
+    psi = sensitivity(quadratic_run(2, unlearning=budget, **parts), "optimistic")
+    within = whole <= budget.limit
+    assert (whole > budget.limit).any()
+    assert np.array_equal(psi[within], whole[within])

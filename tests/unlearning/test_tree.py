@@ -43,6 +43,12 @@ def test_a_request_beyond_the_first_node_goes_back_to_the_training() -> None:
     assert grown([(0, 6), (1, 4)], (0, 3)) == [(0, 3)]
 
 
+def test_where_sensitivities_fade_a_later_request_does_not_uncover_an_earlier_one() -> None:
+    """Client 1 has faded by round 10, but there client 0, forgotten from round 2, is beyond; at 1 it was too."""
+    psi = [np.array([[0, 0], [9, 2], [3, 8], [9, 7], [9, 1]], dtype=float), rising(0.0, 0.1)]
+    assert restart(psi, [(0, 2)], [1], limit=4.0, forgotten=[0]) == (0, 0)
+
+
 def test_a_set_counts_as_its_worst_client() -> None:
     psi = rising(1.0, 3.0, 0.0)
     assert influence(psi, [0, 2]).tolist() == psi[:, 0].tolist()

@@ -11,10 +11,11 @@ import pytest
 
 import poise
 from poise import clocks, samplers, servers, solvers
-from poise.core.errors import IncompatibleParts, InvalidOption
+from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError, RunLocked
 from poise.core.types import Record
 from poise.data.federated import Federation
-from poise.unlearning import Budget, sensitivity
+from poise.unlearning import Budget, operation, sensitivity
+from poise.unlearning.histories import Histories
 from poise.unlearning.previewing import preview
 
 SHORT: dict[str, Any] = {"min_rounds": 3, "max_rounds": 12, "target": 2.0}  # an accuracy nobody reaches
@@ -75,6 +76,20 @@ def test_fine_tuning_starts_where_training_ended_and_promises_nothing(run: Any) 
     done = poise.unlearn(run, [2], method="fine-tune", **SHORT)
     assert np.array_equal(done.run.models(0), run.model)
     assert done.certificate["guarantee"]["promised"] is False
+
+
+def test_branches_keep_models_for_the_budget_of_their_requests(tmp_path: Path) -> None:
+    """keep = 'unlearnable' with a budget beyond the default one: the second request finds the model it wants."""
+    budget = Budget(sigma=0.1)
+    run = trained(tmp_path / "run", keep="unlearnable", unlearning=budget, rounds=20)
+    options = {"sigma": 0.1, "target": 2.0, "min_rounds": 3, "max_rounds": 20}
+    poise.unlearn(run, [2], **options)
+    histories = Histories.of(poise.open_run(run.path))
+    psi = histories.psi(1, budget)
+    for client in (0, 1, 3, 4, 5, 6, 7):
+        ideal = int(np.flatnonzero(psi[:, client] <= budget.limit)[-1])
+        assert ideal in histories.run(1).kept, client
+    assert (psi[-1] > budget.limit).any()
 
 
 def test_a_client_that_never_worked_restarts_from_the_end(tmp_path: Path) -> None:
@@ -269,3 +284,133 @@ def test_a_watermark_is_recognised_before_and_not_after() -> None:
     assert recognised["after"] < recognised["before"] - 0.1
     plain = trained(rounds=2)
     assert poise.unlearning.examine(plain, {"it": plain}, [0])["it"].recognition is None
+
+
+def test_a_request_after_last_still_covers_the_one_before() -> None:
+    """The noise of `last` is gone once a later request restarts before it: the new node has to do for both."""
+    optima = np.zeros((5, 3))
+    optima[0, 0], optima[1, 1] = 9.0, 0.3
+    quad = poise.quadratics(optima)
+    run = poise.train(quad, quad.task, solver=solvers.SGD(lr=0.1, steps=1), rounds=20, keep="all")
+    options = {**SHORT, "target": -1.0, "federation": quad, "task": quad.task}
+    first = poise.unlearn(run, [0], method="last", **options)
+    promise = first.certificate["guarantee"]
+    assert promise["psi"]["0"] == pytest.approx(promise["psi limit"]), "the limit is that of the noise it got"
+    second = poise.unlearn(first.run, [1], **options)
+    branch, n = second.restart
+    assert branch == 0
+    assert sensitivity(run)[n, [0, 1]].max() <= Budget().limit
+    assert second.certificate["guarantee"]["composed epsilon"] <= 10.0
+
+
+def test_of_many_clients_each_keeps_its_own_sensitivity(tmp_path: Path) -> None:
+    """Beyond 10,000 clients a run keeps no table of them, but it has to know who has left."""
+    quad = poise.quadratics(np.random.default_rng(0).normal(size=(10_003, 2)))
+    run = poise.train(
+        quad, quad.task, solver=solvers.SGD(lr=0.1, steps=1), sampler=samplers.Uniform(5), rounds=2, keep="all",
+        out=tmp_path / "run",
+    )  # fmt: skip
+    options = {"min_rounds": 2, "max_rounds": 2, "target": -1.0, "federation": quad, "task": quad.task}
+    first = poise.unlearn(run, [0], **options)
+    worked = np.flatnonzero(first.run.weights.sum(axis=0))  # as branch 1 counts them: one up
+    moved = Histories.of(poise.open_run(tmp_path / "run")).psi(1, Budget())[-1]
+    assert np.array_equal(np.flatnonzero(moved), worked + 1)
+    poise.unlearning.verify(first.path)
+
+
+def test_one_request_at_a_time(run: Any) -> None:
+    """A second request while one is under way is refused, and the first comes to its end."""
+    met: list[str] = []
+
+    def meanwhile(record: Record) -> None:
+        if record.index == 1:
+            with pytest.raises(RunLocked) as refused:
+                poise.unlearn(run.path, [5], **SHORT)
+            met.append(refused.value.message)
+
+    first = poise.unlearn(run.path, [2], **SHORT, callbacks=[meanwhile])
+    assert "is being written by process" in met[0]
+    assert poise.unlearning.verify(first.path)
+    assert poise.unlearn(run.path, [5], **SHORT).certificate["forgotten so far"] == [2, 5]
+
+
+def test_requests_made_at_the_same_moment_do_not_undo_each_other(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slow one looked at the folder before the quick one began in it."""
+    slow = operation.Histories.of
+    asked: list[Any] = []
+
+    def quick_in_between(*arguments: Any) -> Any:
+        found = slow(*arguments)
+        if not asked:
+            asked.append(None)
+            asked.append(poise.unlearn(run.path, [5], **SHORT))
+        return found
+
+    monkeypatch.setattr(operation.Histories, "of", quick_in_between)
+    second = poise.unlearn(run.path, [2], **SHORT)
+    assert second.path.parent.name == "002"
+    for one in (asked[1], second):
+        assert poise.unlearning.verify(one.path)
+
+
+def test_a_request_in_the_middle_without_its_certificate_is_said(run: Any) -> None:
+    for client in (0, 1):
+        done = poise.unlearn(run.path, [client], **SHORT)
+    (run.path / "unlearning" / "001" / "certificate.json").unlink()
+    with pytest.raises(LedgerError, match="001 has no certificate"):
+        poise.unlearning.verify(done.path)
+    with pytest.raises(LedgerError, match="001 has no certificate"):
+        poise.unlearn(run.path, [5], **SHORT)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"clock": clocks.Synchronous([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])},
+        {"clock": clocks.Synchronous(clocks.Exponential([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]))},
+        {"sampler": samplers.Target(2, [0, 0, 1, 1, 0, 0, 1, 1])},
+    ],
+    ids=["durations", "laws", "groups"],
+)
+def test_what_was_given_client_by_client_stays_with_its_client(tmp_path: Path, parts: dict[str, Any]) -> None:
+    run = trained(tmp_path / "run", rounds=3, **parts)
+    done = poise.unlearn(run, [2, 7], **SHORT)
+    assert poise.unlearning.verify(done.path)
+    if "clock" in parts:
+        assert "1.0,\n    2.0,\n    4.0,\n    5.0,\n    6.0,\n    7.0,\n]" in done.run.experiment
+    else:
+        assert "groups = [\n    0,\n    0,\n    1,\n    0,\n    0,\n    1,\n]" in done.run.experiment
+
+
+def test_what_is_no_target_and_no_list_of_clients_is_said(run: Any) -> None:
+    with pytest.raises(InvalidOption, match="target must be a number"):
+        poise.unlearn(run, [2], target="high")
+    with pytest.raises(InvalidOption, match="not a list of clients"):
+        poise.unlearn(run, None)
+
+
+def test_a_recipe_that_does_not_fit_those_who_are_left_leaves_no_request_behind(tmp_path: Path) -> None:
+    """Eight at a time of eight: nobody can be forgotten, and another run's request is not held up by it."""
+    run = trained(tmp_path / "run", rounds=2, sampler=samplers.Uniform(8))
+    with pytest.raises(IncompatibleParts, match="8 clients per round"):
+        poise.unlearn(run, [2], **SHORT)
+    assert not (run.path / "unlearning" / "001").exists()
+    crowd = poise.federation("digits", "iid", clients=50_000, on_demand=True)
+    run = trained(tmp_path / "crowd", fed=crowd, rounds=1)
+    with pytest.raises(IncompatibleParts, match="made on demand"):
+        poise.unlearn(run, [2], **SHORT)
+    assert not (run.path / "unlearning" / "001").exists()
+
+
+def test_a_request_to_finish_says_how_it_was_asked(run: Any) -> None:
+    rounds: list[int] = []
+    stopped = poise.unlearn(
+        run.path, [2], **SHORT, sigma=0.1, callbacks=[lambda r: rounds.append(r.index)], stop=lambda: len(rounds) > 3
+    )
+    assert stopped.certificate == {}
+    with pytest.raises(InvalidOption) as refused:
+        poise.unlearn(run.path, [2], target=2.0, max_rounds=12, min_rounds=4)
+    assert "sigma = 0.1" in refused.value.hint
+    assert "min_rounds = 3" in refused.value.hint
+    assert "max_rounds" not in refused.value.hint
+    assert poise.unlearn(run.path, [2], **SHORT, sigma=0.1).certificate

@@ -13,9 +13,9 @@ import pytest
 
 import poise
 from poise import samplers, solvers
-from poise.core.errors import LedgerError
+from poise.core.errors import IncompatibleParts, LedgerError
 from poise.experiments.runner import resume
-from poise.unlearning import verify
+from poise.unlearning import sensitivity_budget, verify
 from poise.unlearning.certificate import canonical, digest_of
 
 
@@ -117,6 +117,19 @@ def test_a_forged_certificate_with_a_fitting_digest_does_not_hold(run: Path, how
         verify(certificate(run))
 
 
+def test_a_promise_that_the_noise_is_too_small_for_does_not_hold(run: Path) -> None:
+    """Request and certificate are changed alike: a smaller epsilon, as if the noise had been twice as large."""
+    place = certificate(run).parent / "request.json"
+    asked = json.loads(place.read_text())
+    asked["budget"] |= {"epsilon": 5.0, "sigma": 2 * asked["budget"]["sigma"]}
+    place.write_text(json.dumps(asked, indent=1))
+    limits = [sensitivity_budget(sigma, 5.0, 0.01) for sigma in (asked["budget"]["sigma"], asked["sigma"])]
+    for limit in limits:
+        forge(certificate(run), lambda d, psi=limit: d["guarantee"].update({"epsilon": 5.0, "psi limit": psi}))
+        with pytest.raises(LedgerError, match=r"psi limit|noise is as large"):
+            verify(certificate(run))
+
+
 def test_a_ledger_rewritten_with_care_does_not_hold(run: Path) -> None:
     """Someone makes a client's influence small in the training's ledger, in a way that SQLite finds in order."""
     with sqlite3.connect(run / "ledger.sqlite") as database:
@@ -129,10 +142,29 @@ def test_a_ledger_rewritten_with_care_does_not_hold(run: Path) -> None:
 def test_a_training_that_went_on_since_still_shows_what_it_showed(run: Path) -> None:
     resume(run, rounds=10).close()
     verify(certificate(run))
+    with sqlite3.connect(run / "ledger.sqlite") as database:
+        database.execute("UPDATE arrays SET data = zeroblob(length(data)) WHERE name = 'importance'")
+    database.close()
+    with pytest.raises(LedgerError, match="facts"):
+        verify(certificate(run))
+
+
+def test_a_training_taken_up_after_its_end_is_left_as_it_is(run: Path) -> None:
+    resume(run).close()
+    verify(certificate(run))
+
+
+def test_a_branch_is_not_taken_up_by_itself(run: Path) -> None:
+    with pytest.raises(IncompatibleParts, match="made by a request to forget"):
+        resume(run / "unlearning" / "002", rounds=6)
+    verify(certificate(run))
 
 
 def test_a_branch_that_went_on_since_does_not(run: Path) -> None:
-    resume(run / "unlearning" / "002", rounds=6).close()
+    place = run / "unlearning" / "002"
+    request = (place / "request.json").rename(run / "aside.json")
+    resume(place, rounds=6).close()
+    request.rename(place / "request.json")
     with pytest.raises(LedgerError, match="went on after the certificate"):
         verify(certificate(run))
 
@@ -153,3 +185,11 @@ def test_what_is_no_certificate_is_said_to_be_none(tmp_path: Path, content: str)
         verify(file)
     with pytest.raises(LedgerError, match="cannot read"):
         verify(tmp_path / "absent.json")
+
+
+def test_a_model_that_is_gone_is_said(run: Path) -> None:
+    branch, n = verify_node(run)
+    folder = run if branch == 0 else run / "unlearning" / f"{branch:03d}"
+    (folder / "models" / f"{n:08d}.safetensors").unlink()
+    with pytest.raises(LedgerError, match="is gone"):
+        verify(certificate(run))

@@ -81,9 +81,8 @@ def _plan_table(looked: Preview) -> Table:
 
 def _show(made: Unlearned, path: Path, out: Path | None, clients: str, json: bool) -> None:
     if not made.certificate:
-        remark(
-            f"stopped after {made.rounds} rounds; go on with the same command: poise unlearn {path} --clients {clients}"
-        )
+        again = f"poise unlearn {path} --clients {clients} …"
+        remark(f"stopped after {made.rounds} rounds; go on with the same command and its options: {again}")
         if json:
             print_json({"path": str(made.run.path), "rounds": made.rounds, "finished": False})
         return
@@ -121,6 +120,8 @@ def _result_table(document: dict[str, Any]) -> Table:
     if promise["promised"]:
         said = f"epsilon {promise['epsilon']:g}, delta {promise['delta']:g}"
         table.add_row("guarantee", said + (", as a heuristic" if document["grounds"]["not proved"] else ""))
+        if promise.get("composed epsilon", 0.0) > promise["epsilon"] * (1 + 1e-9):
+            table.add_row("all its noises together", f"epsilon {promise['composed epsilon']:.4g}, for the worst client")
     else:
         table.add_row("guarantee", "none: this method promises nothing")
     table.add_row("restart", f"branch {document['restart']['branch']}, round {document['restart']['round']}")

@@ -22,16 +22,20 @@ MOVED = "moved"
 
 @dataclass
 class Psi:
-    """Psi(n, i) after the records so far: ``Psi <- decay^K Psi + moved``, client by client; 0 for one never seen.
+    """Psi(n, i) after the records so far: ``Psi <- growth Psi + moved``, client by client; 0 for one never seen.
+
+    ``growth`` is 1 for FedAvg (eq. 5.8) and ``decay^K`` where local steps contract (eq. 5.11); see `growth`.
 
     Args:
         decay: ``1 - eta (lambda + mu)``, by which one local step contracts; 1 where nothing is known (eq. 5.8).
+        lr: the server's learning rate.
         importance: p_i, to count ``p_c/(1 - p_c)`` instead of c's share of the cohort; None counts the share.
 
     >>> from poise.core.types import Contribution
     >>> psi = Psi(decay=0.5)
     >>> for n in range(2):
-    ...     psi.add(Record(n, 0.0, (Contribution(3, n, 0, 1, 1, 2, 9, 1),), {}, 0, 0, readings={"moved": np.ones(1)}))
+    ...     read = {"moved": np.ones(1)}
+    ...     _ = psi.add(Record(n, 0.0, (Contribution(3, n, 0, 1, 1, 2, 9, 1),), {}, 0, 0, readings=read))
     >>> psi.values
     {3: 1.5}
     """
@@ -39,29 +43,49 @@ class Psi:
     decay: float = 1.0
     values: dict[int, float] = field(default_factory=dict)
     importance: Floats | None = None
+    lr: float = 1.0
 
-    def add(self, record: Record) -> None:
-        """Take in one more round; a client that was not read is beyond every limit."""
+    def add(self, record: Record) -> float:
+        """Take in one more round; a client that was not read is beyond every limit. Returns the round's growth."""
         if not record.contributions:
-            return
+            return 1.0
         clients = np.array([c.client for c in record.contributions])
         weights = np.array([c.coefficient for c in record.contributions])
         read = record.readings.get(MOVED, np.full(len(clients), np.nan))
-        self.take(clients, weights, read, min(c.steps for c in record.contributions))
+        return self.take(clients, weights, read, min(c.steps for c in record.contributions))
 
-    def take(self, clients: Ints, weights: Floats, read: Floats, steps: int) -> None:
+    def take(self, clients: Ints, weights: Floats, read: Floats, steps: int) -> float:
         """The same from columns: who contributed, with which coefficient, the readings, and the least local work."""
-        if self.decay < 1:
-            factor = self.decay**steps
+        factor = growth(self.lr * weights, self.decay**steps)
+        if factor != 1:
             self.values = {client: factor * value for client, value in self.values.items()}
         if self.importance is not None:
             read = read * _optimism(clients, weights, self.importance)
         for client, value in zip(clients.tolist(), read.tolist(), strict=True):
             self.values[client] = self.values.get(client, 0.0) + (np.inf if np.isnan(value) else value)
+        return factor
 
     def of(self, client: int) -> float:
         """Psi of one client."""
         return self.values.get(client, 0.0)
+
+
+def growth(weights: Floats, contraction: float) -> float:
+    """By how much a round may scale the distance between two models that it is applied to.
+
+    A client's local work multiplies a distance by some ``M_i`` with eigenvalues between 0 and ``contraction`` (E D.2),
+    so the round multiplies it by ``1 - sum w_i (1 - M_i)``, w_i the coefficients times the server's rate. They need
+    not add up to 1: below, the server keeps some of the old model, which does not contract; above 2, it overshoots.
+
+    >>> growth(np.array([0.5, 0.5]), 1.0), growth(np.array([0.5, 0.5]), 0.25), growth(np.array([0.25, 0.25]), 0.25)
+    (1.0, 0.25, 0.625)
+    >>> growth(np.array([1.5, 1.5]), 1.0)
+    2.0
+    """
+    plus, minus = float(weights[weights > 0].sum()), float(weights[weights < 0].sum())
+    highest = 1 - plus * (1 - contraction) - minus
+    lowest = 1 - plus - minus * (1 - contraction)
+    return max(highest, -lowest)
 
 
 def _optimism(clients: Ints, weights: Floats, importance: Floats) -> Floats:

@@ -20,6 +20,7 @@ from poise.ledger.store import DATABASE, EXPERIMENT, LOCK
 from poise.tasks import task as make_task
 from poise.training import begin, prepare, take_up
 from poise.unlearning.budget import Budget
+from poise.unlearning.request import FILE as REQUEST
 
 Observer = Callable[[Record], None]
 
@@ -90,6 +91,11 @@ def resume(
         backend: another backend to go on with; the result does not depend on it.
     """
     folder = Path(path)
+    if (folder / REQUEST).exists():
+        raise IncompatibleParts(
+            f"{folder} was made by a request to forget, and ends where that request says",
+            "`poise unlearn` with the same clients and options finishes it",
+        )
     experiment = recorded(folder)
     composition = compose(experiment, experiment.seeds[0], federation, task)
     if rounds is not None:

@@ -37,12 +37,11 @@ class Retention:
         """Take in a record: who is beyond the limit now, and from where it could be forgotten."""
         if self.keep != "unlearnable":
             return
-        self._psi.add(record)
-        fading = self._psi.decay < 1
-        for client in self._psi.values if fading else {c.client for c in record.contributions}:
+        everyone = self._psi.add(record) != 1
+        for client in self._psi.values if everyone else {c.client for c in record.contributions}:
             if self._psi.of(client) > self._limit:
                 self._restart.setdefault(client, record.index)
-            elif fading:
+            else:
                 self._restart.pop(client, None)
 
     def surplus(self, record: Record) -> list[int]:

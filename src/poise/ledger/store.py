@@ -164,7 +164,10 @@ class Ledger:
             return [what for (what,) in self.database.execute("SELECT what FROM events ORDER BY id")]
 
     def set(self, key: str, value: object) -> None:
-        """Note a fact about the run."""
+        """Note a fact about the run; what is so already is not written again, which would change the file."""
+        with self.guard():
+            if self.meta().get(key) == str(value):
+                return
         with self.guard(), self._transaction():
             self.database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(value)))
 
@@ -216,7 +219,8 @@ class Ledger:
         """The rule, with its memory of earlier rounds read from the ledger when it is first needed."""
         if self._rule is None:
             facts = self.meta()
-            psi = Psi(float(facts.get("fading", 1.0)), importance=self.array("optimism"))
+            fading, rate = float(facts.get("fading", 1.0)), float(facts.get("rate", 1.0))
+            psi = Psi(fading, importance=self.array("optimism"), lr=rate)
             self._rule = Retention(
                 facts.get("keep", "last"),  # type: ignore[arg-type]
                 models.versions(self.store), float(facts.get("limit", 0.0)), psi,

@@ -28,7 +28,7 @@ class Budget:
         participation: ``conservative`` renormalises inside the cohort that really was; ``optimistic`` takes
             ``p_c/(1 - p_c)`` whoever took part, which is smaller and no bound.
         strong_convexity: mu of the clients' losses, where it is known; sensitivities then fade by
-            ``1 - eta (lambda + mu)`` with every local step (E eq. 5.11).
+            ``1 - eta (lambda + mu)`` with every local step (E eq. 5.11), as far as the server follows its clients.
 
     >>> round(Budget(epsilon=10, delta=0.01, sigma=0.05).limit, 4)
     0.1428
@@ -90,6 +90,7 @@ class Budget:
             )
         return float(factor)
 
-    def tracker(self, solver: Any, importance: Floats) -> Psi:
+    def tracker(self, solver: Any, server: Any, importance: Floats) -> Psi:
         """An empty count of sensitivities, as this budget counts them."""
-        return Psi(self.contraction(solver), importance=importance if self.participation == "optimistic" else None)
+        hopeful = importance if self.participation == "optimistic" else None
+        return Psi(self.contraction(solver), importance=hopeful, lr=getattr(server, "lr", 1.0))

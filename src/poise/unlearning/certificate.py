@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from poise.ledger.store import DATABASE
 from poise.unlearning import accounting
 from poise.unlearning.gaussian import epsilon_at
 from poise.unlearning.histories import CERTIFICATE, Histories, members_of
-from poise.unlearning.methods import CERTIFIED
+from poise.unlearning.methods import CERTIFIED, along
 from poise.unlearning.proof import Grounds
 from poise.unlearning.request import Request
 
@@ -85,11 +86,11 @@ def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
     if request.method == "dp":
         found = accounting.guarantee(histories, histories.oracle, histories.forgotten, budget.epsilon, budget.delta)
         return {"promised": True, **found}
-    branch, n = request.node
-    psi = histories.psi(branch, budget)[n]
+    nodes = histories.oracle if request.method == "last" else [request.node]  # its noise covers the whole history
+    psi = along(histories, nodes, request.clients, budget)
     return {
-        "promised": True, **said, "psi limit": budget.limit,
-        "psi": {str(c): float(psi[c]) for c in request.clients},
+        "promised": True, **said, "psi limit": replace(budget, sigma=request.sigma).limit,
+        "psi": {str(c): float(value) for c, value in zip(request.clients, psi, strict=True)},
         "composed epsilon": _composed(histories, request),
     }  # fmt: skip
 
@@ -137,6 +138,8 @@ def file_hash(path: Path) -> str | None:
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size:
         return None
+    if not path.exists():
+        raise LedgerError(f"{path} is gone, and the certificate rests on it")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

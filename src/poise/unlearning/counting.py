@@ -9,7 +9,7 @@ import numpy as np
 
 from poise.core.errors import InvalidOption
 from poise.core.parts import build
-from poise.core.sensitivity import MOVED, Psi
+from poise.core.sensitivity import MOVED
 from poise.core.types import Floats
 from poise.ledger.run import Run
 from poise.unlearning.budget import Budget, Participation
@@ -21,7 +21,8 @@ def sensitivity(
     r"""The bounded sensitivity of the model after n aggregations to every client, (R + 1, N).
 
     ``Psi(n, c) = sum_{s<n} | Delta(S_s, theta^s) - Delta(S_s \ c, theta^s) |``, S_s the cohort of aggregation s; with
-    ``strong_convexity`` every summand fades by ``(1 - eta (lambda + mu))^K`` per round after it.
+    ``strong_convexity`` every summand fades by ``(1 - eta (lambda + mu))^K`` per round after it (FedAvg; in general by
+    `poise.core.sensitivity.growth`, which is above 1 in a round whose coefficients add up to more than 2).
 
     Args:
         run: a run; inf where it stopped following a client that no declared budget can reach any more.
@@ -39,7 +40,8 @@ def counted(run: Run, budget: Budget) -> Floats:
     importance = run.array("importance")
     if budget.participation == "optimistic" and importance is None:
         raise InvalidOption("the run keeps no table of its clients: optimistic sensitivities need p_i")
-    psi = budget.tracker(solver_of(run), np.zeros(0) if importance is None else importance)
+    shares = np.zeros(0) if importance is None else importance
+    psi = budget.tracker(part_of(run, "solver"), part_of(run, "server"), shares)
     c = run.contributions
     read = run.reading(MOVED) if run.rounds and len(c) else np.zeros(0)
     ends = np.searchsorted(c["round"], np.arange(run.rounds + 1))
@@ -52,10 +54,9 @@ def counted(run: Run, budget: Budget) -> Floats:
     return result
 
 
-def solver_of(run: Run) -> Any:
-    """The solver that a run's experiment names."""
-    table = tomllib.loads(run.experiment).get("solver", {})
-    return build("solver", table)
+def part_of(run: Run, slot: str) -> Any:
+    """The part that a run's experiment names for a slot."""
+    return build(slot, tomllib.loads(run.experiment).get(slot, {}))
 
 
-__all__ = ["Psi", "counted", "sensitivity", "solver_of"]
+__all__ = ["counted", "part_of", "sensitivity"]

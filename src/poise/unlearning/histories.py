@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,7 +11,10 @@ import numpy as np
 
 from poise.core.errors import LedgerError
 from poise.core.types import Floats, Ints
+from poise.ledger.files import refused
+from poise.ledger.lock import Lock
 from poise.ledger.run import Run, open_run
+from poise.ledger.store import LOCK
 from poise.unlearning import request as requests
 from poise.unlearning.budget import Budget
 from poise.unlearning.counting import counted
@@ -110,6 +115,24 @@ class Histories:
         return self._counted[branch, counting]
 
 
+@contextmanager
+def one_at_a_time(folder: Path | None) -> Iterator[None]:
+    """Keep others from adding a branch to this folder for as long as one is being made."""
+    if folder is None:
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise refused(folder, error) from error
+    lock = Lock(folder / LOCK)
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def members_of(run: Run) -> Ints:
     """Which client of the training each client of a run is."""
     members = run.array("members")
@@ -123,6 +146,11 @@ def _branches(folder: Path) -> list[Branch]:
         asked = requests.load(place)
         if asked.index != len(found) + 1:
             raise LedgerError(f"{place / requests.FILE} is request {asked.index}, but {len(found) + 1} is due")
+        if found and not found[-1].done:
+            raise LedgerError(
+                f"{folder / f'{len(found):03d}'} has no {CERTIFICATE}, but request {asked.index} came after it",
+                "put the certificate back: what later requests promise rests on it",
+            )
         done = (place / CERTIFICATE).exists()
         found.append(Branch(asked, open_run(place) if done else None, done))
     return found

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from poise.core.errors import IncompatibleParts
+from poise.core.types import Floats
 from poise.core.vectors import Vector
 from poise.unlearning.accounting import mechanism
 from poise.unlearning.accumulation import reaggregated, refuse_unstored
@@ -42,27 +43,37 @@ def decide(method: str, histories: Histories, clients: tuple[int, ...], budget: 
     if method == "scratch":
         return Decision((0, 0), 0.0, (0, 0))
     if method == "last":
-        return Decision(last, _noise_for(histories, clients, budget), last)
+        return Decision(last, noise_for(histories, [*histories.oracle, last], clients, budget), last)
     if method != "sifu":  # fine-tune, dp, and fed-accum, which re-aggregates up to there
         return Decision(last, 0.0, last)
     psi = [histories.psi(s, budget) for s in range(newest + 1)]
-    branch, most = restart(psi, histories.oracle, clients, budget.limit)
-    fine = influence(psi[branch], clients) <= budget.limit
+    branch, most = restart(psi, histories.oracle, clients, budget.limit, histories.forgotten)
+    fine = influence(psi[branch], [*clients, *histories.forgotten]) <= budget.limit
     kept = [n for n in histories.run(branch).kept if n <= most and fine[n]]
     return Decision((branch, max(kept)), budget.sigma, (branch, most))
 
 
-def _noise_for(histories: Histories, clients: tuple[int, ...], budget: Budget) -> float:
-    """The noise that the newest model needs: sensitivities add up along the present history (E eq. 5.12)."""
-    newest = histories.newest
-    nodes = [*histories.oracle, (newest, histories.run(newest).rounds)]
-    total = np.sum([histories.psi(s, budget)[n, list(clients)] for s, n in nodes], axis=0).max()
+def noise_for(histories: Histories, nodes: list[Node], clients: tuple[int, ...], budget: Budget) -> float:
+    """The noise that the last of these nodes needs: sensitivities add up along the history (E eq. 5.12)."""
+    total = along(histories, nodes, clients, budget).max()
     if not np.isfinite(total):
         raise IncompatibleParts(
             "last: the run stopped following a client that its declared budget could not reach any more",
             "train without a budget (unlearning=) to use this method",
         )
     return float(total / replace(budget, sigma=1.0).limit)
+
+
+def least_noise(histories: Histories, request: Request) -> float:
+    """What a request that was honoured had to add at least, to keep what it promised."""
+    if request.method == "last":
+        return noise_for(histories, histories.oracle, request.clients, request.budget)
+    return request.budget.sigma if request.method == "sifu" else 0.0
+
+
+def along(histories: Histories, nodes: list[Node], clients: tuple[int, ...], budget: Budget) -> Floats:
+    """Psi of each client, added up over the nodes of a history."""
+    return np.asarray(np.sum([histories.psi(s, budget)[n, list(clients)] for s, n in nodes], axis=0))
 
 
 def start_of(request: Request, histories: Histories, parts: Any, seed: int) -> Vector:

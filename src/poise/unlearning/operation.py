@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from poise.composition import Composition
@@ -18,7 +19,7 @@ from poise.ledger.run import Run, open_run
 from poise.unlearning.budget import Budget, Participation
 from poise.unlearning.certificate import certify, write
 from poise.unlearning.gaussian import Calibration
-from poise.unlearning.histories import Branch, Histories
+from poise.unlearning.histories import Branch, Histories, one_at_a_time
 from poise.unlearning.methods import CERTIFIED, admit, decide, grounds_for, start_of
 from poise.unlearning.noise import commitment
 from poise.unlearning.proof import Grounds, refuse
@@ -28,6 +29,7 @@ from poise.unlearning.retraining import (
     aimed,
     begun,
     composition_of,
+    fits,
     remaining,
     retrain,
     score_of,
@@ -89,32 +91,37 @@ def unlearn(
 
     Source: E Algorithms 6 and 7.
     """
-    trained = open_run(run) if isinstance(run, str | Path) else run
-    histories = Histories.of(trained, None if out is None else Path(out))
-    wanted = checked_clients(clients, histories.root.clients, histories.forgotten)
+    trained, place = open_run(run) if isinstance(run, str | Path) else run, None if out is None else Path(out)
+    histories = Histories.of(trained, place)
+    checked_clients(clients, histories.root.clients, histories.forgotten)  # before a folder is made
     budget = Budget(epsilon, delta, sigma, calibration, participation, strong_convexity)
-    whole = composition_of(histories.root, federation, task)
-    gone = sorted({*histories.forgotten, *wanted})
-    left = remaining(whole, gone)
-    oracle = left.task.bind(left.federation, left.backend.device)
-    score = score_of(oracle.metrics)
-    open_ = histories.open_request
-    if target is None:
-        newest = torch.from_numpy(histories.run(histories.newest).model)
-        target = open_.target if open_ else short_of(score_on(oracle, newest, score), score)
-    asked = Request(wanted, method, budget, float(target), min_rounds, max_rounds, heuristic, noise)
-    job = _job(asked, open_, histories, whole, oracle.layout)
-    goal = Goal(job.request, score, stop)
-    place = histories.place(job.request.index)
-    made = retrain(aimed(left, job.request, score), job.start, place, goal, callbacks)
-    goal.follow(made)
-    if not goal.met and made.rounds < max_rounds:  # somebody said stop
-        return Unlearned(made, made.rounds, job.request.node, {}, reached=False)
-    histories.remember(Branch(job.request, made, done=True))
-    seen = _on_forgotten(whole, gone, made, score) if measure_forgotten else None
-    document = certify(histories, job.request, job.grounds, score, goal.met, seen)
-    path = None if place is None else write(document, place)
-    return Unlearned(made, made.rounds, job.request.node, document, goal.met, path)
+    with one_at_a_time(histories.folder):
+        histories = Histories.of(trained, place)  # as the request before this one left them
+        wanted = checked_clients(clients, histories.root.clients, histories.forgotten)
+        whole = composition_of(histories.root, federation, task)
+        gone = sorted({*histories.forgotten, *wanted})
+        left = remaining(whole, gone)
+        oracle = left.task.bind(left.federation, left.backend.device)
+        score = score_of(oracle.metrics)
+        fits(left, oracle, score)  # before the request is written down, which only finishing it takes back
+        open_ = histories.open_request
+        if target is None:
+            newest = torch.from_numpy(histories.run(histories.newest).model)
+            target = open_.target if open_ else short_of(score_on(oracle, newest, score), score)
+        target = target.item() if isinstance(target, np.generic) else target
+        asked = Request(wanted, method, budget, target, min_rounds, max_rounds, heuristic, noise)
+        job = _job(asked, open_, histories, whole, oracle.layout)
+        goal = Goal(job.request, score, stop)
+        folder = histories.place(job.request.index)
+        made = retrain(aimed(left, job.request, score), job.start, folder, goal, callbacks)
+        goal.follow(made)
+        if not goal.met and made.rounds < max_rounds:  # somebody said stop
+            return Unlearned(made, made.rounds, job.request.node, {}, reached=False)
+        histories.remember(Branch(job.request, made, done=True))
+        seen = _on_forgotten(whole, gone, made, score) if measure_forgotten else None
+        document = certify(histories, job.request, job.grounds, score, goal.met, seen)
+        path = None if folder is None else write(document, folder)
+        return Unlearned(made, made.rounds, job.request.node, document, goal.met, path)
 
 
 def _on_forgotten(whole: Composition, gone: list[int], made: Run, score: str) -> float:
@@ -135,10 +142,11 @@ class Job:
 
 def _job(asked: Request, open_: Request | None, histories: Histories, whole: Composition, layout: Layout) -> Job:
     """Decide about a request, and write the decision down before anything else happens."""
-    if open_ is not None and not asked.asks_the_same(open_):
-        named = ", ".join(map(str, open_.clients))
+    if open_ is not None and (other := asked.otherwise_than(open_)):
+        named, options = ", ".join(map(str, open_.clients)), ", ".join(f"{k} = {v}" for k, v in other.items())
         raise InvalidOption(
-            f"request {open_.index} (clients {named}, {open_.method}) is not finished", "ask for it again to finish it"
+            f"request {open_.index} (clients {named}, {open_.method}) is not finished",
+            f"ask for it again to finish it, as it was asked: {options}",
         )
     admit(asked.method, histories, whole.parts, asked.budget)
     found = grounds_for(asked.method, whole.parts, layout.trainable < layout.size, asked.budget)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +63,13 @@ class Request:
         orderly = self.min_rounds <= self.max_rounds
         require(orderly, f"min_rounds {self.min_rounds} is above max_rounds {self.max_rounds}")
 
-    def asks_the_same(self, other: Request) -> bool:
-        """Whether another request asks for the same, whatever was decided about it since."""
-        undecided = {"index": 0, "node": (0, 0), "sigma": 0.0, "commitment": ""}
-        return replace(self, **undecided) == replace(other, **undecided)  # type: ignore[arg-type]
+    def otherwise_than(self, other: Request) -> dict[str, Any]:
+        """What another request asks for differently, whatever was decided about it since: its options by name."""
+        decided = ("index", "node", "sigma", "commitment", "budget")
+        mine, found = ({**asdict(one), **asdict(one.budget)} for one in (self, other))
+        mine["sigma"], found["sigma"] = self.budget.sigma, other.budget.sigma
+        names = [name for name in mine if name not in decided or name == "sigma"]
+        return {name: found[name] for name in names if mine[name] != found[name]}
 
     def save(self, folder: Path) -> None:
         """Write it down, whole or not at all, before anything else happens in the folder."""
@@ -88,7 +91,9 @@ def load(folder: Path) -> Request:
 
 def checked_clients(clients: Any, total: int, forgotten: Iterable[int]) -> tuple[int, ...]:
     """The clients of a request, sorted; unknown ones, repeated ones, forgotten ones and all of them are refused."""
-    given = [clients] if isinstance(clients, int | np.integer) else list(clients)
+    single = isinstance(clients, int | np.integer)
+    require(single or isinstance(clients, Iterable), f"clients = {clients!r} is not a list of clients", "as in [3, 7]")
+    given = [clients] if single else list(clients)
     require(len(given) > 0, "no client was named", "for example clients=[3, 7]")
     for client in given:
         whole = isinstance(client, int | np.integer) and not isinstance(client, bool)

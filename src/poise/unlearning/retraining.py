@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from poise.composition import Composition
 from poise.core.errors import IncompatibleParts
+from poise.core.plan import Parts
 from poise.core.rng import address
 from poise.core.types import Record
 from poise.core.vectors import Vector
@@ -41,14 +42,50 @@ def remaining(whole: Composition, gone: list[int]) -> Composition:
     federation = whole.federation
     if not hasattr(federation, "without"):
         raise IncompatibleParts(f"{type(federation).__name__} cannot be asked for the clients that are left")
-    return replace(whole, federation=federation.without(gone), unlearning=None, start=None)
+    stay = [c for c in range(federation.clients) if c not in set(gone)]
+    left = federation.without(gone)
+    return replace(whole, federation=left, parts=for_clients(whole.parts, stay), unlearning=None, start=None)
+
+
+def for_clients(parts: Parts, stay: Sequence[int]) -> Parts:
+    """The parts for the clients that stay: what was given client by client is given for these, renumbered."""
+    clock: Any = parts.clock
+    sampler: Any = parts.sampler
+    durations: Any = getattr(clock, "durations", None)
+    if hasattr(durations, "tau") and not isinstance(durations.tau, str):
+        clock = replace(clock, durations=replace(durations, tau=_some(durations.tau, stay)))
+    elif isinstance(durations, Sequence | np.ndarray) and not isinstance(durations, str):
+        clock = replace(clock, durations=_some(durations, stay))
+    groups = getattr(sampler, "groups", "")
+    if not isinstance(groups, str):
+        sampler = replace(sampler, groups=_some(groups, stay))
+    return replace(parts, clock=clock, sampler=sampler)
+
+
+def _some(values: Any, stay: Sequence[int]) -> list[Any]:
+    """The entries of some clients, as plain numbers."""
+    return [np.asarray(values)[c].item() for c in stay]
+
+
+def fits(left: Composition, oracle: Any, score: str) -> None:
+    """Raise where the recipe cannot be used on the clients that are left."""
+    if left.federation.on_demand:
+        raise IncompatibleParts(
+            "the clients of this run are made on demand: how well the remaining ones are served cannot be measured",
+            "a run that may be asked to forget needs clients that are all there",
+        )
+    replace(left, metrics=tuple(sorted({*left.metrics, score}))).plan(oracle)
 
 
 def aimed(left: Composition, request: Request, score: str) -> Composition:
-    """The same, for as long as a request allows, measuring what it aims at, with draws of its own."""
+    """The same, for as long as a request allows, measuring what it aims at, with draws of its own.
+
+    Models that are kept for later requests are kept for the budget of this one: a history has one budget.
+    """
+    kept_for = request.budget if left.keep == "unlearnable" and request.method == "sifu" else None
     return replace(
         left, rounds=request.max_rounds, time=None, seed=address(left.seed, "branch", request.index) % 2**31,
-        metrics=tuple(sorted({*left.metrics, score})),
+        metrics=tuple(sorted({*left.metrics, score})), unlearning=kept_for,
     )  # fmt: skip
 
 

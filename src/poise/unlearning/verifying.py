@@ -16,9 +16,10 @@ from poise.ledger.models import content_hash
 from poise.ledger.run import open_run
 from poise.unlearning.certificate import certify, read
 from poise.unlearning.histories import FOLDER, Histories, members_of
-from poise.unlearning.methods import decide, grounds_for, start_of
+from poise.unlearning.methods import decide, grounds_for, least_noise, start_of
 from poise.unlearning.noise import commitment
 from poise.unlearning.request import Request
+from poise.unlearning.tree import influence
 
 TABLES = (
     "clients", "forgotten so far", "request", "guarantee", "restart", "history", "grounds", "noise", "result",
@@ -107,7 +108,8 @@ def _recomputed(histories: Histories, request: Request, document: dict[str, Any]
         histories, request, found, result["score"], result["target reached"], result["on forgotten clients"]
     )
     if root.rounds > said["rounds"]:  # the training went on since: its first rounds are what counts
-        then = {**said, "digest": root.digest_after(said["rounds"])}
+        grown = {k: said[k] for k in ("rounds", "experiment", "file")}
+        then = {**again["evidence"]["training"], **grown, "digest": root.digest_after(said["rounds"])}
         again = {**again, "evidence": {**again["evidence"], "training": then}}
     for table in TABLES:
         yield f"{table}: recomputed", _difference(document[table], again[table])
@@ -132,7 +134,13 @@ def _restarted(histories: Histories, request: Request) -> Iterator[tuple[str, st
     if request.method in ("sifu", "scratch"):
         decision = decide(request.method, before, request.clients, request.budget)
         late = decision.ideal[0] != branch or decision.ideal[1] < n
+        if request.method == "sifu":
+            moved = influence(histories.psi(branch, request.budget), histories.forgotten)[n]
+            late = late or bool(moved > request.budget.limit)
         yield "the restart follows from the sensitivities", f"round {n} of branch {branch} is too late" if late else ""
+    least = least_noise(histories, request)
+    said = f"it is {request.sigma:g}, {least:g} is due" if request.sigma < least * (1 - 1e-12) else ""
+    yield "the noise is as large as the promise asks for", said
     made, seed = histories.run(request.index), int(histories.root.meta["seed"])
     model = torch.from_numpy(histories.run(branch).models(n))
     if request.noise == "secret" and request.sigma:
