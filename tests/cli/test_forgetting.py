@@ -68,3 +68,12 @@ def test_lists_of_clients() -> None:
     for text in ("", "a", "1,", "3..", "-1"):
         with pytest.raises(InvalidOption, match="--clients"):
             parse_clients(text)
+
+
+def test_a_declared_budget_is_what_is_promised(tmp_path: Path) -> None:
+    text = small(rounds=4, keep='"unlearnable"') + "[unlearning]\nepsilon = 4.0\nsigma = 0.2\n"
+    run = run_into(text, tmp_path)
+    said = json.loads(call("unlearn", run, "--clients", "1", *FAST, "--json").out)
+    assert (said["guarantee"]["epsilon"], said["guarantee"]["delta"], said["noise"]["sigma"]) == (4.0, 0.01, 0.2)
+    other = call("unlearn", run, "--clients", "2", "--epsilon", "5", *FAST)
+    assert (other.code, "promised something else" in other.err) == (2, True)

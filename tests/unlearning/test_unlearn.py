@@ -414,3 +414,14 @@ def test_a_request_to_finish_says_how_it_was_asked(run: Any) -> None:
     assert "min_rounds = 3" in refused.value.hint
     assert "max_rounds" not in refused.value.hint
     assert poise.unlearn(run.path, [2], **SHORT, sigma=0.1).certificate
+
+
+def test_forgetting_a_free_rider_leaves_the_others_who_they_were() -> None:
+    """Client 2 free-rides and is forgotten; client 5 free-rides on, and is client 4 of those who are left."""
+    run = trained(sampler=samplers.Full(), attacks=[poise.attacks.FreeRider([2, 5])], rounds=3)
+    done = poise.unlearn(run, [2], method="scratch", **{**SHORT, "max_rounds": 3})
+    norms = done.run.contributions["norm"].reshape(3, 7)
+    assert (norms[:, 4] == 0).all()
+    assert (np.delete(norms, 4, axis=1) > 0).all()
+    last = poise.unlearn(run, [5], method="scratch", **{**SHORT, "max_rounds": 3})
+    assert (last.run.contributions["norm"] > 0).all()

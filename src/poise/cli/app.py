@@ -114,9 +114,9 @@ def audit(
 def unlearn(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of the training.")],
     clients: Annotated[str, typer.Option(help="Who is to be forgotten: 3,7 or 0..4.")],
-    epsilon: Annotated[float, typer.Option(help="Of the guarantee.")] = 10.0,
-    delta: Annotated[float, typer.Option(help="Of the guarantee.")] = 0.01,
-    sigma: Annotated[float, typer.Option(help="Noise on the restart model.")] = 0.05,
+    epsilon: Annotated[Optional[float], typer.Option(help="Of the guarantee; as [unlearning] says, or 10.")] = None,  # noqa: UP045
+    delta: Annotated[Optional[float], typer.Option(help="Of the guarantee; likewise, or 0.01.")] = None,  # noqa: UP045
+    sigma: Annotated[Optional[float], typer.Option(help="Noise on the restart model; likewise, or 0.05.")] = None,  # noqa: UP045
     method: Annotated[str, typer.Option(help="sifu, scratch, fine-tune, last, dp or fed-accum.")] = "sifu",
     target: Annotated[
         Optional[float],  # noqa: UP045
@@ -124,8 +124,9 @@ def unlearn(
     ] = None,
     min_rounds: Annotated[int, typer.Option(help="Retrain for at least this many rounds.")] = 50,
     max_rounds: Annotated[int, typer.Option(help="Give up after this many.")] = 10_000,
-    calibration: Annotated[str, typer.Option(help="analytic, or classical (proved for epsilon < 1).")] = "analytic",
-    participation: Annotated[str, typer.Option(help="conservative, or optimistic (no bound).")] = "conservative",
+    calibration: Annotated[Optional[str], typer.Option(help="analytic, or classical (for epsilon < 1).")] = None,  # noqa: UP045
+    participation: Annotated[Optional[str], typer.Option(help="conservative, or optimistic (no bound).")] = None,  # noqa: UP045
+    strong_convexity: Annotated[Optional[float], typer.Option(help="Of the clients' losses, where known.")] = None,  # noqa: UP045
     heuristic: Annotated[bool, typer.Option("--heuristic", help="Go on where the bound has no proof.")] = False,
     secret_noise: Annotated[
         bool, typer.Option("--secret-noise", help="Draw noise that nobody can draw again.")
@@ -147,7 +148,8 @@ def unlearn(
     options = {
         "method": method, "epsilon": epsilon, "delta": delta, "sigma": sigma, "target": target,
         "min_rounds": min_rounds, "max_rounds": max_rounds, "calibration": calibration,
-        "participation": participation, "heuristic": heuristic, "noise": "secret" if secret_noise else "seeded",
+        "participation": participation, "strong_convexity": strong_convexity,
+        "heuristic": heuristic, "noise": "secret" if secret_noise else "seeded",
         "measure_forgotten": measure_forgotten, "out": out,
     }  # fmt: skip
     forget(run, clients, options, plan, json)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+import tomllib
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def parse_clients(text: str) -> list[int]:
 def forget(path: Path, clients: str, options: dict[str, Any], plan: bool, json: bool) -> None:
     """Honour a request, or show what it would cost."""
     wanted = parse_clients(clients)
-    budget = Budget(*(options[name] for name in ("epsilon", "delta", "sigma", "calibration", "participation")))
+    budget = _asked(path, options)
+    options = {**options, **asdict(budget)}
     looked = preview(path, wanted, options["method"], budget, options["out"])
     if plan:
         print_json(asdict(looked)) if json else console.print(_plan_table(looked))
@@ -50,6 +52,13 @@ def forget(path: Path, clients: str, options: dict[str, Any], plan: bool, json: 
         observer = bar.observer(f"{path}, retraining", options["max_rounds"])
         made = unlearn(path, wanted, **options, callbacks=[observer], stop=stop)
     _show(made, path, options["out"], clients, json)
+
+
+def _asked(path: Path, options: dict[str, Any]) -> Budget:
+    """The budget on the command line; what is left out there is as the training declared it, or as usual."""
+    declared = tomllib.loads(Histories.of(open_run(path)).root.experiment).get("unlearning", {})
+    given = {f.name: options.pop(f.name) for f in fields(Budget)}
+    return Budget.of({**declared, **{name: value for name, value in given.items() if value is not None}})
 
 
 def _in_words(looked: Preview) -> str:

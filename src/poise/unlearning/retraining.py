@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,16 @@ def for_clients(parts: Parts, stay: Sequence[int]) -> Parts:
     groups = getattr(sampler, "groups", "")
     if not isinstance(groups, str):
         sampler = replace(sampler, groups=_some(groups, stay))
-    return replace(parts, clock=clock, sampler=sampler)
+    return replace(parts, clock=clock, sampler=sampler, attacks=tuple(_attacking(parts.attacks, stay)))
+
+
+def _attacking(attacks: Sequence[Any], stay: Sequence[int]) -> Iterator[Any]:
+    """The attacks of those who stay, under their new numbers."""
+    place = {client: k for k, client in enumerate(stay)}
+    for attack in attacks:
+        left = tuple(place[c] for c in attack.clients if c in place)
+        if left:
+            yield replace(attack, clients=left)
 
 
 def _some(values: Any, stay: Sequence[int]) -> list[Any]:
