@@ -69,9 +69,7 @@ def _several(histories: Histories) -> list[str]:
     """What is said where more than one noise covers the forgotten."""
     if len(histories.oracle) < 2:
         return []
-    return [
-        "the promise is for each noise of this history by itself (E Theorem 5.3); composed epsilon is for all of them"
-    ]
+    return ["the promise is for each noise of this history by itself (E Theorem 5.3), composed epsilon for all of them"]
 
 
 def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
