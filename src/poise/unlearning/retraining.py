@@ -21,6 +21,9 @@ from poise.ledger.store import DATABASE
 from poise.training import begin, take_up
 from poise.unlearning.request import Request
 
+RESTARTING = ("sifu", "scratch")
+"""Methods after which a request may restart inside the branch; the others go on from its end."""
+
 ACCURACY, LOSSES = "train_accuracy", ("train_loss", "loss")
 
 
@@ -42,10 +45,11 @@ def on_remaining(whole: Composition, request: Request, forgotten: list[int], sco
     if not hasattr(federation, "without"):
         raise IncompatibleParts(f"{type(federation).__name__} cannot be asked for the clients that are left")
     gone = sorted({*forgotten, *request.clients})
+    later = whole.keep == "unlearnable" and request.method in RESTARTING  # models that a later request may restart from
     return replace(
         whole, federation=federation.without(gone), rounds=request.max_rounds, time=None,
         seed=address(whole.seed, "branch", request.index) % 2**31,
-        metrics=tuple(sorted({*whole.metrics, score})), unlearning=None, start=None,
+        metrics=tuple(sorted({*whole.metrics, score})), unlearning=request.budget if later else None, start=None,
     )  # fmt: skip
 
 
