@@ -30,7 +30,7 @@ from poise.unlearning.retraining import ACCURACY, Goal
 
 Observe = Callable[[str, Composition], list[Callable[[Record], None]]]
 NAMED = ("method", "target", "min_rounds", "max_rounds", "heuristic")
-SCORES = ("retraining", "forgotten", "remaining", "restart", "reached", "training")
+SCORES = ("retraining", "forgotten", "remaining", "restart", "kept", "reached", "training")
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,7 @@ def score_of_requests(run: Run, kind: str, rest: str) -> float:
     ``retraining``: aggregations spent (the sum over all requests; those of the training are not in it).
     ``forgotten``: accuracy on everyone forgotten so far, F_r; ``remaining``: on the others (means).
     ``restart``: aggregations behind the model that was restarted from, from the first initial model on (mean).
+    ``kept``: that number as a share of the aggregations behind the model that was there before the request (mean).
     ``reached``: the share of requests that reached the target. ``training``: aggregations of the training.
     """
     found = certificates(run)
@@ -136,8 +137,11 @@ def score_of_requests(run: Run, kind: str, rest: str) -> float:
 
 
 def _values(found: Sequence[Mapping[str, Any]], kind: str) -> list[float]:
-    if kind == "restart":
-        return _depths([(int(c["restart"]["branch"]), int(c["restart"]["round"])) for c in found])
+    if kind in ("restart", "kept"):
+        depths = _depths([(int(c["restart"]["branch"]), int(c["restart"]["round"])) for c in found])
+        newest = [a + int(c["result"]["rounds"]) for a, c in zip(depths, found, strict=True)]
+        before = [int(found[0]["evidence"]["training"]["rounds"]), *newest[:-1]]
+        return depths if kind == "restart" else [a / b for a, b in zip(depths, before, strict=True)]
     key = {
         "retraining": "rounds", "forgotten": "on forgotten clients", "remaining": "on remaining clients",
         "reached": "target reached",
