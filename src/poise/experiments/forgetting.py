@@ -7,7 +7,8 @@ training, so that methods are compared on the same model.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ from poise.unlearning.request import Request
 from poise.unlearning.retraining import ACCURACY, Goal
 
 Observe = Callable[[str, Composition], list[Callable[[Record], None]]]
-NAMED = ("method", "target", "min_rounds", "max_rounds", "heuristic")
+OURS = ("run", "measure_forgotten", "out", "federation", "task", "callbacks", "stop")
+"""Arguments of `poise.unlearn` that a preset does not give: they say where, not what."""
+
 SCORES = ("retraining", "forgotten", "remaining", "restart", "kept", "reached", "training")
 
 
@@ -48,7 +51,7 @@ class Requests:
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Requests:
         """From a preset."""
-        known = ["clients", *NAMED, *(f.name for f in fields(Budget))]
+        known = [name for name in signature(unlearn).parameters if name not in OURS]
         for key in table:
             require(key in known, f"[requests] has no key {key!r}", suggest(key, known))
         for key in ("clients", "target"):
