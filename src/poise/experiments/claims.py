@@ -130,7 +130,8 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
     left, right = _sides(claim, runs)
     mean, half = paired(left - right)
     ratio = left.mean() / right.mean() if right.mean() else float("nan")
-    shown = "" if "than_cell" in claim else f"ratio {ratio:.2f}, "  # of two differences it would say nothing
+    silent = "than_cell" in claim or not right.mean()  # of two differences, or to nothing, it would say nothing
+    shown = "" if silent else f"ratio {ratio:.2f}, "
     measured = f"{left.mean():.4g} against {right.mean():.4g}, {shown}difference {mean:+.4g} ± {half:.2g}"
     if "at_most" in claim:
         holds = ratio <= claim["at_most"]
