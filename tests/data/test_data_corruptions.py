@@ -85,6 +85,15 @@ def test_domain_by_a_function():
         bad.client(0)
 
 
+def test_clients_of_a_group_share_their_watermark():
+    marks = Watermark(pixels=5, groups=3).places(np.arange(7), (1, 8, 8))
+    assert (marks[0] == marks[3]).all()
+    assert (marks[1] == marks[4]).all()
+    assert len({tuple(row) for row in marks.tolist()}) == 3
+    with pytest.raises(InvalidOption, match="groups = 0"):
+        Watermark(groups=0)
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [("flip-labels", {"rate": 0.5}), ("watermark", {"pixels": 5}), ("domain", {}), ("domain", {"seed": 4})],

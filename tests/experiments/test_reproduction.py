@@ -158,8 +158,8 @@ def test_every_claim_and_figure_of_a_preset_names_what_is_there(name: str) -> No
     preset = load_reproduction(name)
     assert len(preset.seeds) >= 5
     assert {"title", "source"} <= set(preset.preset)
-    assert preset.preset["claims"]
-    for item in (*preset.preset["claims"], *preset.preset.get("expected", ())):
+    assert preset.claims
+    for item in (*preset.claims, *preset.preset.get("expected", ())):
         here = item.get("cell", "")
         for cell in {here, item.get("than_cell", here)}:
             assert cell in preset.cells
@@ -172,6 +172,8 @@ def test_a_miniature_of_every_preset_runs(name: str, tmp_path: Path) -> None:
     preset = load_reproduction(name)
     for cell in preset.cells:
         for arm in preset.arms_of(cell):
+            if preset.forgets and preset.training_of(cell, arm) != cell:
+                continue  # trains like another
             experiment = preset.experiment(cell, arm)
             tables = {**experiment.tables, "run": {**experiment.tables["run"], "rounds": 2, "evaluate_every": 1}}
             try:

@@ -24,13 +24,10 @@ KNOWN = {  # what an arm must be flagged for, where the answer is plain; "" for 
 
 
 def cases() -> list[tuple[str, str]]:
-    """The first cell of every preset with all its arms."""
+    """The first cell of every preset with its last arm, and where the answer is plain."""
     found = {name: load_reproduction(name) for name in presets()}
-    return [(name, arm) for name, preset in found.items() for arm in preset.arms_of(preset.cells[0])]
-
-
-def test_the_plain_answers_are_of_arms_that_exist() -> None:
-    assert set(KNOWN) <= set(cases())
+    last = {(name, list(preset.arms_of(preset.cells[0]))[-1]) for name, preset in found.items()}
+    return sorted(last | set(KNOWN))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from poise.cli.terminal import Bar, console, notes, print_json, stoppable
 from poise.experiments.claims import Verdict, judge, likeness, paired, score
+from poise.experiments.forgetting import certificates
 from poise.experiments.reproduction import Reproduction, load_reproduction, presets
 from poise.ledger.run import Run
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from poise.reports.plots import Plot
 
 Runs = Mapping[tuple[str, str], Sequence[Run]]
+Figures = list[dict[str, Any]]
+COLUMNS = ("cell", "score", "method", "paper", "ours ± 95 % CI")
 
 
 def show_presets(json: bool) -> None:
@@ -49,8 +52,9 @@ def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
     if stop.raised:
         notes.print(f"stopped; the runs so far are in {folder}, the same command goes on with them")
         return
-    figures, verdicts = _figures(preset, runs), [judge(c, runs) for c in preset.preset.get("claims", ())]
-    page = _write_page(preset, runs, folder / f"{name}.html")
+    figures, verdicts = _figures(preset, runs), [judge(c, runs) for c in preset.claims]
+    draw = _write_forgetting if preset.forgets else _write_page
+    page = draw(preset, runs, figures, verdicts, folder / f"{name}.html")
     if json:
         print_json({"name": name, "scale": scale, "folder": str(folder), "page": str(page), "figures": figures,
                     "claims": [vars(v) for v in verdicts]})  # fmt: skip
@@ -59,7 +63,7 @@ def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
     console.print(f"the page: {page.resolve()}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _write_page(preset: Reproduction, runs: Runs, path: Path) -> Path:
+def _write_page(preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[Verdict], path: Path) -> Path:
     """The report of all runs, one group for each arm in each cell, with the targets that the preset speaks of."""
     from poise.reports import Group, write_page
 
@@ -84,12 +88,44 @@ def _likenesses(runs: Runs) -> Iterator[Plot]:
         yield plot_of([spectra_figure(spectra, f"Spectra of the similarity graphs{where}")], [""])
 
 
-def _figures(preset: Reproduction, runs: Runs) -> list[dict[str, Any]]:
+def _write_forgetting(preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[Verdict], path: Path) -> Path:
+    """The page of requests to forget: the claims, rounds and accuracy on F_r of every method, and all scores."""
+    from poise.reports.comparison import bar_plots, bars, comparison_body
+    from poise.reports.page import document, write_whole_page
+
+    made = []
+    for cell in preset.cells:
+        arms = preset.arms_of(cell)
+        indices = [str(r + 1) for r in range(max(len(certificates(runs[cell, arm][0])) for arm in arms))]
+        for kind, words in (
+            ("retraining", "Aggregations spent"),
+            ("forgotten", "Accuracy on the forgotten clients F_r"),
+        ):
+            values = {
+                arm: [paired(np.array([score(run, f"{kind}:{r}") for run in runs[cell, arm]])) for r in indices]
+                for arm in arms
+            }
+            made.append(bars(": ".join(filter(None, (words, cell))), "request", words, indices, values))
+    drawn = bar_plots(made)
+    rows = [
+        [r["cell"] or "all", r["score"], r["arm"], _paper(r), f"{r['ours']:.4g} ± {r['half']:.2g}"] for r in figures
+    ]
+    lead = f"{preset.preset['source']}; scale {preset.scale}; {len(preset.seeds)} seeds."
+    judged = [(v.text, v.holds, v.measured) for v in verdicts]
+    body = comparison_body(str(preset.preset["title"]), lead, judged, COLUMNS, rows, drawn)
+    return write_whole_page(path, document(str(preset.preset["title"]), body, drawn=True))
+
+
+def _paper(row: Mapping[str, Any]) -> str:
+    """The published figure, as text."""
+    return "" if row["paper"] is None else " – ".join(map(str, np.atleast_1d(row["paper"]).tolist()))
+
+
+def _figures(preset: Reproduction, runs: Runs) -> Figures:
     """Every score of every cell and arm, with the published figure where there is one."""
     published = {(e.get("cell", ""), e["arm"], e["score"]): e["paper"] for e in preset.preset.get("expected", ())}
-    names = list(dict.fromkeys(
-        [e["score"] for e in preset.preset.get("expected", ())] + [c["score"] for c in preset.preset.get("claims", ())]
-    ))  # fmt: skip
+    spoken_of = [item["score"] for item in (*preset.preset.get("expected", ()), *preset.claims)]
+    names = list(dict.fromkeys([*spoken_of, *preset.preset.get("also", ())]))
     rows = []
     for cell in preset.cells:
         for name in names:
@@ -104,15 +140,14 @@ def _figures(preset: Reproduction, runs: Runs) -> list[dict[str, Any]]:
     return rows
 
 
-def _print(preset: Reproduction, figures: list[dict[str, Any]], verdicts: list[Verdict], folder: Path) -> None:
+def _print(preset: Reproduction, figures: Figures, verdicts: list[Verdict], folder: Path) -> None:
     table = Table(
         title=f"{preset.preset['title']} ({preset.preset['source']}; scale {preset.scale})", title_justify="left"
     )
-    for column in ("cell", "score", "method", "paper", "ours ± 95 % CI"):
+    for column in COLUMNS:
         table.add_column(column)
     for row in figures:
-        paper = "" if row["paper"] is None else " – ".join(map(str, np.atleast_1d(row["paper"]).tolist()))
-        table.add_row(row["cell"], row["score"], row["arm"], paper, f"{row['ours']:.4g} ± {row['half']:.2g}")
+        table.add_row(row["cell"], row["score"], row["arm"], _paper(row), f"{row['ours']:.4g} ± {row['half']:.2g}")
     console.print(table)
     for verdict in verdicts:
         console.print(

@@ -13,6 +13,7 @@ from scipy import stats
 
 from poise.core.errors import InvalidOption, require
 from poise.core.types import Floats
+from poise.experiments.forgetting import SCORES, score_of_requests
 from poise.experiments.runner import federation_in
 from poise.experiments.spec import parse
 from poise.graph import similarity
@@ -28,12 +29,14 @@ def score(run: Run, name: str) -> float:
     ``homogeneity`` (of the similarity graph of the run's clients, made anew from its experiment),
     ``spread:client_loss`` (standard deviation over the clients), ``surrogate:client_loss`` (Σ q_i L_i with q_i in
     proportion to p_i times the aggregations that client i took part in: what weights that ignore how often each
-    client answers make small).
+    client answers make small). Of requests to forget: ``retraining``, ``forgotten:2``, … (`score_of_requests`).
 
     ``final``, ``worst``, ``spread`` and ``surrogate`` are means over the last twentieth of the measurements. A target
     that was never reached counts as one round more than there were, which favours the slower method.
     """
     kind, _, rest = name.partition(":")
+    if kind in SCORES:
+        return score_of_requests(run, kind, rest)
     metric = "own_accuracy" if "own_accuracy" in run.metrics and "accuracy" not in run.metrics else "accuracy"
     if kind == "rounds_to":
         reached = run.rounds_to(float(rest), metric)
@@ -64,7 +67,8 @@ def score(run: Run, name: str) -> float:
     raise InvalidOption(
         f"unknown score {name!r}",
         "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, worst:METRIC, spread:METRIC, surrogate:METRIC, "
-        "weight:TRAIT>NUMBER, smoothness, distinct_clients, distinct_classes:late, homogeneity",
+        "weight:TRAIT>NUMBER, smoothness, distinct_clients, distinct_classes:late, homogeneity; of requests to forget "
+        f"{', '.join(SCORES)}",
     )
 
 
@@ -131,7 +135,8 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
 
     ``at_most = r``: mean(left) <= r * mean(right). ``above``/``below``: the paired difference over seeds has that sign,
     with a 95 % interval that excludes 0 where ``significant = true``. ``within = r``: the means differ by at most the
-    share r. ``no_difference = true``: the 95 % interval of the paired difference contains 0. ``every_seed = true``: the
+    share r. ``apart_at_most = x``: they differ by at most x. ``above_by = x``: the left is x or more above the right.
+    ``no_difference = true``: the 95 % interval of the paired difference contains 0. ``every_seed = true``: the
     sign is the same for every single seed. ``in_band = true``: the mean of the left lies between the lowest and the
     highest single run of the right. ``between = [a, b]``: the mean of the left alone lies there.
     ``right_cell = c``: the right side is measured in the cell c. ``than_cell = c``: the two sides are left - right in
@@ -142,7 +147,8 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
     left, right = _sides(claim, runs)
     mean, half = paired(left - right)
     ratio = left.mean() / right.mean() if right.mean() else float("nan")
-    shown = "" if "than_cell" in claim else f"ratio {ratio:.2f}, "  # of two differences it would say nothing
+    silent = "than_cell" in claim or not right.mean()  # of two differences, or to nothing, it would say nothing
+    shown = "" if silent else f"ratio {ratio:.2f}, "
     measured = f"{left.mean():.4g} against {right.mean():.4g}, {shown}difference {mean:+.4g} ± {half:.2g}"
     if "at_most" in claim:
         holds = ratio <= claim["at_most"]
@@ -151,6 +157,10 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
     elif claim.get("in_band"):
         holds = right.min() <= left.mean() <= right.max()
         measured = f"{left.mean():.4g} in {right.min():.4g} … {right.max():.4g}"
+    elif "apart_at_most" in claim:
+        holds = abs(mean) <= claim["apart_at_most"]
+    elif "above_by" in claim:
+        holds = mean >= claim["above_by"]
     elif claim.get("no_difference"):
         holds = abs(mean) <= half
     else:

@@ -9,7 +9,10 @@ A preset is a TOML file with
     [cells.NAME.scales.SCALE.*]   what a scale changes in that cell alone (its model, say)
     [cells.NAME.arms.ARM.*]       what a method changes in that cell alone (its own learning rate, say)
     [scales.NAME.*]       tables that change everything at a scale (small, paper); seeds under run; cells.NAME.* for one
+    [scales.NAME] leaves_out = [...]   cells and arms that a scale does not have
+    [base.requests], and likewise in cells, arms and scales: who is to be forgotten after training, and how (`Requests`)
     [[expected]]          cell, arm, score, paper: the published figure, as a number or an interval
+    also = [...]          more scores to show
     [[claims]]            what the paper says, as a relation between two arms that can fail
 """
 
@@ -24,7 +27,8 @@ from typing import Any
 from poise.composition import Composition
 from poise.core.errors import InvalidOption, suggest
 from poise.core.types import Record
-from poise.experiments.runner import compose, resume
+from poise.experiments.forgetting import Requests, honoured, trained
+from poise.experiments.runner import compose, federation_in, resume
 from poise.experiments.spec import Experiment
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE
@@ -44,7 +48,18 @@ class Reproduction:
     @property
     def cells(self) -> list[str]:
         """The settings to compare in."""
-        return list(self.preset.get("cells", {"": {}}))
+        absent = self.preset["scales"][self.scale].get("leaves_out", ())
+        return [cell for cell in self.preset.get("cells", {"": {}}) if cell not in absent]
+
+    @property
+    def claims(self) -> list[Mapping[str, Any]]:
+        """What the paper says of the cells that there are at this scale."""
+        return [claim for claim in self.preset.get("claims", ()) if claim.get("cell", "") in self.cells]
+
+    @property
+    def forgets(self) -> bool:
+        """Whether its runs are histories of requests to forget."""
+        return "requests" in self.experiment(self.cells[0], self.arms[0]).tables
 
     @property
     def arms(self) -> list[str]:
@@ -54,7 +69,8 @@ class Reproduction:
     def arms_of(self, cell: str) -> list[str]:
         """The methods that are compared in one cell: all, unless it names some."""
         named = self.preset.get("cells", {}).get(cell, {}).get("arms", self.arms)
-        return self.arms if isinstance(named, Mapping) else list(named)
+        absent = self.preset["scales"][self.scale].get("leaves_out", ())
+        return [arm for arm in (self.arms if isinstance(named, Mapping) else named) if arm not in absent]
 
     @property
     def seeds(self) -> list[int]:
@@ -78,7 +94,12 @@ class Reproduction:
         tables: dict[str, Any] = {}
         for layer in layers:
             for table, values in layer.items():
-                if table not in ("arms", "cells", "takes"):  # these are about the preset, not of an experiment
+                if table not in (
+                    "arms",
+                    "cells",
+                    "takes",
+                    "leaves_out",
+                ):  # these are about the preset, not of an experiment
                     tables[table] = _merged(tables.get(table, {}), values)
         return Experiment(tables)
 
@@ -86,25 +107,49 @@ class Reproduction:
         self, out: Path, observe: Callable[[str, Composition], list[Callable[[Record], None]]],
         stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[tuple[str, str, int, Run]]:  # fmt: skip
-        """Every run, kept in ``out/cell/arm/seed-k``; one that is there already is not done again."""
+        """Every run, kept in ``out/cell/arm/seed-k``; one that is there already is not done again.
+
+        Of an arm with requests to forget it is the run of the last request; trainings lie in ``out/training``.
+        """
         for seed in self.seeds:
             for cell in self.cells:
                 for arm in self.arms_of(cell):
-                    if stop():
+                    made = None if stop() else self._run(cell, arm, seed, out, observe, stop)
+                    if made is None:
                         return
-                    folder = out / (cell or "all") / arm / f"seed-{seed}"
-                    yield cell, arm, seed, self._run(cell, arm, seed, folder, observe)
+                    yield cell, arm, seed, made
 
-    def _run(self, cell: str, arm: str, seed: int, folder: Path, observe: Any) -> Run:
+    def _run(
+        self, cell: str, arm: str, seed: int, out: Path, observe: Any, stop: Callable[[], bool]
+    ) -> Run | None:  # fmt: skip
+        folder = out / (cell or "all") / arm / f"seed-{seed}"
+        experiment = self.experiment(cell, arm)
+        label = " · ".join(part for part in (cell, arm, f"seed {seed}") if part)
+        if "requests" in experiment.tables:
+            home = out / "training" / self.training_of(cell, arm) / f"seed-{seed}"
+            training = trained(experiment, seed, home, label, observe, stop)
+            if training is None:
+                return None
+            federation = federation_in(experiment, seed)
+            return honoured(Requests.of(experiment.tables["requests"]), training, folder, federation, stop)
         if (folder / DATABASE).exists():
             there = open_run(folder)
             if there.meta["status"] == "done":
                 return there
             there.close()
             return resume(folder)
-        composition = compose(self.experiment(cell, arm), seed)
-        label = " · ".join(part for part in (cell, arm, f"seed {seed}") if part)
+        composition = compose(experiment, seed)
         return begin(composition, folder, observe(label, composition))
+
+    def training_of(self, cell: str, arm: str) -> str:
+        """The name of the training of an arm: that of the first cell where some arm trains the same."""
+        wanted = _training(self.experiment(cell, arm))
+        return next(
+            (c or "all") if a == self.arms_of(c)[0] else "-".join(filter(None, (c, a)))
+            for c in self.cells
+            for a in self.arms_of(c)
+            if _training(self.experiment(c, a)) == wanted
+        )
 
 
 def load_reproduction(name: str, scale: str = "small") -> Reproduction:
@@ -124,6 +169,12 @@ def load_reproduction(name: str, scale: str = "small") -> Reproduction:
 def presets() -> list[str]:
     """The names of all presets."""
     return sorted(file.stem for file in FOLDER.glob("*.toml"))
+
+
+def _training(experiment: Experiment) -> dict[str, Any]:
+    """The tables of an experiment that its training depends on: all but the method and the budget of requests."""
+    ends = {k: v for k, v in experiment.tables.get("requests", {}).items() if k in ("target", "min_rounds")}
+    return {**experiment.tables, "requests": ends}
 
 
 def _merged(below: Any, above: Any) -> Any:

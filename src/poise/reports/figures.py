@@ -115,7 +115,7 @@ def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
         names = [f"{row.value:g}" for row in rows]
         hover = "%{x}: %{y:.4g}, %{customdata} contributions<extra>%{fullData.name}</extra>"
         bars = go.Bar(
-            x=names, y=[row.weight.mean for row in rows], name=escape(group.label), marker={"color": _colour(k)},
+            x=names, y=[row.weight.mean for row in rows], name=escape(group.label), marker={"color": colour(k)},
             error_y={"array": [row.weight.half_width or 0.0 for row in rows], "thickness": 1}, offsetgroup=str(k),
             customdata=[row.contributions for row in rows], hovertemplate=hover,
         )  # fmt: skip
@@ -161,7 +161,7 @@ def participation(groups: Sequence[Group]) -> Figure:
         y = binned.sum(counts) / binned.sizes
         trace = go.Scatter(
             x=binned.centres, y=y, name=escape(group.label), mode="lines+markers" if most <= 60 else "lines",
-            text=binned.labels("client"), line={"color": _colour(k), "dash": _dash(k), "shape": "hvh", "width": 2},
+            text=binned.labels("client"), line={"color": colour(k), "dash": _dash(k), "shape": "hvh", "width": 2},
             hovertemplate="%{text}: %{y:.4g} aggregations<extra>%{fullData.name}</extra>",
         )  # fmt: skip
         figure.add_trace(trace)
@@ -178,7 +178,7 @@ def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
         x = np.concatenate([line.x[known], line.x[known][::-1]])
         y = np.concatenate([line.high[known], line.low[known][::-1]])
         band = go.Scatter(
-            x=x, y=y, fill="toself", fillcolor=_translucent(_colour(k)), mode="none", hoverinfo="skip",
+            x=x, y=y, fill="toself", fillcolor=_translucent(colour(k)), mode="none", hoverinfo="skip",
             showlegend=False, legendgroup=str(k),
         )  # fmt: skip
         traces.append(band)
@@ -187,7 +187,7 @@ def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
     mean = go.Scatter(
         x=line.x, y=line.mean, name=escape(label), mode="lines+markers" if few else "lines", legendgroup=str(k),
         customdata=np.stack([line.low, line.high, line.seeds], axis=1),
-        line={"color": _colour(k), "dash": _dash(k), "width": 2}, marker={"size": 5},
+        line={"color": colour(k), "dash": _dash(k), "width": 2}, marker={"size": 5},
         hovertemplate=f"{where}: %{{y:.4g}}{_INTERVAL if line.banded else ''}<extra>%{{fullData.name}}</extra>",
     )  # fmt: skip
     return [*traces, mean]
@@ -229,7 +229,8 @@ def _class_colours(classes: int) -> Sequence[str]:
     return [str(c) for c in sample_colorscale("Viridis", np.linspace(0, 1, classes).tolist())]
 
 
-def _colour(k: int) -> str:
+def colour(k: int) -> str:
+    """The colour of the k-th of things side by side."""
     return PALETTE[k % len(PALETTE)]
 
 

@@ -74,6 +74,22 @@ def scores(rows: Sequence[ScoreRow]) -> str:
     return _section("Scores", _table(table, "scores"))
 
 
+def claims(judged: Sequence[tuple[str, bool, str]]) -> str:
+    """What was claimed: the words, whether it holds, and what was measured."""
+    items = (
+        f"<li><strong>{'holds' if holds else 'does not hold'}</strong>: {text(words)} ({text(measured)})</li>"
+        for words, holds, measured in judged
+    )
+    return _section("Claims", f"<ul>{''.join(items)}</ul>") if judged else ""
+
+
+def numbers(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A plain table of texts."""
+    top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
+    lines = (f'<tr><th scope="row">{text(first)}</th>{_cells(rest)}</tr>' for first, *rest in rows)
+    return _section("Scores", _table(f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>", "scores"))
+
+
 def figures(drawn: Sequence[Plot]) -> str:
     """Places for the figures, each with its data; a script draws them."""
     if not drawn:

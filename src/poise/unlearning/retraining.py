@@ -22,6 +22,9 @@ from poise.ledger.store import DATABASE
 from poise.training import begin, take_up
 from poise.unlearning.request import Request
 
+RESTARTING = ("sifu", "scratch")
+"""Methods after which a request may restart inside the branch; the others go on from its end."""
+
 ACCURACY, LOSSES = "train_accuracy", ("train_loss", "loss")
 
 
@@ -91,7 +94,7 @@ def aimed(left: Composition, request: Request, score: str) -> Composition:
 
     Models that are kept for later requests are kept for the budget of this one: a history has one budget.
     """
-    kept_for = request.budget if left.keep == "unlearnable" and request.method == "sifu" else None
+    kept_for = request.budget if left.keep == "unlearnable" and request.method in RESTARTING else None
     return replace(
         left, rounds=request.max_rounds, time=None, seed=address(left.seed, "branch", request.index) % 2**31,
         metrics=tuple(sorted({*left.metrics, score})), unlearning=kept_for,

@@ -27,6 +27,7 @@ class Watermark:
         pixels: how many.
         clients: who is watermarked; None for everyone.
         seed: names the random stream; a client's pixels depend on (seed, client) only.
+        groups: clients with the same number modulo this share their pixels; None gives each its own.
 
     >>> Watermark(pixels=3).places(np.array([5]), (1, 4, 4)).shape
     (1, 3)
@@ -37,12 +38,14 @@ class Watermark:
     pixels: int = 10
     clients: Sequence[int] | None = None
     seed: int = 0
+    groups: int | None = None
     name: ClassVar[str] = "watermark"
     features: ClassVar[bool] = True
     own_tests: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require(self.pixels >= 1, f"watermark: pixels = {self.pixels!r} must be at least 1")
+        require(self.groups is None or self.groups >= 1, f"watermark: groups = {self.groups!r} must be at least 1")
 
     def fit(self, pool: Samples, clients: int) -> None:
         """Needs quantities, and at least as many places as pixels."""
@@ -54,7 +57,8 @@ class Watermark:
 
     def places(self, clients: Ints, shape: tuple[int, ...]) -> Ints:
         """The pixels of each client, (m, pixels), counted along a row-major channel."""
-        return permutations(keys(self.seed, "watermark", clients), _places(shape), self.pixels)
+        owners = clients if self.groups is None else clients % self.groups
+        return permutations(keys(self.seed, "watermark", owners), _places(shape), self.pixels)
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
         """None that is a number."""
