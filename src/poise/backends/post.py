@@ -71,17 +71,14 @@ class Post:
         """Push the letters of those who are there; the ids of the messages."""
         if not clients:
             return {}
-        from flwr.app import Message
-
         present = set(self.grid.get_node_ids())
         there = sorted(c for c in clients if self.nodes[c] in present)
         messages = [
-            Message(
-                letters[c].content(), dst_node_id=self.nodes[c], ttl=ttl, group_id=self.run,
-                message_type=f"query.{letters[c].facts['kind']}",
+            self.grid.create_message(
+                letters[c].content(), f"query.{letters[c].facts['kind']}", self.nodes[c], self.run, ttl
             )
             for c in there
-        ]  # fmt: skip
+        ]
         pushed = list(self.grid.push_messages(messages)) if messages else []
         return {name: client for name, client in zip(pushed, there, strict=True) if name}
 

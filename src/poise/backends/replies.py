@@ -39,10 +39,11 @@ def objection(reply: Letter, asked: Asked, answered: Container[str] = ()) -> str
     facts = reply.facts
     if reply.sender != asked.node:
         return f"a reply from node {reply.sender}, whose key is not that of client {asked.client}"
-    if facts.get("nonce") in answered:
+    if (nonce := facts.get("nonce")) != asked.nonce:
+        old = isinstance(nonce, str) and nonce in answered
+        return "an old reply once more" if old else "a reply to another request"
+    if nonce in answered:
         return "an old reply once more"
-    if facts.get("nonce") != asked.nonce:
-        return "a reply to another request"
     if "refused" in facts:
         return f"a refusal: {str(facts['refused'])[:500]}"
     if reply.size > (most := len(asked.versions) * asked.size * asked.dtype.itemsize + SLACK):

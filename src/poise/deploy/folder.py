@@ -109,7 +109,7 @@ def make_deployment(path: str | Path, nodes: int, data: Mapping[str, Any]) -> De
     folder = Path(path).resolve()
     if folder.exists() and any(folder.iterdir()):
         raise InvalidOption(f"{folder} is not empty", "choose another folder")
-    ports = _free_ports(nodes + 1)
+    ports = free_ports(nodes + 1)
     made = Deployment(folder, nodes, ports[0])
     clients = range(nodes)
     for part in (
@@ -159,7 +159,7 @@ def _write_toml(file: Path, table: Mapping[str, Any]) -> None:
     file.write_text(tomli_w.dumps(table), encoding="utf-8")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports on the loopback that nobody listens on now."""
     held = [socket.socket() for _ in range(count)]
     try:

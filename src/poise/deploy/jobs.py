@@ -13,6 +13,7 @@ from poise.core.errors import InvalidOption, PoiseError
 from poise.deploy.control import DeploymentFailed, running
 from poise.deploy.folder import Deployment, open_deployment
 from poise.deploy.supervisor import flwr
+from poise.experiments.runner import parts_in
 from poise.experiments.spec import Experiment
 from poise.ledger.run import Run, open_run
 
@@ -26,6 +27,7 @@ def run_deployed(
     observe: Observer = lambda line: None, stop: Callable[[], bool] = lambda: False,
 ) -> list[Run]:  # fmt: skip
     """Run every seed of an experiment on the nodes of a deployment, into ``out/seed-<k>``."""
+    parts_in(experiment)  # a mistake in the file is told before anybody is asked
     file = str((experiment.path or Path("experiment.toml")).resolve())
     order = {"text": experiment.text, "file": file, "set": list(experiment.overrides), "seeds": seeds,
              "out": str(out.resolve())}  # fmt: skip

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -46,6 +47,7 @@ class Child:
         if self.process is not None:
             if self.process.poll() is None:
                 return False
+            self._sweep(self.process.pid)
             lived = now - self.began
             self.pause = min(self.pause * 2, LONGEST) if lived < SHORT else 0.5
             self.process, self.due = None, now + self.pause
@@ -60,10 +62,17 @@ class Child:
         self.starts, self.began = self.starts + 1, now
         return True
 
+    @staticmethod
+    def _sweep(group: int) -> None:
+        """End what a process that died left behind: the next one needs its port."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+
     def signal(self, number: int) -> None:
         """To the process and those that it started."""
         if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, number)
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
 
 
 class Supervisor:
