@@ -7,14 +7,15 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 
 import poise
 from poise.core.errors import PoiseError
@@ -22,9 +23,9 @@ from poise.deploy import control, jobs
 from poise.deploy.certificates import make_node_key
 from poise.deploy.folder import Deployment, free_ports, make_deployment, read_toml
 from poise.deploy.policy import Policy
-from poise.deploy.supervisor import supernode
+from poise.deploy.programs import supernode
 from poise.experiments.runner import federation_in, run_experiment
-from poise.experiments.spec import Experiment, parse
+from poise.experiments.spec import Experiment, load, parse
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
@@ -106,11 +107,8 @@ def test_a_node_killed_in_the_middle_of_a_round_comes_back(deployed: Deployment,
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
     assert there.rounds == 3
     assert there.refusals == []
-    until = time.monotonic() + 60
-    while deployed.state()["processes"]["node-1"]["starts"] < 2 and time.monotonic() < until:
-        time.sleep(0.5)
     now = deployed.state()["processes"]["node-1"]
-    assert now["starts"] == 2
+    assert now["starts"] >= 2  # Flower lets a key in again only after its lease has ended
     assert now["pid"] != victim
 
 
@@ -134,15 +132,64 @@ def test_a_node_without_a_registered_key_is_not_let_in(deployed: Deployment, tmp
     (stranger / "node.key").unlink()
     (stranger / "node.pub").unlink()
     make_node_key(stranger)
-    child = supernode(deployed, 0)
     port = read_toml(stranger / "node.toml")["port"]
-    command = [word.replace(str(deployed.node(0)), str(stranger)) for word in child.command]
-    command = [str(free_ports(1)[0]) if word == str(port) else word for word in command]
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(command, env=dict(child.environment), stdout=log, stderr=log)
+    child = supernode(stranger, deployed.path, tmp_path / "log")
+    child.command = [str(free_ports(1)[0]) if word == str(port) else word for word in child.command]
+    child.tend()
+    assert child.process is not None
     try:
-        process.wait(60)
+        child.process.wait(60)
     except subprocess.TimeoutExpired:
-        process.kill()
+        child.signal(signal.SIGKILL)
     assert "SuperNode ID" not in (tmp_path / "log").read_text()
     assert set(control.status(deployed.path)["nodes"].values()) == {"online"}
+
+
+FILES = """
+[data]
+source = "nodes"
+test = "held-out.npz"
+[task]
+model = "logistic"
+[solver]
+name = "sgd"
+lr = 0.1
+epochs = 1
+batch_size = 8
+[run]
+rounds = 1
+metrics = ["client_loss"]
+"""
+
+
+def test_nodes_that_run_by_themselves_on_their_own_files(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(90, 5)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    rows = [np.arange(0, 20), np.arange(20, 60)]
+    made = make_deployment(tmp_path / "two", 2, {"source": "digits"})
+    np.savez(tmp_path / "held-out.npz", x=x[60:], y=y[60:])
+    (tmp_path / "exp.toml").write_text(FILES)
+    here = poise.train(
+        poise.federation((x[:60], y[:60]), rows, 2, test=(x[60:], y[60:])), poise.task("logistic"),
+        solver=poise.solvers.SGD(lr=0.1, epochs=1, batch_size=8), rounds=1, metrics=["client_loss"],
+    )  # fmt: skip
+    for client, mine in enumerate(rows):
+        folder = made.node(client)
+        np.savez(folder / "mine.npz", x=x[mine], y=y[mine])
+        table = {**read_toml(folder / "node.toml"), "data": {"file": "mine.npz", "classes": 2}}
+        (folder / "node.toml").write_text(tomli_w.dumps(table))
+        (folder / "policy.toml").write_text(tomli_w.dumps(Policy(metrics=True).table()))
+    verb = [sys.executable, "-c", "from poise.cli import main; main()", "deploy", "node"]
+    control.up(made.path, nodes=False, seconds=300)
+    nodes = [subprocess.Popen([*verb, str(made.node(k))], stderr=subprocess.DEVNULL) for k in range(2)]
+    try:
+        there = jobs.run_deployed(load(tmp_path / "exp.toml"), made.path, tmp_path / "out")[0]
+    finally:
+        for node in nodes:
+            node.terminate()
+        assert [node.wait(30) for node in nodes] == [0, 0]
+        control.down(made.path)
+    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
+    for name in ("accuracy", "client_loss"):
+        assert np.allclose(there.metric(name), here.metric(name), atol=1e-6), name

@@ -1,4 +1,4 @@
-"""The backend of real nodes with nodes in this process: the contract, refusals that are recorded, nodes that go away."""
+"""The backend of real nodes, with nodes in this process: the contract, recorded refusals, nodes that go away."""
 
 from __future__ import annotations
 

@@ -22,20 +22,33 @@ def init(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Experiment file whose clients the nodes are; the digits, dealt evenly, by default."),
     ] = None,
+    host: Annotated[str, typer.Option(help="Address at which nodes find the server.")] = "127.0.0.1",
     json: AsJson = False,
 ) -> None:
     """Write certificates, keys, and for each node a configuration (its data) and a policy (what it allows)."""
     from poise.cli import deploying
 
-    deploying.init(folder, nodes, like, json)
+    deploying.init(folder, nodes, like, host, json)
 
 
 @deploy.command()
-def up(folder: Folder, json: AsJson = False) -> None:
+def up(
+    folder: Folder,
+    server_only: Annotated[bool, typer.Option("--server-only", help="Nodes run elsewhere: poise deploy node.")] = False,
+    json: AsJson = False,
+) -> None:
     """Start server and nodes on this machine as real processes; whatever ends is started again."""
     from poise.cli import deploying
 
-    deploying.up(folder, json)
+    deploying.up(folder, server_only, json)
+
+
+@deploy.command()
+def node(folder: Annotated[Path, typer.Argument(metavar="NODE", help="A node's folder, DIR/node-0.")]) -> None:
+    """Run one node in the foreground, from its folder; it is started again whenever it ends."""
+    from poise.cli import deploying
+
+    deploying.node(folder)
 
 
 @deploy.command()

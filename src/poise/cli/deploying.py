@@ -12,11 +12,12 @@ from poise.core.errors import InvalidOption
 from poise.core.types import Record
 from poise.deploy import control, jobs
 from poise.deploy.folder import make_deployment
+from poise.deploy.supervisor import run_node
 from poise.experiments.runner import federation_in
 from poise.experiments.spec import load
 
 
-def init(folder: Path, nodes: int, like: Path | None, json: bool) -> None:
+def init(folder: Path, nodes: int, like: Path | None, host: str, json: bool) -> None:
     """Write the folder of a deployment."""
     data: Mapping[str, Any] = {"source": "digits", "partition": "iid", "clients": nodes, "seed": 0}
     if like is not None:
@@ -25,7 +26,7 @@ def init(folder: Path, nodes: int, like: Path | None, json: bool) -> None:
         if whole.clients != nodes or whole.spec is None:
             raise InvalidOption(f"{like} has {whole.clients} clients, not {nodes}", f"--nodes {whole.clients}")
         data = whole.spec
-    made = make_deployment(folder, nodes, data)
+    made = make_deployment(folder, nodes, data, host)
     if json:
         print_json({"path": str(made.path), "nodes": nodes, "port": made.port})
         return
@@ -33,14 +34,21 @@ def init(folder: Path, nodes: int, like: Path | None, json: bool) -> None:
     remark(f"start it on this machine: poise deploy up {folder}")
 
 
-def up(folder: Path, json: bool) -> None:
+def up(folder: Path, server_only: bool, json: bool) -> None:
     """Start a deployment."""
-    made = control.up(folder)
+    made = control.up(folder, nodes=not server_only)
     if json:
         print_json(control.status(folder))
         return
-    remark(f"{made.nodes} nodes are up, the server listens on port {made.port}; logs: {made.logs}")
+    who = "the server is up and" if server_only else f"{made.nodes} nodes are up, the server"
+    remark(f"{who} listens on {made.host}:{made.port}; logs: {made.logs}")
     remark(f"run an experiment: poise deploy run exp.toml --to {folder}")
+
+
+def node(folder: Path) -> None:
+    """Run one node."""
+    remark(f"{folder}: running; its log is {folder / 'node.log'} (Ctrl-C ends it)")
+    run_node(folder)
 
 
 def status(folder: Path, json: bool) -> None:
@@ -52,9 +60,9 @@ def status(folder: Path, json: bool) -> None:
     console.print(f"{found['path']}: {found['status']}", highlight=False)
     for name, process in found["processes"].items():
         again = f", started {process['starts']} times" if process["starts"] > 1 else ""
-        client = name.removeprefix("node-")
-        seen = f", {found['nodes'].get(int(client), 'unknown')}" if client.isdigit() else ""
-        console.print(f"  {name}: process {process['pid']}{seen}{again}", highlight=False)
+        console.print(f"  {name}: process {process['pid']}{again}", highlight=False)
+    for client, seen in found["nodes"].items():
+        console.print(f"  client {client}: {seen}", highlight=False)
 
 
 def down(folder: Path, json: bool) -> None:

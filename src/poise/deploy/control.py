@@ -12,26 +12,28 @@ from typing import Any
 
 from poise.core.errors import InvalidOption, PoiseError
 from poise.deploy.folder import MARK, Deployment, open_deployment, read_toml
-from poise.deploy.supervisor import GRACE, flwr, listening
+from poise.deploy.programs import flwr, listening
+from poise.deploy.supervisor import GRACE
 
 
 class DeploymentFailed(PoiseError):
     """A deployment could not be started, reached or ended."""
 
 
-def up(path: str | Path, seconds: float = 180.0) -> Deployment:
-    """Start the supervisor, and wait until everything listens."""
+def up(path: str | Path, nodes: bool = True, seconds: float = 180.0) -> Deployment:
+    """Start the supervisor, and wait until everything listens; without ``nodes``, the server alone."""
     deployment = open_deployment(path)
     if running(deployment):
         raise InvalidOption(f"{deployment.path} is up already", f"poise deploy status {path}")
     (deployment.path / "state.json").unlink(missing_ok=True)
+    alone = [] if nodes else ["--server-only"]
     with (deployment.logs / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "poise.deploy.supervisor", str(deployment.path)], env=deployment.environment,
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            [sys.executable, "-m", "poise.deploy.supervisor", str(deployment.path), *alone],
+            env=deployment.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     until = time.monotonic() + seconds
-    ports = [read_toml(deployment.node(c) / "node.toml")["port"] for c in range(deployment.nodes)]
+    ports = [read_toml(deployment.node(c) / "node.toml")["port"] for c in range(deployment.nodes) if nodes]
     while deployment.state().get("status") != "up" or not all(map(listening, ports)):
         if process.poll() is not None or time.monotonic() > until:
             why = deployment.state().get("error") or "it did not start in time"
@@ -50,7 +52,7 @@ def status(path: str | Path) -> dict[str, Any]:
         "supervisor": state.get("supervisor") if alive else None,
         "processes": state.get("processes", {}) if alive else {}, "nodes": {},
     }  # fmt: skip
-    if alive and listening(deployment.port):
+    if alive and listening(deployment.port, deployment.host):
         seen = {int(n["node-id"]): n["status"] for n in flwr(deployment, "supernode", "list", "poise")["nodes"]}
         found["nodes"] = {c: seen.get(node, "unknown") for c, node in sorted(deployment.registered().items())}
     return found

@@ -19,7 +19,7 @@ from poise.core.errors import DataError, InvalidOption, require
 from poise.deploy.certificates import make_certificates, make_node_key
 from poise.deploy.policy import Policy
 
-HOST = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 MARK = "POISE_DEPLOY"  # the variable that tells every process of a deployment which folder it belongs to
 NODE = "POISE_NODE"  # and every process of a node which node it is
 
@@ -46,6 +46,7 @@ class Deployment:
     path: Path
     nodes: int
     port: int
+    host: str = LOOPBACK  # where the server listens
 
     @property
     def server(self) -> Path:
@@ -69,12 +70,7 @@ class Deployment:
     @property
     def environment(self) -> dict[str, str]:
         """What Flower's programs need to work without asking anybody outside."""
-        return {
-            **os.environ, MARK: str(self.path), "FLWR_HOME": str(self.server / "flwr"),
-            "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
-        }  # fmt: skip
+        return environment(self.path, self.server / "flwr")
 
     def registered(self) -> dict[int, int]:
         """Flower's number of the node of each client, as its key was registered."""
@@ -90,27 +86,37 @@ class Deployment:
         return found
 
 
+def environment(marked: Path, home: Path) -> dict[str, str]:
+    """Of a process that belongs to the folder ``marked``; ``home`` is where Flower keeps its own files."""
+    return {
+        **os.environ, MARK: str(marked), "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+    }  # fmt: skip
+
+
 def open_deployment(path: str | Path) -> Deployment:
     """A folder that `make_deployment` made."""
     folder = Path(path).resolve()
     table = read_toml(folder / "deployment.toml", "make one: poise deploy init DIR --nodes 4")
-    return Deployment(folder, int(table["nodes"]), int(table["port"]))
+    return Deployment(folder, int(table["nodes"]), int(table["port"]), str(table["host"]))
 
 
-def make_deployment(path: str | Path, nodes: int, data: Mapping[str, Any]) -> Deployment:
+def make_deployment(path: str | Path, nodes: int, data: Mapping[str, Any], host: str = LOOPBACK) -> Deployment:
     """Write certificates, keys, one configuration and one policy per node.
 
     Args:
         path: a folder that is not there yet, or is empty.
         nodes: how many.
         data: what node k holds in a trial: client k of ``poise.federation(**data)``.
+        host: the address at which nodes find the server; the loopback for a trial.
     """
     require(nodes >= 1, f"--nodes must be at least 1, not {nodes}")
     folder = Path(path).resolve()
     if folder.exists() and any(folder.iterdir()):
         raise InvalidOption(f"{folder} is not empty", "choose another folder")
     ports = free_ports(nodes + 1)
-    made = Deployment(folder, nodes, ports[0])
+    made = Deployment(folder, nodes, ports[0], host)
     clients = range(nodes)
     for part in (
         made.server / "flwr",
@@ -122,14 +128,14 @@ def make_deployment(path: str | Path, nodes: int, data: Mapping[str, Any]) -> De
         part.mkdir(parents=True)
     for private in (made.server, *map(made.node, clients)):
         private.chmod(0o700)
-    make_certificates(made.server, [made.server, *map(made.node, clients)], [HOST, "localhost"])
+    make_certificates(made.server, [made.server, *map(made.node, clients)], sorted({LOOPBACK, "localhost", host}))
     _write_server(made)
     for client in clients:
         make_node_key(made.node(client))
-        facts = {"client": client, "superlink": f"{HOST}:{made.port}", "port": ports[client + 1]}
+        facts = {"client": client, "superlink": f"{host}:{made.port}", "port": ports[client + 1]}
         _write_toml(made.node(client) / "node.toml", {**facts, "data": {**data, "client": client}})
         _write_toml(made.node(client) / "policy.toml", Policy().table())
-    _write_toml(folder / "deployment.toml", {"nodes": nodes, "port": made.port})
+    _write_toml(folder / "deployment.toml", {"nodes": nodes, "host": host, "port": made.port})
     return made
 
 
@@ -137,7 +143,7 @@ def _write_server(made: Deployment) -> None:
     """The server's secret, the address its own tools connect to, and the app that Flower starts."""
     (made.server / "secret").write_bytes(secrets.token_bytes(32))
     (made.server / "secret").chmod(0o600)
-    connection = {"address": f"{HOST}:{made.port}", "root-certificates": str(made.server / "ca.crt")}
+    connection = {"address": f"{made.host}:{made.port}", "root-certificates": str(made.server / "ca.crt")}
     _write_toml(made.server / "flwr" / "config.toml", {"superlink": {"default": "poise", "poise": connection}})
     app = made.server / "app"
     _write_toml(app / "pyproject.toml", _PROJECT)
@@ -164,7 +170,7 @@ def free_ports(count: int) -> list[int]:
     held = [socket.socket() for _ in range(count)]
     try:
         for place in held:
-            place.bind((HOST, 0))
+            place.bind((LOOPBACK, 0))
         return [place.getsockname()[1] for place in held]
     finally:
         for place in held:

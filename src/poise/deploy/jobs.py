@@ -12,7 +12,7 @@ from typing import Any
 from poise.core.errors import InvalidOption, PoiseError
 from poise.deploy.control import DeploymentFailed, running
 from poise.deploy.folder import Deployment, open_deployment
-from poise.deploy.supervisor import flwr
+from poise.deploy.programs import flwr
 from poise.experiments.runner import parts_in
 from poise.experiments.spec import Experiment
 from poise.ledger.run import Run, open_run
