@@ -126,6 +126,19 @@ def test_a_run_whose_server_was_killed_goes_on(deployed: Deployment, tmp_path: P
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
 
 
+def test_a_killed_superlink_comes_back_and_the_run_ends(deployed: Deployment, tmp_path: Path) -> None:
+    victim = deployed.state()["processes"]["superlink"]["pid"]
+
+    def kill(line: Mapping[str, Any]) -> None:
+        if line["round"] == 0:
+            threading.Timer(2.0, os.kill, (victim, signal.SIGKILL)).start()
+
+    there, here = both(deployed, tmp_path / "out", parse(TEXT), observe=kill)
+    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
+    assert (there.rounds, there.refusals) == (2, [])
+    assert deployed.state()["processes"]["superlink"]["starts"] >= 2
+
+
 def test_a_node_without_a_registered_key_is_not_let_in(deployed: Deployment, tmp_path: Path) -> None:
     stranger = tmp_path / "stranger"
     shutil.copytree(deployed.node(0), stranger)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from faults.support import call
 from poise.core.errors import DataError, InvalidOption
-from poise.deploy.control import belonging, running
+from poise.deploy.control import alive, belonging, running
 from poise.deploy.folder import make_deployment, open_deployment, read_toml
 from poise.deploy.policy import Policy
 
@@ -75,3 +78,13 @@ def test_the_verbs(tmp_path: Path) -> None:
     assert json.loads(down.out) == {"ended": []}
     alone = call("run", experiment, "--set", "run.backend=flower", "--out", tmp_path / "out")
     assert (alone.code, "poise deploy run" in alone.err) == (2, True)
+
+
+def test_a_process_that_ended_and_was_not_noticed_is_not_alive() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert alive(child.pid)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert not alive(child.pid)
+    child.communicate()
+    assert not alive(child.pid)

@@ -78,6 +78,15 @@ def running(deployment: Deployment) -> bool:
     return deployment.state().get("supervisor") in belonging(deployment)
 
 
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and waits to be noticed does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
+
+
 def belonging(deployment: Deployment) -> list[int]:
     """Processes that were started for this folder: each carries the folder's name in its environment."""
     mark = f"{MARK}={deployment.path}".encode()

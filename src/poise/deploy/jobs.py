@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from poise.core.errors import InvalidOption, PoiseError
-from poise.deploy.control import DeploymentFailed, running
+from poise.deploy.control import DeploymentFailed, alive, running
 from poise.deploy.folder import Deployment, open_deployment
 from poise.deploy.programs import flwr
 from poise.experiments.runner import parts_in
@@ -65,7 +65,7 @@ def _lines(job: Path, deployment: Deployment) -> Any:
     """What the run says, line by line, with an empty one now and then; ends with the run."""
     log, began, pid, place = job.with_suffix(".log"), time.monotonic(), None, 0
     while True:
-        alive = pid is None or Path(f"/proc/{pid}").exists()  # before reading: its last words come first
+        gone = pid is not None and not alive(pid)  # before reading: its last words come first
         text = log.read_text(encoding="utf-8") if log.exists() else ""
         whole = text.rfind("\n") + 1
         for line in map(json.loads, text[place:whole].splitlines()):
@@ -74,7 +74,7 @@ def _lines(job: Path, deployment: Deployment) -> Any:
             if "done" in line:
                 return
         place = max(place, whole)
-        if not alive or (pid is None and time.monotonic() - began > BEGIN):
+        if gone or (pid is None and time.monotonic() - began > BEGIN):
             what = "ended without a word" if pid is not None else "did not start"
             raise DeploymentFailed(
                 f"the server's part of the run {what}",
