@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,8 @@ from poise.deploy.holding import Holding
 from poise.deploy.node import answer
 from poise.deploy.policy import Policy
 from poise.deploy.remote import Remote, check_registered
+from poise.deploy.server import registered_federation
+from poise.experiments.spec import parse
 from poise.testing import check_backend
 from poise.testing.clauses import SIZES
 from poise.testing.federations import SampleFederation
@@ -199,3 +202,43 @@ def test_nodes_that_do_not_fit_are_named() -> None:
     check_registered([{**facts[0], "data": {**spec, "client": 0, "importance": "equal"}}], spec)
     with pytest.raises(InvalidOption, match="seed = 0, but client 0's node holds seed = 1"):
         check_registered([{**facts[0], "data": {**spec, "client": 0, "seed": 1}}], spec)
+
+
+BEGINS = """
+[data]
+source = "nodes"
+test = "held-out.npz"
+importance = "equal"
+[task]
+model = "logistic"
+[solver]
+name = "sgd"
+lr = 0.1
+steps = 3
+[run]
+rounds = 1
+"""
+
+
+def test_what_the_server_learns_when_a_run_begins(tmp_path: Path) -> None:
+    fed, grid = federation(), nodes()
+    x, y = fed.test
+    np.savez(tmp_path / "held-out.npz", x=x, y=y)
+    way = Post(grid, {c: 100 + c for c in range(N)}, "run", TASK)
+    experiment = parse(BEGINS, tmp_path / "exp.toml")
+    found = registered_federation(experiment, 0, way, 5.0)
+    assert found.sizes.tolist() == fed.sizes.tolist()
+    assert found.importance.tolist() == [0.25] * N
+    assert found.spec["test"] == str(tmp_path / "held-out.npz")
+    assert len(found.test_shard.rows) == len(y)
+    assert len(found.shards(np.array([0, 1])).rows) == 0
+    with pytest.raises(InvalidOption, match=r"client 0 registered \d+ samples, and can have 3"):
+        registered_federation(parse(BEGINS.replace("[task]", "max_samples = 3\n[task]")), 0, way, 5.0)
+    grid.policy = Policy(max_steps=2)
+    with pytest.raises(UpdateRefused, match=r"client 0 does not take part: its policy does not allow 3 local steps"):
+        registered_federation(experiment, 0, way, 5.0)
+    other = parse(BEGINS.replace('"nodes"', '"digits"').replace('test = "held-out.npz"', "clients = 3"), tmp_path / "e")
+    with pytest.raises(InvalidOption, match="clients = 3, but the deployment has 4 nodes"):
+        registered_federation(other, 0, way, 5.0)
+    with pytest.raises(UpdateRefused, match="client 2 does not take part: nothing within"):
+        registered_federation(experiment, 0, replace(way, grid=nodes(away=[2])), 0.2)

@@ -83,12 +83,19 @@ class Remote:
         return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def check_registered(found: Sequence[Mapping[str, Any]], spec: Mapping[str, Any] | None) -> None:
-    """Refuse nodes that do not fit each other, or a trial whose nodes hold other data than the experiment names."""
+def check_registered(
+    found: Sequence[Mapping[str, Any]], spec: Mapping[str, Any] | None, most: Sequence[int] | Ints | None = None
+) -> None:
+    """Refuse nodes that do not fit each other, or a trial whose nodes hold other data than the experiment names.
+
+    ``most`` is the largest number of samples that each may register: who claims more would count for more.
+    """
     for client, facts in enumerate(found):
         whole = type(facts.get("samples")) is int and facts["samples"] >= 1
         form = isinstance(facts.get("shape"), list) and type(facts.get("classes")) is int
         require(whole and form, f"client {client} registered {facts.get('samples')!r} samples: it does not fit")
+        if most is not None and facts["samples"] > most[client]:
+            raise InvalidOption(f"client {client} registered {facts['samples']} samples, and can have {most[client]}")
         first = found[0]
         if (facts["shape"], facts["classes"]) != (first["shape"], first["classes"]):
             raise InvalidOption(

@@ -128,12 +128,17 @@ def registered_federation(experiment: Experiment, seed: int, post: Post, patienc
     if known is not None and known.clients != len(post.nodes):
         raise InvalidOption(f"[data] clients = {known.clients}, but the deployment has {len(post.nodes)} nodes")
     found = _greeted(experiment, post, patience)
-    check_registered(found, None if known is None else known.spec)
+    limit = data.get("max_samples")
+    most = known.sizes if known is not None else None if limit is None else [int(limit)] * len(found)
+    check_registered(found, None if known is None else known.spec, most)
     importance = data.get("importance", "size")
     if known is not None:
         return Remote(found, importance, known.test_shard, known.spec)
-    test = None if "test" not in data else _held_out(data, found[0], experiment.path)
-    return Remote(found, importance, test, data or None)
+    if "test" not in data:
+        return Remote(found, importance, None, data or None)
+    beside = experiment.path.parent if experiment.path is not None else Path()
+    data["test"] = str((beside / str(data["test"])).resolve())  # a run that goes on finds it from its own folder
+    return Remote(found, importance, _held_out(data, found[0]), data)
 
 
 def _greeted(experiment: Experiment, post: Post, patience: float) -> list[Mapping[str, Any]]:
@@ -162,9 +167,8 @@ def _registration(client: int, reply: Letter | str, node: int, nonce: str) -> Ma
     return {name: reply.facts.get(name) for name in ("samples", "shape", "classes", "data")}
 
 
-def _held_out(data: Mapping[str, Any], form: Mapping[str, Any], path: Path | None) -> Shards:
-    """The server's own test file, which lies beside the experiment's."""
-    file = (path.parent if path is not None else Path()) / str(data["test"])
-    x, y = read_arrays(file, str(data.get("label", "y")), form["classes"])
+def _held_out(data: Mapping[str, Any], form: Mapping[str, Any]) -> Shards:
+    """The server's own test file."""
+    x, y = read_arrays(Path(data["test"]), str(data.get("label", "y")), form["classes"])
     options = {"classes": form["classes"]} if form["classes"] else {}
     return make_federation((x, y), [np.arange(len(y))], 1, **options).shards([0])
