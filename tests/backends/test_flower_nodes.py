@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from poise.deploy.holding import Holding
 from poise.deploy.node import answer
 from poise.deploy.policy import Policy
 from poise.deploy.remote import Remote, check_registered
-from poise.deploy.server import registered_federation
+from poise.deploy.server import Job, registered_federation
 from poise.experiments.spec import parse
 from poise.testing import check_backend
 from poise.testing.clauses import SIZES
@@ -242,3 +243,34 @@ def test_what_the_server_learns_when_a_run_begins(tmp_path: Path) -> None:
         registered_federation(other, 0, way, 5.0)
     with pytest.raises(UpdateRefused, match="client 2 does not take part: nothing within"):
         registered_federation(experiment, 0, replace(way, grid=nodes(away=[2])), 0.2)
+
+
+def test_a_job_is_stopped_and_goes_on(tmp_path: Path) -> None:
+    fed = federation()
+    held_out = dict(zip("xy", fed.test, strict=True))
+    np.savez(tmp_path / "held-out.npz", **held_out)
+    text = BEGINS.replace("rounds = 1", "rounds = 3")
+    order = {"text": text, "file": str(tmp_path / "exp.toml"), "set": ["solver.steps=2"], "seeds": [5],
+             "out": str(tmp_path / "out")}  # fmt: skip
+    first, second = Job(tmp_path / "a.json"), Job(tmp_path / "b.json")
+    first.file.write_text(json.dumps(order))
+
+    def stop(client: int, reply: Letter) -> Letter:
+        if "steps" in reply.facts:
+            first.file.with_suffix(".stop").touch()
+        return reply
+
+    way = Post(nodes(forge=stop), {c: 100 + c for c in range(N)}, "run")
+    (path,) = first.do(way)
+    stopped = poise.open_run(path)
+    assert (path.name, stopped.rounds, stopped.meta["status"]) == ("seed-5", 1, "stopped")
+    second.file.write_text(json.dumps({"resume": str(path)}))
+    assert second.do(way) == [path]
+    whole = poise.open_run(path)
+    assert (whole.rounds, whole.meta["status"]) == (3, "done")
+    first.file.with_suffix(".stop").unlink()
+    first.file.write_text(json.dumps({**order, "out": str(tmp_path / "again")}))
+    (again,) = first.do(replace(way, grid=nodes()))
+    assert poise.open_run(again).digest == whole.digest
+    said = [json.loads(line) for line in first.file.with_suffix(".log").read_text().splitlines()]
+    assert [line["round"] for line in said] == [0, 0, 1, 2]

@@ -80,6 +80,8 @@ def run(file: Path, to: Path, changes: list[str], seeds: str, out: Path | None, 
     with stoppable(json) as stop, Bar(quiet=json) as bar:
         watch = _watching(bar, f"{experiment.name} on {to}", experiment.table("run").get("rounds"))
         runs = jobs.run_deployed(experiment, to, folder, chosen, watch, stop)
+    if stop.raised and runs:
+        remark(f"stopped after round {runs[-1].rounds}; go on with: poise deploy resume {runs[-1].path} --to {to}")
     show_runs(runs, json)
 
 
