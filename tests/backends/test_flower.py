@@ -139,19 +139,24 @@ def test_a_killed_superlink_comes_back_and_the_run_ends(deployed: Deployment, tm
     assert deployed.state()["processes"]["superlink"]["starts"] >= 2
 
 
-def test_a_node_without_a_registered_key_is_not_let_in(deployed: Deployment, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong", ["key", "certificate"])
+def test_a_node_with_a_wrong_key_or_certificate_is_not_let_in(deployed: Deployment, tmp_path: Path, wrong: str) -> None:
     stranger = tmp_path / "stranger"
     shutil.copytree(deployed.node(0), stranger)
-    (stranger / "node.key").unlink()
-    (stranger / "node.pub").unlink()
-    make_node_key(stranger)
+    if wrong == "key":  # one that nobody registered
+        (stranger / "node.key").unlink()
+        (stranger / "node.pub").unlink()
+        make_node_key(stranger)
+    else:  # of another authority: this node must not trust this server
+        other = make_deployment(tmp_path / "other", 1, {"source": "digits"})
+        shutil.copy(other.server / "ca.crt", stranger / "ca.crt")
     port = read_toml(stranger / "node.toml")["port"]
     child = supernode(stranger, deployed.path, tmp_path / "log")
     child.command = [str(free_ports(1)[0]) if word == str(port) else word for word in child.command]
     child.tend()
     assert child.process is not None
     try:
-        child.process.wait(60)
+        child.process.wait(30)
     except subprocess.TimeoutExpired:
         child.signal(signal.SIGKILL)
     assert "SuperNode ID" not in (tmp_path / "log").read_text()
