@@ -88,3 +88,10 @@ def test_a_process_that_ended_and_was_not_noticed_is_not_alive() -> None:
     assert not alive(child.pid)
     child.communicate()
     assert not alive(child.pid)
+
+
+def test_without_flower_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(InvalidOption, match="deployments need Flower"):
+        make_deployment(tmp_path / "one", 1, DATA)
+    assert not (tmp_path / "one").exists()

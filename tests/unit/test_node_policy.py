@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from poise.core.errors import DataError, InvalidOption, UpdateRefused
 from poise.core.parts import describe
 from poise.core.types import Updates
 from poise.deploy.holding import Holding, open_holding
-from poise.deploy.node import answer
+from poise.deploy.node import answer, replied
 from poise.deploy.policy import LEAVES, Policy, PolicyRefused, outgoing
 from poise.solvers import FedDyn, Prox
 
@@ -150,10 +152,25 @@ def test_data_from_files(tmp_path: Path) -> None:
         assert found.facts() == {"client": 0, "samples": 30, "shape": [4], "classes": 3, "data": None}
         assert np.allclose(found.own.arrays()[0], x, atol=1e-6)
         assert found.own.arrays()[1].tolist() == y.tolist()
-    assert open_holding(0, {"file": "a.npz"}, tmp_path).facts()["classes"] in (0, 3)
+    assert open_holding(0, {"file": "a.npz"}, tmp_path).facts()["classes"] == 0  # quantities, where nobody says
     with pytest.raises(DataError, match="no column 'y'"):
         open_holding(0, {"file": "a.csv"}, tmp_path)
     with pytest.raises(DataError, match="cannot be read"):
         open_holding(0, {"file": "b.npz"}, tmp_path)
     with pytest.raises(InvalidOption, match="neither a source nor a file"):
         open_holding(0, {}, tmp_path)
+
+
+def test_errors_about_a_nodes_own_files_stay_there(tmp_path: Path) -> None:
+    facts = json.dumps(dict(request("work").facts))
+    content: dict[str, Any] = {"facts": {"json": facts}, "vectors": {}}
+    message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=content)
+    np.savez(tmp_path / "secret-name.npz", x=np.full((3, 2), np.nan), y=np.zeros(3))
+    (tmp_path / "node.toml").write_text('client = 2\n[data]\nfile = "secret-name.npz"\nclasses = 2\n')
+    (tmp_path / "policy.toml").write_text("")
+    told = replied(message, tmp_path)
+    assert told.facts == {"nonce": "n", "refused": "its node is not set up right; its journal says why"}
+    line = json.loads((tmp_path / "journal.jsonl").read_text())
+    assert "not finite in row 0" in line["detail"]
+    message.content = {}
+    assert "cannot be read" in replied(message, tmp_path).facts["refused"]

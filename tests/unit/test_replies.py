@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,3 +84,17 @@ def test_bytes_that_do_not_match_their_form() -> None:
 def test_vectors_survive_the_way(dtype: torch.dtype) -> None:
     vector = torch.randn(17, dtype=dtype)
     assert torch.equal(Parcel.of(vector).vector(), vector)
+
+
+def test_a_message_that_is_not_a_letter() -> None:
+    metadata = SimpleNamespace(src_node_id=77)
+    contents: list[Any] = [
+        {}, {"facts": {}}, {"facts": {"json": "{"}, "vectors": {}}, {"facts": {"json": "[1]"}, "vectors": {}},
+        {"facts": {"json": 3}, "vectors": {}}, {"facts": {"json": "[" * 100_000}, "vectors": {}},
+    ]  # fmt: skip
+    for content in contents:
+        with pytest.raises(UpdateRefused, match="a message that cannot be read"):
+            Letter.read(SimpleNamespace(content=content, metadata=metadata))
+    long = {"facts": {"json": f'"{"x" * 2_000_000}"'}, "vectors": {}}
+    with pytest.raises(UpdateRefused, match="2000002 bytes of facts"):
+        Letter.read(SimpleNamespace(content=long, metadata=metadata))

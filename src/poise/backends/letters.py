@@ -14,6 +14,7 @@ from poise.core.errors import UpdateRefused
 from poise.core.vectors import Vector
 
 RAW = "poise.raw"  # how a vector is written: its bytes, little endian, and nothing else
+MOST = 1 << 20  # bytes of facts in a letter; what is large travels in parcels
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -70,6 +71,8 @@ class Letter:
         """From a message of Flower; raises `UpdateRefused` where it is not one of ours."""
         try:
             text = message.content["facts"]["json"]
+            if len(text) > MOST:
+                raise UpdateRefused(f"a message with {len(text)} bytes of facts, where {MOST} are the most")
             facts = json.loads(text)
             arrays = message.content["vectors"]
             parcels = {str(k): Parcel(str(a.dtype), tuple(int(n) for n in a.shape), a.data) for k, a in arrays.items()}

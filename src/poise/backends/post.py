@@ -110,6 +110,7 @@ def current() -> Post:
     found = _post.get()
     if found is None:
         raise InvalidOption(
-            "the backend 'flower' works with the nodes of a deployment", "poise deploy run exp.toml --to DIR"
+            "the backend 'flower' works with the nodes of a deployment",
+            "poise deploy run exp.toml --to DIR, or poise deploy resume RUN --to DIR",
         )
     return found

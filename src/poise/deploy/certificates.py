@@ -14,6 +14,11 @@ from poise.core.errors import InvalidOption
 DAYS = 365  # a trial's certificates are good for so long
 
 
+def check_installed() -> None:
+    """Refuse to go on without what deployments need."""
+    _cryptography()
+
+
 def make_certificates(authority: Path, leaves: Iterable[Path], hosts: Iterable[str]) -> None:
     """Write an authority's ``ca.crt``, and into each of ``leaves`` a copy of it and a ``tls.pem`` with its ``tls.key``.
 

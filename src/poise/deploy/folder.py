@@ -16,7 +16,7 @@ from typing import Any
 import tomli_w
 
 from poise.core.errors import DataError, InvalidOption, require
-from poise.deploy.certificates import make_certificates, make_node_key
+from poise.deploy.certificates import check_installed, make_certificates, make_node_key
 from poise.deploy.policy import Policy
 
 LOOPBACK = "127.0.0.1"
@@ -111,6 +111,7 @@ def make_deployment(path: str | Path, nodes: int, data: Mapping[str, Any], host:
         data: what node k holds in a trial: client k of ``poise.federation(**data)``.
         host: the address at which nodes find the server; the loopback for a trial.
     """
+    check_installed()
     require(nodes >= 1, f"--nodes must be at least 1, not {nodes}")
     folder = Path(path).resolve()
     if folder.exists() and any(folder.iterdir()):

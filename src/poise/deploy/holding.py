@@ -82,7 +82,7 @@ def open_holding(client: int, table: Mapping[str, Any], folder: Path) -> Holding
 
 
 def read_arrays(file: Path, label: str, classes: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Features and labels from a file; the labels are whole numbers where there are classes."""
+    """Features and labels from a file; the labels are whole numbers where there are classes, else quantities."""
     if file.suffix not in (".npz", ".csv"):
         raise InvalidOption(f"{file}: unknown kind of file {file.suffix!r}", "known: .csv, .npz")
     try:
@@ -98,7 +98,7 @@ def read_arrays(file: Path, label: str, classes: int) -> tuple[NDArray[Any], NDA
             y = table[label]
     except (OSError, KeyError, ValueError) as error:
         raise DataError(f"{file} cannot be read as data: {error}") from error
-    return x, y.astype(np.int64) if classes else y
+    return x, y.astype(np.int64 if classes else np.float64)
 
 
 def like(shape: tuple[int, ...], classes: int) -> Samples:

@@ -35,24 +35,36 @@ def client_app() -> Any:
 
 
 def receive(message: Any, context: Any) -> Any:
-    """Answer a message of Flower; what went wrong here is told in one line, the details stay in this node's log."""
-    folder = Path(os.environ[NODE])
-    nonce: Any = None
-    try:
-        letter = Letter.read(message)
-        nonce = letter.facts.get("nonce")
-        config = read_toml(folder / "node.toml")
-        policy = Policy.of(read_toml(folder / "policy.toml"))
-        reply = answer(letter, open_holding(int(config["client"]), config["data"], folder), policy)
-    except PoiseError as error:
-        reply = Letter({"nonce": nonce, "refused": str(error)})
-    except Exception as error:
-        print(f"{type(error).__name__}: {error}", flush=True)
-        reply = Letter({"nonce": nonce, "refused": f"its node failed ({type(error).__name__}); its log says why"})
+    """Answer a message of Flower; what went wrong here is told in one line, the details stay in this node's journal."""
     from flwr.app import Message
 
-    _note(folder, letter.facts if nonce is not None else {}, reply)
-    return Message(reply.content(), reply_to=message)
+    return Message(replied(message, Path(os.environ[NODE])).content(), reply_to=message)
+
+
+def replied(message: Any, folder: Path) -> Letter:
+    """The reply to a message, whatever it is; noted in the node's journal."""
+    request, detail = Letter({}), ""
+    try:
+        request = Letter.read(message)
+        reply = answer(request, *_own(folder))
+    except PoiseError as error:
+        reply = Letter({"nonce": request.facts.get("nonce"), "refused": str(error)})
+        detail = str(error.__cause__ or "")
+    except Exception as error:
+        words = f"its node failed ({type(error).__name__}); its journal says why"
+        reply, detail = Letter({"nonce": request.facts.get("nonce"), "refused": words}), str(error)
+    _note(folder, request.facts, reply, detail)
+    return reply
+
+
+def _own(folder: Path) -> tuple[Holding, Policy]:
+    """What the node holds and allows; an error here may speak of its data, and so it is not told to others."""
+    try:
+        config = read_toml(folder / "node.toml")
+        policy = Policy.of(read_toml(folder / "policy.toml"))
+        return open_holding(int(config["client"]), config["data"], folder), policy
+    except Exception as error:
+        raise UpdateRefused("its node is not set up right; its journal says why") from error
 
 
 def answer(letter: Letter, holding: Holding, policy: Policy) -> Letter:
@@ -124,10 +136,12 @@ def _bound(table: Mapping[str, Any], holding: Holding) -> Any:
     return make_task(options.pop("model"), **options).bind(holding)
 
 
-def _note(folder: Path, request: Mapping[str, Any], reply: Letter) -> None:
+def _note(folder: Path, request: Mapping[str, Any], reply: Letter, detail: str) -> None:
     """One line in the node's own journal: what was asked, and what left or why nothing did."""
     asked = {name: request.get(name) for name in ("kind", "run", "versions", "cohort", "solver", "reports", "metrics")}
     left = {"refused": reply.facts["refused"]} if "refused" in reply.facts else {"left": sorted(reply.facts)}
     line = {"time": time.time(), **{k: v for k, v in asked.items() if v is not None}, **left, "bytes": reply.size}
+    if detail:
+        line["detail"] = detail
     with (folder / "journal.jsonl").open("a", encoding="utf-8") as journal:
         journal.write(json.dumps(line) + "\n")

@@ -54,8 +54,9 @@ def main(grid: Any, context: Any) -> None:
         job.say(error=error.message, hint=error.hint, code=error.exit_code)
         raise
     except BaseException as error:
-        traceback.print_exc()
-        job.say(error=f"the server failed ({type(error).__name__}: {error})", hint="see server's log", code=1)
+        details = job.file.with_suffix(".trace")
+        details.write_text(traceback.format_exc(), encoding="utf-8")
+        job.say(error=f"the server failed ({type(error).__name__}: {error})", hint=f"details: {details}", code=1)
         raise
 
 
