@@ -111,6 +111,7 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
     },
     "backend": {
         "Local": lambda: [poise.backends.Local(workers=w) for w in (1, 2)],
+        "Flower": lambda: [],  # needs nodes: tests/backends/test_flower_nodes.py
         "Ray": lambda: [poise.backends.Ray(workers=2)],
     },
     "durations": {

@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn, Optional
 import click
 import typer
 
+from poise.cli.deploy_verbs import deploy
 from poise.core.errors import PoiseError
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
 )  # fmt: skip
 data = typer.Typer(no_args_is_help=True, help="Data sets: list them, fetch them, verify them.")
 app.add_typer(data, name="data")
+app.add_typer(deploy, name="deploy")
 
 
 @app.callback(invoke_without_command=True)

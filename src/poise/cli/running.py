@@ -20,8 +20,8 @@ def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, jso
     """Run an experiment file over its seeds and show the result."""
     experiment = load(file, overrides)
     chosen = parse_seeds(seeds) if seeds else experiment.seeds
-    folder = out or _fresh(Path("runs") / experiment.name)
-    _refuse_taken(folder, chosen)
+    folder = out or fresh(Path("runs") / experiment.name)
+    refuse_taken(folder, chosen)
     with stoppable(json) as stop, Bar(quiet=json) as bar:
 
         def observe(seed: int, composition: Composition) -> list[Any]:
@@ -34,7 +34,7 @@ def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, jso
         if missing:
             rest = ",".join(map(str, missing))
             remark(f"seeds not begun: {rest}; begin them with: poise run {file} --seeds {rest} --out {folder}")
-    _show(runs, json)
+    show_runs(runs, json)
 
 
 def resume_runs(path: Path, rounds: int | None, json: bool) -> None:
@@ -46,7 +46,7 @@ def resume_runs(path: Path, rounds: int | None, json: bool) -> None:
             if stop():
                 remark(f"stopped after round {runs[-1].rounds}; go on with: poise resume {folder}")
                 break
-    _show(runs, json)
+    show_runs(runs, json)
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -72,7 +72,7 @@ def _moving(bar: Bar, folder: Path, rounds: int | None) -> Any:
     return bar.observer(str(folder), planned)
 
 
-def _fresh(folder: Path) -> Path:
+def fresh(folder: Path) -> Path:
     """The folder, or the first numbered one beside it that is free."""
     number, candidate = 1, folder
     while candidate.exists():
@@ -81,7 +81,8 @@ def _fresh(folder: Path) -> Path:
     return candidate
 
 
-def _refuse_taken(folder: Path, seeds: list[int]) -> None:
+def refuse_taken(folder: Path, seeds: list[int]) -> None:
+    """Refuse a folder that holds a run of one of these seeds."""
     for seed in seeds:
         if (folder / f"seed-{seed}" / DATABASE).exists():
             raise LedgerError(
@@ -90,7 +91,8 @@ def _refuse_taken(folder: Path, seeds: list[int]) -> None:
             )
 
 
-def _show(runs: list[Run], json: bool) -> None:
+def show_runs(runs: list[Run], json: bool) -> None:
+    """A summary and the folders, or one JSON document."""
     if json:
         print_json({"runs": [run_facts(r) for r in runs]})
         return

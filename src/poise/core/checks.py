@@ -19,7 +19,7 @@ def refusals(updates: Updates, flights: Sequence[Flight], theta: Vector) -> tupl
         return tuple(
             Refusal(f.client, f.version, f"updates of shape {shape} instead of {wanted}", f.occurrence) for f in flights
         )
-    reasons: dict[int, str] = {}
+    reasons = {row: why for row, why in enumerate(updates.reasons) if why}
     values = {
         "an update": updates.norms,
         "a loss before work": updates.loss_before,

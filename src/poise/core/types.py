@@ -133,6 +133,7 @@ class Updates:
     loss_before: Floats | None = None
     loss_after: Floats | None = None
     own: Mapping[str, Stack] = field(default_factory=dict)  # what each client keeps to itself from now on
+    reasons: tuple[str, ...] = ()  # why each row must not be used, "" where it may; empty where all may
 
     def rows(self, rows: Ints) -> Updates:
         """Some of the rows, in this order."""
@@ -141,7 +142,9 @@ class Updates:
             return self
         columns: dict[str, Any] = {name: None if (c := getattr(self, name)) is None else c[rows] for name in REPORTED}
         index = torch.from_numpy(rows)
-        return Updates(self.deltas[index], **columns, own={name: kept[index] for name, kept in self.own.items()})
+        own = {name: kept[index] for name, kept in self.own.items()}
+        reasons = tuple(self.reasons[k] for k in rows.tolist()) if self.reasons else ()
+        return Updates(self.deltas[index], **columns, own=own, reasons=reasons)
 
     @classmethod
     def join(cls, parts: Sequence[Updates], deltas: Stack | None = None) -> Updates:
@@ -152,7 +155,10 @@ class Updates:
             for found in [[getattr(p, name) for p in parts]]
         }
         own = {name: torch.cat([p.own[name] for p in parts]) for name in (parts[0].own if parts else ())}
-        return cls(torch.cat([p.deltas for p in parts]) if deltas is None else deltas, **columns, own=own)
+        known = any(p.reasons for p in parts)
+        reasons = tuple(why for p in parts for why in p.reasons or ("",) * len(p.norms)) if known else ()
+        stacked = torch.cat([p.deltas for p in parts]) if deltas is None else deltas
+        return cls(stacked, **columns, own=own, reasons=reasons)
 
 
 REPORTED = ("norms", "samples", "steps", "loss_before", "loss_after")

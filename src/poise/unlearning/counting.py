@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from poise import solvers as _solvers  # noqa: F401 - parts are known by name once their module is loaded
+from poise import servers as _servers  # noqa: F401 - parts are known by name once their module is loaded
+from poise import solvers as _solvers  # noqa: F401
 from poise.core.errors import InvalidOption
 from poise.core.parts import build
 from poise.core.sensitivity import MOVED

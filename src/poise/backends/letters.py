@@ -1,0 +1,83 @@
+"""What travels between a server and a node: named facts, and vectors as plain bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from poise.core.errors import UpdateRefused
+from poise.core.vectors import Vector
+
+RAW = "poise.raw"  # how a vector is written: its bytes, little endian, and nothing else
+MOST = 1 << 20  # bytes of facts in a letter; what is large travels in parcels
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A vector as it travels; its form is a claim until `vector` has been asked for."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    @classmethod
+    def of(cls, vector: Vector) -> Parcel:
+        """Wrap a vector."""
+        values = vector.detach().cpu().contiguous().numpy()
+        return cls(str(values.dtype), tuple(values.shape), values.astype(values.dtype.newbyteorder("<")).tobytes())
+
+    def fits(self, size: int, dtype: torch.dtype) -> bool:
+        """Whether this is a vector of this size and kind, to the byte."""
+        known = DTYPES.get(self.dtype)
+        return known == dtype and self.shape == (size,) and len(self.data) == size * known.itemsize
+
+    def vector(self) -> Vector:
+        """The vector; the bytes must be as many as the form says."""
+        if len(self.shape) != 1 or self.dtype not in DTYPES or not self.fits(self.shape[0], DTYPES[self.dtype]):
+            raise UpdateRefused(f"{len(self.data)} bytes are not a vector of {self.dtype} {self.shape}")
+        return torch.from_numpy(np.frombuffer(self.data, dtype=f"<f{DTYPES[self.dtype].itemsize}").copy())
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A request or a reply."""
+
+    facts: Mapping[str, Any]
+    parcels: Mapping[str, Parcel] = field(default_factory=dict)
+    sender: int = 0  # Flower's number of the node that it came from: the key's owner, whatever the letter says
+
+    @property
+    def size(self) -> int:
+        """Bytes of the vectors."""
+        return sum(len(p.data) for p in self.parcels.values())
+
+    def content(self) -> Any:
+        """As Flower carries it."""
+        from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+        arrays = {k: Array(p.dtype, p.shape, RAW, p.data) for k, p in self.parcels.items()}
+        return RecordDict(
+            {"facts": ConfigRecord({"json": json.dumps(dict(self.facts))}), "vectors": ArrayRecord(arrays)}
+        )
+
+    @classmethod
+    def read(cls, message: Any) -> Letter:
+        """From a message of Flower; raises `UpdateRefused` where it is not one of ours."""
+        try:
+            text = message.content["facts"]["json"]
+            if len(text) > MOST:
+                raise UpdateRefused(f"a message with {len(text)} bytes of facts, where {MOST} are the most")
+            facts = json.loads(text)
+            arrays = message.content["vectors"]
+            parcels = {str(k): Parcel(str(a.dtype), tuple(int(n) for n in a.shape), a.data) for k, a in arrays.items()}
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise UpdateRefused(f"a message that cannot be read ({type(error).__name__})") from error
+        if not isinstance(facts, dict):
+            raise UpdateRefused("a message that cannot be read (no facts)")
+        return cls(facts, parcels, int(message.metadata.src_node_id))

@@ -1,0 +1,134 @@
+"""What a node does for a server, and what leaves it: decided by the node alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from poise.core.errors import InvalidOption, PoiseError, require, suggest
+from poise.core.parts import describe
+from poise.core.protocols import Solver
+from poise.core.types import Updates
+from poise.core.vectors import Stack
+
+LEAVES = {
+    "hello": ("client", "samples", "shape", "classes", "data"),
+    "work": ("client", "versions", "occurrences", "samples", "steps", "loss_before", "loss_after"),
+    "measure": ("client", "metrics"),
+}
+"""All facts that ever leave a node, by the kind of request; beside them, only the updates of ``work``."""
+
+
+class PolicyRefused(PoiseError):
+    """A node was asked for what its policy does not allow."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a server may ask of a node.
+
+    Args:
+        solvers: names of the local solvers that may be used.
+        max_steps: most local steps in one piece of work.
+        max_epochs: most epochs in one piece of work.
+        min_cohort: fewest clients that work at the same time, as the server says.
+        losses: whether the mean losses before and after the work may be reported.
+        metrics: whether metrics of a model on the node's data may be reported.
+        clip: the longest update that leaves; 0 for any length.
+        noise: standard deviation of Gaussian noise on each entry of an update, in units of ``clip``.
+
+    >>> Policy(noise=1.0)
+    Traceback (most recent call last):
+    ...
+    poise.core.errors.InvalidOption: policy: noise needs clip: it is in units of it (for example clip = 1.0)
+    """
+
+    solvers: tuple[str, ...] = ("prox", "sgd")
+    max_steps: int = 10_000
+    max_epochs: int = 20
+    min_cohort: int = 2
+    losses: bool = True
+    metrics: bool = False
+    clip: float = 0.0
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "max_epochs", "min_cohort"):
+            value = getattr(self, name)
+            require(type(value) is int and value >= 1, f"policy: {name} must be a whole number above 0, not {value!r}")
+        for name in ("losses", "metrics"):
+            require(isinstance(getattr(self, name), bool), f"policy: {name} must be true or false")
+        for name in ("clip", "noise"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            require(number and 0 <= value < math.inf, f"policy: {name} must be 0 or more, not {value!r}")
+        named = all(isinstance(s, str) for s in self.solvers)
+        require(named and bool(self.solvers), "policy: solvers must name at least one solver")
+        require(
+            not self.noise or self.clip > 0, "policy: noise needs clip: it is in units of it", "for example clip = 1.0"
+        )
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Policy:
+        """From a policy file; a key that it does not know is an error, never ignored."""
+        known = [f.name for f in fields(cls)]
+        for key in table:
+            if key not in known:
+                raise InvalidOption(f"policy: unknown key {key!r}", suggest(key, known))
+        given = dict(table)
+        if "solvers" in given:
+            require(isinstance(given["solvers"], list), "policy: solvers must be a list of names")
+            given["solvers"] = tuple(given["solvers"])
+        return cls(**given)
+
+    def table(self) -> dict[str, Any]:
+        """What `of` reads."""
+        return {**asdict(self), "solvers": list(self.solvers)}
+
+    def allow(self, solver: Solver, samples: int, cohort: int, reports: Sequence[str], metrics: Sequence[str]) -> None:
+        """Refuse what goes beyond this policy, by naming it."""
+        name = str(describe(solver)["name"])
+        steps = int(solver.steps_for(np.array([samples]))[0])
+        epochs = getattr(solver, "epochs", None)
+        beyond = {
+            f"the solver {name!r} (allowed: {', '.join(self.solvers)})": name not in self.solvers,
+            f"{steps} local steps (at most {self.max_steps})": steps > self.max_steps,
+            f"{epochs} epochs (at most {self.max_epochs})": epochs is not None and epochs > self.max_epochs,
+            f"a cohort of {cohort} (at least {self.min_cohort})": cohort < self.min_cohort,
+            f"reports of {', '.join(sorted(reports))} (losses = false)": bool(reports) and not self.losses,
+            f"metrics on its data: {', '.join(sorted(metrics))} (metrics = false)": bool(metrics) and not self.metrics,
+        }
+        for what, refused in beyond.items():
+            if refused:
+                raise PolicyRefused(f"its policy does not allow {what}")
+
+
+def outgoing(
+    policy: Policy, kind: str, facts: Mapping[str, Any], updates: Sequence[Updates] = ()
+) -> tuple[dict[str, Any], list[Stack]]:
+    """All that leaves a node in answer to one request; nothing is sent that did not come out of here.
+
+    Facts are those that `LEAVES` lists for the kind of request, without what the policy withholds; updates are
+    clipped and made noisy as it says. The noise is drawn from the system's entropy: nobody can draw it again.
+    """
+    withheld = set() if policy.losses else {"loss_before", "loss_after"}
+    withheld |= set() if policy.metrics else {"metrics"}
+    told = {name: facts[name] for name in LEAVES[kind] if name in facts and name not in withheld}
+    return told, [_guarded(policy, u.deltas[0]) for u in updates] if kind == "work" else []
+
+
+def _guarded(policy: Policy, delta: torch.Tensor) -> torch.Tensor:
+    """An update, clipped and noisy."""
+    if not policy.clip:
+        return delta
+    length = float(torch.linalg.vector_norm(delta.double()))
+    kept = delta * min(1.0, policy.clip / length) if length > 0 else delta.clone()
+    if not policy.noise:
+        return kept
+    noise = np.random.default_rng().normal(0.0, policy.noise * policy.clip, size=len(delta))
+    return kept + torch.from_numpy(noise).to(kept)

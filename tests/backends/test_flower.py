@@ -1,0 +1,213 @@
+"""The same experiment in one process and on four real nodes: TLS, keys, policies, a node that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+
+import poise
+from poise.core.errors import PoiseError
+from poise.deploy import control, jobs
+from poise.deploy.certificates import make_node_key
+from poise.deploy.folder import Deployment, free_ports, make_deployment, read_toml
+from poise.deploy.policy import Policy
+from poise.deploy.programs import supernode
+from poise.experiments.runner import federation_in, run_experiment
+from poise.experiments.spec import Experiment, load, parse
+
+pytest.importorskip("flwr", reason="the extra [flower] is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+
+TEXT = """
+[data]
+source = "digits"
+partition = "dirichlet"
+alpha = 0.5
+clients = 4
+seed = 0
+[task]
+model = "logistic"
+[solver]
+name = "sgd"
+lr = 0.1
+epochs = 1
+batch_size = 32
+[weighting]
+name = "soft-max"
+temperature = 2.0
+[run]
+rounds = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    experiment = parse(TEXT)
+    made = make_deployment(tmp_path_factory.mktemp("flower") / "four", 4, federation_in(experiment, 0).spec)
+    control.up(made.path, seconds=300)
+    yield made
+    control.down(made.path)
+    assert control.belonging(made) == []
+
+
+def both(deployed: Deployment, out: Path, experiment: Experiment, **more: Any) -> tuple[Any, Any]:
+    """The run on nodes, and the same one here."""
+    there = jobs.run_deployed(experiment, deployed.path, out, **more)[0]
+    return there, run_experiment(experiment, None)[0]
+
+
+def test_the_same_model_as_in_one_process(deployed: Deployment, tmp_path: Path) -> None:
+    there, here = both(deployed, tmp_path / "out", parse(TEXT))
+    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
+    assert np.allclose(there.weights, here.weights, atol=1e-6)
+    assert np.allclose(there.metric("accuracy"), here.metric("accuracy"), atol=1e-6)
+    assert there.meta["status"] == "done"
+    assert poise.open_run(there.path).rounds == 2
+    lines = [json.loads(line) for line in (deployed.node(1) / "journal.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["hello", "work", "work"]
+    assert set(lines[-1]["left"]) == {
+        "client", "loss_before", "nonce", "occurrences", "samples", "steps", "versions",
+    }  # fmt: skip
+
+
+def test_a_policy_refusal_reaches_the_server_in_words(deployed: Deployment, tmp_path: Path) -> None:
+    file = deployed.node(2) / "policy.toml"
+    before = file.read_text()
+    file.write_text(before.replace(f"max_steps = {Policy().max_steps}", "max_steps = 3"))
+    try:
+        with pytest.raises(PoiseError, match=r"client 2 does not take part: its policy .* local steps \(at most 3\)"):
+            jobs.run_deployed(parse(TEXT), deployed.path, tmp_path / "out")
+    finally:
+        file.write_text(before)
+    refused = [json.loads(line) for line in (deployed.node(2) / "journal.jsonl").read_text().splitlines()][-1]
+    assert "at most 3" in refused["refused"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_node_killed_in_the_middle_of_a_round_comes_back(deployed: Deployment, tmp_path: Path) -> None:
+    victim = deployed.state()["processes"]["node-1"]["pid"]
+
+    def kill(line: Mapping[str, Any]) -> None:
+        if line["round"] == 0:  # the work of round 1 is asked for in this moment
+            threading.Timer(2.0, os.kill, (victim, signal.SIGKILL)).start()
+
+    there, here = both(deployed, tmp_path / "out", parse(TEXT.replace("rounds = 2", "rounds = 3")), observe=kill)
+    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
+    assert there.rounds == 3
+    assert there.refusals == []
+    now = deployed.state()["processes"]["node-1"]
+    assert now["starts"] >= 2  # Flower lets a key in again only after its lease has ended
+    assert now["pid"] != victim
+
+
+def test_a_run_whose_server_was_killed_goes_on(deployed: Deployment, tmp_path: Path) -> None:
+    def kill(line: Mapping[str, Any]) -> None:
+        log = max(deployed.jobs.glob("*.log"), key=lambda file: file.stat().st_mtime)
+        os.kill(json.loads(log.read_text().splitlines()[0])["pid"], signal.SIGKILL)
+
+    experiment = parse(TEXT)
+    with pytest.raises(control.DeploymentFailed, match="ended without a word"):
+        jobs.run_deployed(experiment, deployed.path, tmp_path / "out", observe=kill)
+    there = jobs.resume_deployed(tmp_path / "out" / "seed-0", deployed.path)
+    here = run_experiment(experiment, None)[0]
+    assert (there.rounds, there.meta["status"]) == (2, "done")
+    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
+
+
+def test_a_killed_superlink_comes_back_and_the_run_ends(deployed: Deployment, tmp_path: Path) -> None:
+    victim = deployed.state()["processes"]["superlink"]["pid"]
+
+    def kill(line: Mapping[str, Any]) -> None:
+        if line["round"] == 0:
+            threading.Timer(2.0, os.kill, (victim, signal.SIGKILL)).start()
+
+    there, here = both(deployed, tmp_path / "out", parse(TEXT), observe=kill)
+    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
+    assert (there.rounds, there.refusals) == (2, [])
+    assert deployed.state()["processes"]["superlink"]["starts"] >= 2
+
+
+@pytest.mark.parametrize("wrong", ["key", "certificate"])
+def test_a_node_with_a_wrong_key_or_certificate_is_not_let_in(deployed: Deployment, tmp_path: Path, wrong: str) -> None:
+    stranger = tmp_path / "stranger"
+    shutil.copytree(deployed.node(0), stranger)
+    if wrong == "key":  # one that nobody registered
+        (stranger / "node.key").unlink()
+        (stranger / "node.pub").unlink()
+        make_node_key(stranger)
+    else:  # of another authority: this node must not trust this server
+        other = make_deployment(tmp_path / "other", 1, {"source": "digits"})
+        shutil.copy(other.server / "ca.crt", stranger / "ca.crt")
+    port = read_toml(stranger / "node.toml")["port"]
+    child = supernode(stranger, deployed.path, tmp_path / "log")
+    child.command = [str(free_ports(1)[0]) if word == str(port) else word for word in child.command]
+    child.tend()
+    assert child.process is not None
+    try:
+        child.process.wait(30)
+    except subprocess.TimeoutExpired:
+        child.signal(signal.SIGKILL)
+    assert "SuperNode ID" not in (tmp_path / "log").read_text()
+    assert set(control.status(deployed.path)["nodes"].values()) == {"online"}
+
+
+FILES = """
+[data]
+source = "nodes"
+test = "held-out.npz"
+[task]
+model = "logistic"
+[solver]
+name = "sgd"
+lr = 0.1
+epochs = 1
+batch_size = 8
+[run]
+rounds = 1
+metrics = ["client_loss"]
+"""
+
+
+def test_nodes_that_run_by_themselves_on_their_own_files(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(90, 5)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    rows = [np.arange(0, 20), np.arange(20, 60)]
+    made = make_deployment(tmp_path / "two", 2, {"source": "digits"})
+    np.savez(tmp_path / "held-out.npz", x=x[60:], y=y[60:])
+    (tmp_path / "exp.toml").write_text(FILES)
+    here = poise.train(
+        poise.federation((x[:60], y[:60]), rows, 2, test=(x[60:], y[60:])), poise.task("logistic"),
+        solver=poise.solvers.SGD(lr=0.1, epochs=1, batch_size=8), rounds=1, metrics=["client_loss"],
+    )  # fmt: skip
+    for client, mine in enumerate(rows):
+        folder = made.node(client)
+        np.savez(folder / "mine.npz", x=x[mine], y=y[mine])
+        table = {**read_toml(folder / "node.toml"), "data": {"file": "mine.npz", "classes": 2}}
+        (folder / "node.toml").write_text(tomli_w.dumps(table))
+        (folder / "policy.toml").write_text(tomli_w.dumps(Policy(metrics=True).table()))
+    verb = [sys.executable, "-c", "from poise.cli import main; main()", "deploy", "node"]
+    control.up(made.path, nodes=False, seconds=300)
+    nodes = [subprocess.Popen([*verb, str(made.node(k))], stderr=subprocess.DEVNULL) for k in range(2)]
+    try:
+        there = jobs.run_deployed(load(tmp_path / "exp.toml"), made.path, tmp_path / "out")[0]
+    finally:
+        for node in nodes:
+            node.terminate()
+        assert [node.wait(30) for node in nodes] == [0, 0]
+        control.down(made.path)
+    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
+    for name in ("accuracy", "client_loss"):
+        assert np.allclose(there.metric(name), here.metric(name), atol=1e-6), name
