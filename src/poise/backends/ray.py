@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,9 +9,10 @@ from typing import Any
 
 import torch
 
+from poise.backends.local import Local, LocalWorkers
 from poise.core.chunks import Piece, joined, pieces
 from poise.core.errors import InvalidOption, require
-from poise.core.memory import Memories, Versions
+from poise.core.memory import Memories
 from poise.core.parts import part
 from poise.core.protocols import Oracle, Solver
 from poise.core.types import Flight, Ints, Updates
@@ -92,12 +92,6 @@ class _Hand:
         """The node it runs on."""
         return str(_ray().get_runtime_context().get_node_id())
 
-    def call(self, shipped: bytes) -> Any:
-        """A function with its argument that was packed by `packed`."""
-        torch.set_num_threads(1)
-        function, item = _Unpacking(io.BytesIO(shipped), self.oracle).load()
-        return function(item)
-
 
 @dataclass
 class RayWorkers:
@@ -112,10 +106,12 @@ class RayWorkers:
     began: bool = False
     _hands: list[Any] = field(default_factory=list, repr=False)
     _held: list[Any] = field(default_factory=list, repr=False)
+    _here: LocalWorkers = field(init=False, repr=False)
     _models: dict[int, tuple[Vector, Any]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         ray = _ray()
+        self._here = Local().open(self.oracle, self.solver, self.sizes, self.seed, self.personal)
         self._held = [ray.put(value) for value in (self.oracle, self.solver, self.personal)]  # a restart needs them
         mode = {"MKL_CBWR": os.environ.get("MKL_CBWR", "AVX2")}  # the same code path in every process: the same bits
         options = {"num_cpus": 1, "max_restarts": -1, "max_task_retries": -1, "runtime_env": {"env_vars": mode}}
@@ -169,18 +165,13 @@ class RayWorkers:
         return results
 
     def measure(self, theta: Vector, names: frozenset[str], memories: Memories | None = None) -> dict[str, Any]:
-        """Metrics of a model; with personal layers, of each client's own version of it."""
-        if self.personal is None or memories is None:
-            return self.oracle.measure(theta, names, self.spread)
-        return self.oracle.measure(theta, names, self.spread, Versions(self.personal, memories))
-
-    def spread(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Map over the workers; results in order."""
-        return self._each(lambda hand, item: hand.call.remote(packed((function, item), self.oracle)), items)
+        """Metrics of a model, measured on the machine of the server: held-out data are its own."""
+        return self._here.measure(theta, names, memories)
 
     def close(self) -> None:
         """Stop the workers, and the cluster where it was started for this run."""
         ray = _ray()
+        self._here.close()
         for hand in self._hands:
             ray.kill(hand)
         self._hands, self._held, self._models = [], [], {}
@@ -204,48 +195,3 @@ def _of_clients(memories: Memories, piece: Piece) -> Memories:
         sent={v: named for v, named in memories.sent.items() if v in versions},
         own={c: named for c, named in memories.own.items() if c in clients},
     )
-
-
-def packed(value: Any, oracle: Any) -> bytes:
-    """A value as bytes, in which the oracle and its data are mentioned and not contained: every worker has them."""
-    buffer = io.BytesIO()
-    _packing(buffer, oracle).dump(value)
-    return buffer.getvalue()
-
-
-def _known(oracle: Any) -> dict[str, Any]:
-    """Large things that every worker has, by name."""
-    federation = getattr(oracle, "federation", None)
-    found = {"oracle": oracle, "federation": federation, "test": getattr(federation, "test_shard", None)}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _packing(buffer: io.BytesIO, oracle: Any) -> Any:
-    from ray import cloudpickle
-
-    names = {id(value): name for name, value in _known(oracle).items()}
-
-    class Packing(cloudpickle.Pickler):  # type: ignore[misc]
-        def persistent_id(self, value: Any) -> str | None:
-            return names.get(id(value))
-
-    return Packing(buffer)
-
-
-class _Unpacking:
-    """The inverse of `packed` on a worker."""
-
-    def __init__(self, buffer: io.BytesIO, oracle: Any) -> None:
-        import pickle
-
-        known = _known(oracle)
-
-        class Unpickler(pickle.Unpickler):
-            def persistent_load(self, name: str) -> Any:
-                return known[name]
-
-        self._unpickler = Unpickler(buffer)
-
-    def load(self) -> Any:
-        """The value."""
-        return self._unpickler.load()
