@@ -177,8 +177,6 @@ def test_a_stopped_run_goes_on_with_what_its_cheats_knew(attack: Any, after: int
 )
 def test_attacks_that_send_the_same_are_the_same_run(clock: Any, solver: Any) -> None:
     """Whether clients work in vain or nobody works for them: none of the work is nothing, a replay is a quiet mimic."""
-    if type(solver).__name__ == "Scaffold" and not clock.waits:
-        pytest.skip("one schedule is enough for solvers that remember")
     fed = poise.federation("digits", clients=8, samples=200)
     for one, other in ((FreeRider((1, 4)), Scaled((1, 4), 0.0)), (StaleReplay((2,)), Mimic((2,), noise=0.0))):
         runs = [
