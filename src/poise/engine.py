@@ -47,7 +47,7 @@ def run(
     """Go on until the budget of rounds or of time is used, or ``stop`` says so."""
     real = bool(getattr(backend, "real_time", False))
     bench = Workbench(backend, plan.parts.reports, plan.idle, as_they_come=real)
-    pace = RealTime(plan.parts.clock, backend, plan.end, stop) if real else simulated(plan)
+    pace = RealTime(plan.parts.clock, backend, bench.reports, plan.end, stop) if real else simulated(plan)
     ahead: tuple[Step, State] | None = None
     while not stop() and not plan.full(state.index):
         began = wall.perf_counter()

@@ -42,7 +42,9 @@ class Hours:
 
     real_time = True
 
-    def hand_out(self, flights: Iterable[Flight], models: Mapping[int, Any], memories: Any, at_work: int) -> None:
+    def hand_out(
+        self, flights: Iterable[Flight], models: Mapping[int, Any], memories: Any, at_work: int, reports: Any
+    ) -> None:
         for f in flights:
             assert f.version in models
             if len(self.handed) == self.crash:

@@ -22,9 +22,10 @@ class Carrier(Protocol):
     """A backend whose clients really take their time."""
 
     def hand_out(
-        self, flights: Iterable[Flight], models: Mapping[int, Vector], memories: Memories | None, at_work: int
-    ) -> None:
-        """Let these pieces of work begin; ``at_work`` clients work at the same time."""
+        self, flights: Iterable[Flight], models: Mapping[int, Vector], memories: Memories | None, at_work: int,
+        reports: frozenset[str],
+    ) -> None:  # fmt: skip
+        """Let these pieces of work begin, with these reports asked for; ``at_work`` clients work at the same time."""
 
     def answered(self, wait: float) -> Iterable[Key]:
         """The pieces of work whose answers have come, or will not come any more, since it was last asked.
@@ -50,12 +51,14 @@ class RealTime:
     Args:
         clock: when it counts.
         carrier: the backend.
+        reports: what clients are asked to report beside their update.
         end: after so many seconds a run takes no further step.
         stop: true ends the waiting.
     """
 
     clock: Clock
     carrier: Any  # a `Carrier`
+    reports: frozenset[str] = frozenset()
     end: float = np.inf
     stop: Callable[[], bool] = lambda: False
     _began: float | None = None
@@ -76,18 +79,18 @@ class RealTime:
             self._began = self.carrier.seconds() - sky.now  # a run that was taken up goes on where it was
         flying = (*sky.flights, *started)
         new = [f for f in flying if f.key not in self._out]  # after a resume, all that was under way
-        self.carrier.hand_out(new, models, memories, len({f.client for f in flying}))
+        self.carrier.hand_out(new, models, memories, len({f.client for f in flying}), self.reports)
         self._out |= dict.fromkeys((f.key for f in new), np.inf)
         wait = 0.0
         while True:
             came, now = tuple(self.carrier.answered(wait)), self.carrier.seconds() - self._began
             self._out |= dict.fromkeys(came, now)
-            if now > self.end or self.stop():
-                self.carrier.call_off(flying)
-                return Step(index, np.inf, ()), sky
             step, left = self.clock.advance(replace(sky, flights=self._seen(sky.flights)), self._seen(started), index)
             if step.time <= now:
                 return self._landed(step), Sky(left.now, tuple(replace(f, finish=np.inf) for f in left.flights))
+            if now > self.end or self.stop():
+                self.carrier.call_off(flying)
+                return Step(index, np.inf, ()), sky
             wait = min(LONGEST, step.time - now)
 
     def _seen(self, flights: Iterable[Flight]) -> tuple[Flight, ...]:
