@@ -187,7 +187,7 @@ def test_metrics_of_the_clients_data_only_where_policies_allow() -> None:
 def test_what_nodes_cannot_do_is_refused() -> None:
     with pytest.raises(IncompatibleParts, match="Scaffold: clients would keep state"):
         trained(nodes(), solver=poise.solvers.Scaffold(lr=0.1, steps=1))
-    with pytest.raises(IncompatibleParts, match="the data of client 0 are on its node"):
+    with pytest.raises(IncompatibleParts, match="the data that a similarity graph is made of are on the nodes"):
         trained(nodes(), weighting=poise.weightings.Adjacency())
     with pytest.raises(InvalidOption, match="works with the nodes of a deployment"):
         poise.train(federation(), poise.task(**TASK), solver=SGD, rounds=1, backend="flower")
