@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 import torch
 
 import poise
-from poise.backends import Flower, post
+from poise.backends import Flower, flower, post
 from poise.backends.letters import Letter, Parcel
 from poise.backends.post import Post, connected
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
@@ -37,9 +36,27 @@ TASK = {"model": "logistic"}
 SGD = poise.solvers.SGD(lr=0.1, epochs=1, batch_size=16)
 
 
+class Hours:
+    """A clock that moves when somebody sleeps, and a little whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1e-6
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+HOURS = Hours()
+
+
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post, "PAUSE", 0.0)
+    for module in (post, flower):
+        monkeypatch.setattr(module, "time", HOURS)
 
 
 @dataclass
@@ -69,7 +86,7 @@ class Nodes:
         return [str(k) for k in range(begin, len(self.sent))]
 
     def pull_messages(self, ids: Iterable[str]) -> list[Any]:
-        now = time.monotonic()
+        now = HOURS.monotonic()
         self.due |= {name: now + self.slow.get(self.sent[int(name)][0], 0.0) for name in ids if name not in self.due}
         return [self._reply(name, *self.sent[int(name)]) for name in ids if self.due[name] <= now]
 
@@ -297,7 +314,7 @@ def test_metrics_of_the_clients_data_only_where_policies_allow() -> None:
 
 
 def test_what_nodes_cannot_do_is_refused() -> None:
-    with pytest.raises(IncompatibleParts, match="the data of client 0 are on its node"):
+    with pytest.raises(IncompatibleParts, match="the data that a similarity graph is made of are on the nodes"):
         trained(nodes(), weighting=poise.weightings.Adjacency())
     with pytest.raises(InvalidOption, match="works with the nodes of a deployment"):
         poise.train(federation(), poise.task(**TASK), solver=SGD, rounds=1, backend="flower")

@@ -39,6 +39,7 @@ def updates(*values: float) -> Updates:
         (Policy(min_cohort=5), {}, "a cohort of 4 (at least 5)"),
         (Policy(losses=False), {"reports": ["loss_before"]}, "reports of loss_before (losses = false)"),
         (Policy(), {"metrics": ["client_loss"]}, "metrics on its data: client_loss (metrics = false)"),
+        (Policy(), {"graph": True}, "messages for the similarity graph (graph = false)"),
     ],
 )  # fmt: skip
 def test_what_is_not_allowed_is_named(policy: Policy, request_: dict[str, Any], words: str) -> None:
@@ -50,7 +51,7 @@ def test_what_is_not_allowed_is_named(policy: Policy, request_: dict[str, Any], 
 
 def test_what_is_allowed_passes() -> None:
     Policy().allow(SGD, 100, 4, ["loss_before", "loss_after"], [])
-    Policy(metrics=True).allow(Prox(mu=0.1, lr=0.1, steps=5), 100, 2, [], ["client_loss"])
+    Policy(metrics=True, graph=True).allow(Prox(mu=0.1, lr=0.1, steps=5), 100, 2, [], ["client_loss"], True)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,7 @@ def test_what_is_allowed_passes() -> None:
     [
         {"max_stpes": 3}, {"max_steps": 0}, {"max_steps": 2.5}, {"max_steps": True}, {"losses": 1}, {"clip": -1.0},
         {"noise": 1.0}, {"solvers": []}, {"solvers": "sgd"}, {"clip": float("inf")}, {"min_cohort": "2"},
+        {"graph": 1}, {"graph_noise": -1.0}, {"graph_noise": "a"},
     ],
 )  # fmt: skip
 def test_a_policy_that_is_not_understood_is_an_error(table: dict[str, Any]) -> None:
@@ -73,12 +75,13 @@ def test_a_policy_survives_its_file() -> None:
 def test_only_what_is_listed_leaves() -> None:
     facts = {name: 1 for kind in LEAVES.values() for name in kind} | {"rows": [1, 2, 3], "path": "/data"}
     for kind, names in LEAVES.items():
-        told, vectors = outgoing(Policy(metrics=True), kind, facts, [updates(1.0)])
+        told, vectors = outgoing(Policy(metrics=True, graph=True), kind, facts, [updates(2.0)], np.ones(1))
         assert set(told) == set(names)
-        assert len(vectors) == (1 if kind == "work" else 0)
+        assert [v.tolist() for v in vectors] == {"work": [[2.0]], "graph": [[1.0]]}.get(kind, [])
     told, _ = outgoing(Policy(losses=False), "work", facts)
     assert not {"loss_before", "loss_after"} & set(told)
     assert "metrics" not in outgoing(Policy(), "measure", facts)[0]
+    assert outgoing(Policy(), "graph", facts, message=np.ones(1))[1] == []
 
 
 def test_updates_leave_clipped_and_noisy() -> None:
@@ -127,6 +130,8 @@ def test_a_node_answers_with_its_own_data() -> None:
         (request("work", solver={"name": "feddyn", "lr": 0.1, "steps": 1, "alpha": 0.1}), PolicyRefused, "feddyn"),
         (request("hello", metrics=["client_loss"]), PolicyRefused, "metrics = false"),
         (request("measure", metrics=["loss"]), PolicyRefused, "metrics = false"),
+        (request("hello", graph=True), PolicyRefused, "graph = false"),
+        (request("graph"), PolicyRefused, "its policy does not allow messages for the similarity graph"),
         (request("work", task={"model": "mlp"}), UpdateRefused, "the model has 650 entries"),
         (request("read"), UpdateRefused, "cannot be read"),
         (request("work", cohort=None), UpdateRefused, "cannot be read"),

@@ -25,7 +25,7 @@ def init(
     host: Annotated[str, typer.Option(help="Address at which nodes find the server.")] = "127.0.0.1",
     json: AsJson = False,
 ) -> None:
-    """Write certificates, keys, and for each node a configuration (its data) and a policy (what it allows)."""
+    """Write certificates, keys, what each node holds (node.toml) and allows (policy.toml), and what starts them."""
     from poise.cli import deploying
 
     deploying.init(folder, nodes, like, host, json)
@@ -41,6 +41,14 @@ def up(
     from poise.cli import deploying
 
     deploying.up(folder, server_only, json)
+
+
+@deploy.command()
+def server(folder: Folder) -> None:
+    """Run the server in the foreground: what a unit or a container starts. Nodes run elsewhere."""
+    from poise.cli import deploying
+
+    deploying.server(folder)
 
 
 @deploy.command()

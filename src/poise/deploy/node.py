@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,19 @@ import torch
 from poise import solvers as _solvers  # noqa: F401 - parts are known by name once their module is loaded
 from poise.backends.letters import Letter, Parcel
 from poise.core.chunks import Piece
-from poise.core.errors import PoiseError, UpdateRefused
+from poise.core.errors import DataError, PoiseError, UpdateRefused
 from poise.core.memory import Memories, Versions
 from poise.core.parts import build
 from poise.core.types import Updates
 from poise.core.vectors import Vector
 from poise.deploy.folder import NODE, read_toml
 from poise.deploy.holding import Holding, open_holding
-from poise.deploy.policy import Policy, PolicyRefused, outgoing
+from poise.deploy.policy import GRAPH, Policy, PolicyRefused, outgoing
 from poise.deploy.shelf import Shelf
+from poise.graph import message_of
 from poise.tasks import task as make_task
+
+NOTED = ("kind", "run", "versions", "cohort", "solver", "reports", "metrics", "graph")  # of a request, in the journal
 
 
 def client_app() -> Any:
@@ -32,7 +37,7 @@ def client_app() -> Any:
     from flwr.clientapp import ClientApp
 
     app = ClientApp()
-    for kind in ("hello", "work", "measure"):
+    for kind in ANSWERS:
         app.query(kind)(receive)
     return app
 
@@ -50,6 +55,9 @@ def replied(message: Any, folder: Path) -> Letter:
     try:
         request = Letter.read(message)
         reply = answer(request, *_own(folder))
+    except DataError as error:  # speaks of the node's own data
+        words = "its node's data do not fit what was asked; its journal says why"
+        reply, detail = Letter({"nonce": request.facts.get("nonce"), "refused": words}), str(error)
     except PoiseError as error:
         reply = Letter({"nonce": request.facts.get("nonce"), "refused": str(error)})
         detail = str(error.__cause__ or "")
@@ -65,7 +73,10 @@ def _own(folder: Path) -> tuple[Holding, Policy, Shelf]:
     try:
         config = read_toml(folder / "node.toml")
         policy = Policy.of(read_toml(folder / "policy.toml"))
-        return open_holding(int(config["client"]), config["data"], folder), policy, Shelf(folder / "state")
+        holding = open_holding(int(config["client"]), config["data"], folder)
+        key = folder / "node.key"
+        secret = hashlib.blake2b(key.read_bytes()).digest() if key.exists() else b""
+        return replace(holding, secret=secret), policy, Shelf(folder / "state")
     except Exception as error:
         raise UpdateRefused("its node is not set up right; its journal says why") from error
 
@@ -78,11 +89,9 @@ def answer(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf | None
     if client != holding.client:
         raise UpdateRefused(f"this node is client {holding.client}, not {client}")
     try:
-        told, deltas = {"hello": _hello, "work": _work, "measure": _measure}[kind](
-            letter, holding, policy, shelf or Shelf()
-        )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise UpdateRefused(f"a request that cannot be read ({type(error).__name__}: {error})") from error
+        told, deltas = ANSWERS[kind](letter, holding, policy, shelf or Shelf())
+    except (KeyError, TypeError, ValueError, IndexError) as error:  # its words may speak of data: they stay here
+        raise UpdateRefused(f"a request that cannot be read ({type(error).__name__})") from error
     return Letter({"nonce": facts["nonce"], **told}, {str(k): Parcel.of(d) for k, d in enumerate(deltas)})
 
 
@@ -93,7 +102,7 @@ def _hello(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf) -> To
     """Whether the node takes part in what the server plans, and what it holds."""
     plan = letter.facts
     solver = build("solver", plan["solver"])
-    policy.allow(solver, holding.samples, plan["cohort"], plan["reports"], plan["metrics"])
+    policy.allow(solver, holding.samples, plan["cohort"], plan["reports"], plan["metrics"], bool(plan.get("graph")))
     return outgoing(policy, "hello", holding.facts())
 
 
@@ -157,6 +166,18 @@ def _measure(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf) -> 
     return outgoing(policy, "measure", {"client": holding.client, "metrics": metrics})
 
 
+def _graph(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf) -> Told:
+    """The main direction of the node's data: all that the similarity graph needs to know of a client."""
+    if not policy.graph:
+        raise PolicyRefused(f"its policy does not allow {GRAPH}")
+    pool = holding.own.samples
+    mine = message_of(holding.own.arrays()[0], pool.vocabulary if pool.tokens else 0)
+    return outgoing(policy, "graph", {"client": holding.client}, message=mine, secret=holding.secret)
+
+
+ANSWERS = {"hello": _hello, "work": _work, "measure": _measure, "graph": _graph}
+
+
 def _bound(table: Mapping[str, Any], holding: Holding) -> Any:
     """The task on the node's data."""
     options = dict(table)
@@ -165,7 +186,7 @@ def _bound(table: Mapping[str, Any], holding: Holding) -> Any:
 
 def _note(folder: Path, request: Mapping[str, Any], reply: Letter, detail: str) -> None:
     """One line in the node's own journal: what was asked, and what left or why nothing did."""
-    asked = {name: request.get(name) for name in ("kind", "run", "versions", "cohort", "solver", "reports", "metrics")}
+    asked = {name: request.get(name) for name in NOTED}
     left = {"refused": reply.facts["refused"]} if "refused" in reply.facts else {"left": sorted(reply.facts)}
     line = {"time": time.time(), **{k: v for k, v in asked.items() if v is not None}, **left, "bytes": reply.size}
     if detail:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,8 @@ from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 from poise.deploy.holding import like
 
+NO_DATA = "use parts that need updates only"
+
 
 @dataclass(frozen=True, eq=False)
 class Remote:
@@ -27,12 +30,14 @@ class Remote:
         weighing: ``size``, ``equal``, or the importance of each client.
         test_shard: held-out samples that the server has.
         spec: the experiment's ``[data]``.
+        graph: asks the nodes for their messages of the similarity graph, (N, D); None where nobody is to ask.
     """
 
     registered: Sequence[Mapping[str, Any]]
     weighing: Any = "size"
     test_shard: Shards | None = None
     spec: Mapping[str, Any] | None = None
+    graph: Callable[[int], Floats] | None = None
 
     on_demand = False
     measured = False  # nothing is measured on the nodes' data unless the experiment says so
@@ -76,7 +81,18 @@ class Remote:
 
     def client(self, i: int) -> Any:
         """Refused: data do not leave nodes."""
-        raise IncompatibleParts(f"the data of client {i} are on its node", "use parts that need updates only")
+        raise IncompatibleParts(f"the data of client {i} are on its node", NO_DATA)
+
+    def messages(self) -> Floats:
+        """The clients' messages for the similarity graph, (N, D), each made on its node; asked for once."""
+        return self._messages
+
+    @cached_property
+    def _messages(self) -> Floats:
+        if self.graph is None:
+            raise IncompatibleParts("the data that a similarity graph is made of are on the nodes", NO_DATA)
+        pool = self._form
+        return self.graph(pool.vocabulary if pool.tokens else math.prod(pool.shape))
 
     def digest(self) -> str:
         """A hash of what was registered: a run goes on with the nodes that it began with."""

@@ -8,6 +8,7 @@ import os
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ from poise.backends import Flower
 from poise.backends.letters import Letter
 from poise.backends.post import Post, connected
 from poise.composition import OF_CLIENTS, Composition
-from poise.core.errors import InvalidOption, PoiseError, UpdateRefused
+from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
 from poise.core.parts import describe
 from poise.core.samples import Shards
 from poise.core.types import Record
 from poise.data import federation as make_federation
 from poise.deploy.folder import MARK, open_deployment
-from poise.deploy.holding import read_arrays
+from poise.deploy.neighbours import asked_messages
+from poise.deploy.reading import read_arrays
 from poise.deploy.remote import Remote, check_registered
 from poise.experiments.runner import compose, federation_in, parts_in, recorded
 from poise.experiments.spec import Experiment, parse
@@ -136,22 +138,27 @@ def registered_federation(experiment: Experiment, seed: int, post: Post, patienc
     most = known.sizes if known is not None else None if limit is None else [int(limit)] * len(found)
     check_registered(found, None if known is None else known.spec, most)
     importance = data.get("importance", "size")
+    graph = partial(asked_messages, post, patience)
     if known is not None:
-        return Remote(found, importance, known.test_shard, known.spec)
+        return Remote(found, importance, known.test_shard, known.spec, graph)
     if "test" not in data:
-        return Remote(found, importance, None, data or None)
+        return Remote(found, importance, None, data or None, graph)
     beside = experiment.path.parent if experiment.path is not None else Path()
     data["test"] = str((beside / str(data["test"])).resolve())  # a run that goes on finds it from its own folder
-    return Remote(found, importance, _held_out(data, found[0]), data)
+    return Remote(found, importance, _held_out(data, found[0]), data, graph)
 
 
 def _greeted(experiment: Experiment, post: Post, patience: float) -> list[Mapping[str, Any]]:
     """What each node holds, in the order of the clients; a node that refuses the plan ends it before it begins."""
     parts = parts_in(experiment)
+    if parts.perturbs:
+        raise IncompatibleParts(
+            f"{type(parts.solver).__name__}: the mean of a client's neighbours is not sent to nodes", "use SGD"
+        )
     metrics = [m for m in experiment.table("run").get("metrics", ()) if m.startswith(OF_CLIENTS)]
     plan = {
         "solver": describe(parts.solver), "reports": sorted(parts.reports), "metrics": metrics,
-        "cohort": len(post.nodes),
+        "cohort": len(post.nodes), "graph": "adjacency" in parts.weighting.needs,
     }  # fmt: skip
     letters = {c: Letter({**post.common("hello", c), **plan}) for c in post.nodes}
     replies = post.ask(letters, patience)
