@@ -66,9 +66,12 @@ class Nodes:
     def pull_messages(self, ids: Iterable[str]) -> list[Any]:
         return [self._reply(name, *self.sent[int(name)]) for name in ids]
 
+    def _answered(self, client: int, letter: Letter) -> Letter:
+        return answer(letter, self.holdings[client], self.policy)
+
     def _reply(self, name: str, client: int, letter: Letter) -> Any:
         try:
-            made = answer(letter, self.holdings[client], self.policy)
+            made = self._answered(client, letter)
         except PoiseError as error:
             made = Letter({"nonce": letter.facts["nonce"], "refused": str(error)})
         reply = self.forge(client, made)

@@ -81,7 +81,7 @@ class FlowerNodes:
         """Ask each client for all its pieces in one letter; what fails the examination is a row with a reason."""
         rows = {c: [k for k, f in enumerate(flights) if f.client == c] for c in sorted({f.client for f in flights})}
         asked = {c: self._asked(c, [flights[k] for k in mine], models, reports) for c, mine in rows.items()}
-        letters = {c: self._letter(a, models, len(rows)) for c, a in asked.items()}
+        letters = {c: self._letter(c, a, models, len(rows)) for c, a in asked.items()}
         replies = self.post.ask(letters, self.patience)
         found = _Table.empty(len(flights), next(iter(models.values())), reports)
         for client, mine in rows.items():
@@ -100,15 +100,15 @@ class FlowerNodes:
         model = models[flights[0].version]
         steps = int(self.solver.steps_for(self.sizes[[client]])[0])
         return Asked(
-            client, self.post.nodes[client], secrets.token_hex(16), tuple(f.version for f in flights),
+            self.post.number(client), self.post.nodes[client], secrets.token_hex(16), tuple(f.version for f in flights),
             tuple(f.occurrence for f in flights), len(model), model.dtype, int(self.sizes[client]), steps, reports,
             self.max_norm,
         )  # fmt: skip
 
-    def _letter(self, asked: Asked, models: Mapping[int, Vector], cohort: int) -> Letter:
-        streams = keys(self.seed, "work", np.array(asked.versions), asked.client, np.array(asked.occurrences))
+    def _letter(self, client: int, asked: Asked, models: Mapping[int, Vector], cohort: int) -> Letter:
+        streams = keys(self.seed, "work", np.array(asked.versions), client, np.array(asked.occurrences))
         facts = {
-            **self.post.common("work", asked.client), "nonce": asked.nonce, "cohort": cohort,
+            **self.post.common("work", client), "nonce": asked.nonce, "cohort": cohort,
             "versions": asked.versions, "occurrences": asked.occurrences, "streams": [int(s) for s in streams],
             "solver": describe(self.solver), "reports": sorted(asked.reports),
         }  # fmt: skip
@@ -140,7 +140,7 @@ class FlowerNodes:
                 reply if isinstance(reply, str) else self._told(reply, client, letters[client].facts["nonce"], wanted)
             )
             if isinstance(told, str):
-                raise UpdateRefused(f"client {client} was asked for metrics and sent {told}")
+                raise UpdateRefused(f"client {self.post.number(client)} was asked for metrics and sent {told}")
             for name in wanted:
                 values[name][client] = told[name]
         return values

@@ -17,10 +17,11 @@ from poise.backends.letters import Letter, Parcel
 from poise.core.chunks import Piece
 from poise.core.errors import PoiseError, UpdateRefused
 from poise.core.parts import build
-from poise.core.types import Updates
+from poise.core.types import Flight, Updates
 from poise.deploy.folder import NODE, read_toml
 from poise.deploy.holding import Holding, open_holding
 from poise.deploy.policy import Policy, PolicyRefused, outgoing
+from poise.deploy.trials import Trial
 from poise.tasks import task as make_task
 
 
@@ -57,17 +58,20 @@ def replied(message: Any, folder: Path) -> Letter:
     return reply
 
 
-def _own(folder: Path) -> tuple[Holding, Policy]:
-    """What the node holds and allows; an error here may speak of its data, and so it is not told to others."""
+def _own(folder: Path) -> tuple[Holding, Policy, Trial]:
+    """What the node holds and allows, and how it misbehaves in a trial; errors here are not told to others.
+
+    They may speak of its data.
+    """
     try:
         config = read_toml(folder / "node.toml")
         policy = Policy.of(read_toml(folder / "policy.toml"))
-        return open_holding(int(config["client"]), config["data"], folder), policy
+        return open_holding(int(config["client"]), config["data"], folder), policy, Trial.of(config, folder)
     except Exception as error:
         raise UpdateRefused("its node is not set up right; its journal says why") from error
 
 
-def answer(letter: Letter, holding: Holding, policy: Policy) -> Letter:
+def answer(letter: Letter, holding: Holding, policy: Policy, trial: Trial = Trial()) -> Letter:
     """The reply to a request; raises where it is not to be done."""
     torch.set_num_threads(1)
     facts = letter.facts
@@ -75,7 +79,7 @@ def answer(letter: Letter, holding: Holding, policy: Policy) -> Letter:
     if client != holding.client:
         raise UpdateRefused(f"this node is client {holding.client}, not {client}")
     try:
-        told, deltas = {"hello": _hello, "work": _work, "measure": _measure}[kind](letter, holding, policy)
+        told, deltas = {"hello": _hello, "work": _work, "measure": _measure}[kind](letter, holding, policy, trial)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise UpdateRefused(f"a request that cannot be read ({type(error).__name__}: {error})") from error
     return Letter({"nonce": facts["nonce"], **told}, {str(k): Parcel.of(d) for k, d in enumerate(deltas)})
@@ -84,7 +88,7 @@ def answer(letter: Letter, holding: Holding, policy: Policy) -> Letter:
 Told = tuple[dict[str, Any], list[torch.Tensor]]
 
 
-def _hello(letter: Letter, holding: Holding, policy: Policy) -> Told:
+def _hello(letter: Letter, holding: Holding, policy: Policy, trial: Trial) -> Told:
     """Whether the node takes part in what the server plans, and what it holds."""
     plan = letter.facts
     solver = build("solver", plan["solver"])
@@ -92,7 +96,7 @@ def _hello(letter: Letter, holding: Holding, policy: Policy) -> Told:
     return outgoing(policy, "hello", holding.facts())
 
 
-def _work(letter: Letter, holding: Holding, policy: Policy) -> Told:
+def _work(letter: Letter, holding: Holding, policy: Policy, trial: Trial) -> Told:
     """Pieces of local work, one after the other."""
     facts = letter.facts
     solver, reports = build("solver", facts["solver"]), frozenset(facts["reports"])
@@ -102,10 +106,13 @@ def _work(letter: Letter, holding: Holding, policy: Policy) -> Told:
     for model in models.values():
         if len(model) != oracle.layout.size:
             raise UpdateRefused(f"the model has {len(model)} entries, the task's {oracle.layout.size} on these data")
+    trial.wait()
     done: list[Updates] = []
-    for version, stream in zip(facts["versions"], facts["streams"], strict=True):
+    for version, occurrence, stream in zip(facts["versions"], facts["occurrences"], facts["streams"], strict=True):
         who, v, s = np.array([holding.client]), np.array([version]), np.array([stream], dtype=np.uint64)
-        done.append(Piece(np.zeros(1, dtype=np.int64), who, v, s).work(oracle, solver, models, reports))
+        mine = Piece(np.zeros(1, dtype=np.int64), who, v, s).work(oracle, solver, models, reports)
+        flight = Flight(0.0, holding.client, int(version), int(occurrence))
+        done.append(trial.sent(mine, flight, models, oracle.layout.trainable, str(facts["run"])))
     losses = {
         name: [float(getattr(u, name)[0]) for u in done] for name in ("loss_before", "loss_after") if name in reports
     }
@@ -116,7 +123,7 @@ def _work(letter: Letter, holding: Holding, policy: Policy) -> Told:
     return outgoing(policy, "work", told, done)
 
 
-def _measure(letter: Letter, holding: Holding, policy: Policy) -> Told:
+def _measure(letter: Letter, holding: Holding, policy: Policy, trial: Trial) -> Told:
     """Metrics of a model on the node's data."""
     wanted = [str(name) for name in letter.facts["metrics"]]
     if not policy.metrics:
