@@ -85,8 +85,7 @@ class Bureau:
         return made
 
     def run(self, name: str, text: str = TEXT) -> Path:
-        made = self.do(text=text, file=str(self.folder / "e.toml"), set=[], seeds=None, out=str(self.folder / name))
-        return made
+        return self.do(text=text, file=str(self.folder / "e.toml"), set=[], seeds=None, out=str(self.folder / name))
 
     def said(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.folder / f"{self.jobs}.log").read_text().splitlines()]
@@ -168,7 +167,7 @@ def test_an_interrupted_request_is_finished_without_the_forgotten(bureau: Bureau
 def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(bureau: Bureau) -> None:
     there = bureau.run("there")
     bureau.grid.policy = Policy(metrics=False)
-    with pytest.raises(UpdateRefused, match="client 0 does not take part: .*train_accuracy") as caught:
+    with pytest.raises(UpdateRefused, match=r"client 0 does not take part: .*train_accuracy") as caught:
         bureau.do(unlearn=str(there), clients=[GONE], options=OPTIONS)
     assert "--held-out" in caught.value.hint
     assert not (there / "unlearning" / "001").exists()
@@ -211,7 +210,7 @@ LIAR = 1
 @pytest.mark.parametrize("table", [{"name": "free-rider", "kind": "disguised"}, {"name": "stale-replay"}])
 def test_a_node_that_lies_is_found(bureau: Bureau, table: dict[str, Any]) -> None:
     bureau.grid.trials[LIAR] = Trial.of({"client": LIAR, "attack": table}, bureau.folder)
-    text = TEXT.replace("rounds = 6", 'rounds = 12\naudit = "quarantine"')
+    text = TEXT.replace("rounds = 6", 'rounds = 25\naudit = "quarantine"')
     run = poise.open_run(bureau.run("lied", text))
     assert poise.audit(run).suspects == [LIAR]
     assert run.weights[0, LIAR] > 0
