@@ -204,6 +204,33 @@ def test_a_run_without_some_clients_never_asks_them(bureau: Bureau) -> None:
         bureau.run("seven", TEXT.replace("[task]", "without = [7]\n[task]"))
 
 
+def test_a_client_may_leave_a_run_that_another_had_left_before(bureau: Bureau, tmp_path: Path) -> None:
+    text = TEXT.replace("[task]", "without = [0]\n[task]")
+    there = bureau.run("three", text)
+    bureau.asked()
+    branch = bureau.do(unlearn=str(there), clients=[1], options=OPTIONS)  # client 1 of this run is node 2
+    assert bureau.asked() == [1, 3]
+    (here,) = run_experiment(parse(text), tmp_path / "here")
+    local = poise.unlearn(here, [1], **OPTIONS)
+    made = outcome(poise.open_run(branch))
+    assert made.restart == local.restart
+    assert np.abs(np.asarray(made.run.model) - np.asarray(local.run.model)).max() <= 1e-6
+    assert made.run.array("members").tolist() == [1, 3]
+    poise.unlearning.verify(made.path)
+    poise.unlearning.verify(local.path)
+
+
+def test_each_kind_of_run_is_forgotten_in_its_own_way(bureau: Bureau, tmp_path: Path) -> None:
+    there = bureau.run("there")
+    with pytest.raises(InvalidOption, match="nodes of a deployment") as caught:
+        poise.unlearn(there, [GONE], **OPTIONS)
+    assert "poise deploy unlearn" in caught.value.hint
+    assert not (there / "unlearning" / "001").exists()
+    (here,) = run_experiment(parse(TEXT), tmp_path / "here")
+    with pytest.raises(InvalidOption, match="was not trained on nodes"):
+        bureau.do(unlearn=str(here.path), clients=[GONE], options=OPTIONS)
+
+
 LIAR = 1
 
 

@@ -16,6 +16,7 @@ import pytest
 import tomli_w
 
 import poise
+from backends.test_flower_forgetting import TEXT as WHOLE
 from faults.support import call
 from poise.deploy import control, jobs
 from poise.deploy.folder import Deployment, make_deployment, read_toml
@@ -27,26 +28,8 @@ pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
 
 LEAVES, LIES = 2, 1
-TEXT = """
-[data]
-source = "digits"
-partition = "dirichlet"
-alpha = 0.5
-clients = 4
-samples = 400
-seed = 0
-[task]
-model = "logistic"
-[solver]
-name = "sgd"
-lr = 0.05
-steps = 3
-batch_size = 16
-[run]
-rounds = 3
-keep = "all"
-"""
-ASKED: dict[str, Any] = {"target": 0.1, "min_rounds": 2, "max_rounds": 2}
+TEXT = WHOLE.replace("rounds = 6", "rounds = 2")  # a round costs a new process on every node
+ASKED: dict[str, Any] = {"target": 0.1, "min_rounds": 1, "max_rounds": 1}
 
 
 @pytest.fixture(scope="module")
@@ -79,18 +62,19 @@ def test_a_node_that_left_is_forgotten_on_the_others(hospital: Any, tmp_path: Pa
     assert nodes[LEAVES].wait(60) == 0
     before = journal(deployed, LEAVES)
     (here,) = run_experiment(parse(TEXT), tmp_path / "here")
-    for method, restart in (("sifu", 1), ("scratch", 0)):
-        out = {"out": tmp_path / method}
-        made = jobs.unlearn_deployed(there.path, deployed.path, [LEAVES], {"method": method, **ASKED, **out})
-        local = poise.unlearn(here, [LEAVES], method=method, **ASKED, out=tmp_path / f"local-{method}")
-        assert (made.restart, made.rounds, made.reached) == (local.restart, 2, True)
-        assert made.restart[1] >= restart
+    for method, held_out in (("sifu", False), ("scratch", True)):
+        options = {**ASKED, "method": method, "held_out": held_out}
+        made = jobs.unlearn_deployed(there.path, deployed.path, [LEAVES], {**options, "out": tmp_path / method})
+        local = poise.unlearn(here, [LEAVES], **options, out=tmp_path / f"local-{method}")
+        assert (made.restart, made.rounds, made.reached) == (local.restart, 1, True)
+        assert (made.restart[1] > 0) == (method == "sifu")
         assert np.abs(np.asarray(made.run.model) - np.asarray(local.run.model)).max() <= 1e-6
         assert made.path is not None
         poise.unlearning.verify(made.path, there.path)
     assert journal(deployed, LEAVES) == before
-    assert [line["kind"] for line in before] == ["hello", *["work"] * 3]
-    assert journal(deployed, 3)[-1]["kind"] == "measure"
+    stays = journal(deployed, 3)
+    assert {line["kind"] for line in before} == {"hello", "work"}
+    assert {line["kind"] for line in stays if line["time"] > before[-1]["time"]} >= {"hello", "work", "measure"}
 
 
 def test_a_node_that_lies_is_found_and_its_weight_is_gone(hospital: Any, tmp_path: Path) -> None:
@@ -99,9 +83,8 @@ def test_a_node_that_lies_is_found_and_its_weight_is_gone(hospital: Any, tmp_pat
         nodes[LEAVES].send_signal(signal.SIGTERM)
     file = deployed.node(LIES) / "node.toml"
     file.write_text(tomli_w.dumps({**read_toml(file), "attack": {"name": "free-rider"}, "delay": 0.5}))
-    text = TEXT.replace("[task]", f"without = [{LEAVES}]\n[task]").replace(
-        "rounds = 3", 'rounds = 4\naudit = "quarantine"'
-    )
+    text = TEXT.replace("[task]", f"without = [{LEAVES}]\n[task]")
+    text = text.replace("rounds = 2", 'rounds = 3\naudit = "quarantine"')
     with pytest.warns(UserWarning, match="is quarantined"):
         run = jobs.run_deployed(parse(text), deployed.path, tmp_path / "lied")[0]
     assert (run.weights[0] > 0).all()

@@ -128,6 +128,8 @@ class Job:
         assert root.path is not None
         assert sizes is not None
         experiment = recorded(root.path)
+        if not _on_nodes(experiment):
+            raise InvalidOption(f"{root.path} was not trained on nodes", f"poise unlearn {root.path} --clients …")
         way = replace(post, task=experiment.table("task"))
         whole = registered_federation(
             experiment, experiment.seeds[0], way, _backend(experiment).patience, {c: int(sizes[c]) for c in gone}, score
@@ -156,9 +158,15 @@ def _path(run: Any) -> Path:
 def _backend(experiment: Experiment) -> Flower:
     """The file's options of the backend ``flower``, or the usual ones where it names another."""
     given = experiment.table("run").get("backend")
-    if isinstance(given, Mapping) and given.get("name") == "flower":
+    if isinstance(given, Mapping) and _on_nodes(experiment):
         return Flower(**{k: v for k, v in given.items() if k != "name"})
     return Flower()
+
+
+def _on_nodes(experiment: Experiment) -> bool:
+    """Whether its work is done by nodes."""
+    given = experiment.table("run").get("backend")
+    return (given.get("name") if isinstance(given, Mapping) else given) == "flower"
 
 
 def registered_federation(

@@ -102,6 +102,10 @@ def unlearn(
         histories = Histories.of(trained, place)  # as the request before this one left them
         wanted = checked_clients(clients, histories.root.clients, histories.forgotten)
         whole = composition_of(histories.root, federation, task)
+        if federation is None and getattr(whole.backend, "name", "") == "flower":
+            raise InvalidOption(
+                "the clients of this run are nodes of a deployment", "poise deploy unlearn RUN --to DIR"
+            )
         gone = sorted({*histories.forgotten, *wanted})
         left = remaining(whole, gone)
         oracle = left.task.bind(left.federation, left.backend.device)
