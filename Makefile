@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench hospitals clean
 .DEFAULT_GOAL := help
 
 help:            ## what can be made
@@ -22,8 +22,8 @@ test: $(READY)   ## run the tests
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 check: $(READY)  ## lint, types, import rules
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -31,6 +31,10 @@ bench: $(READY)  ## measure rounds against plain PyTorch loops, and samplers; wr
 	$(BIN)/python benchmarks/foundation.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/samplers.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/asynchronous.py --write docs/benchmarks.md
+
+hospitals: $(READY) ## four hospitals on real nodes of this machine; needs the data set heart-disease
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower]'
+	$(BIN)/python examples/hospitals/run.py
 
 clean:           ## remove what was installed and made
 	rm -rf $(VENV) runs report.html .pytest_cache .mypy_cache .ruff_cache

@@ -19,7 +19,7 @@ from poise.backends.letters import Letter, Parcel
 from poise.backends.post import Post, connected
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
 from poise.deploy.holding import Holding
-from poise.deploy.node import answer
+from poise.deploy.node import Here, answer
 from poise.deploy.policy import Policy
 from poise.deploy.remote import Remote, check_registered
 from poise.deploy.server import Job, registered_federation
@@ -90,10 +90,13 @@ class Nodes:
         self.due |= {name: now + self.slow.get(self.sent[int(name)][0], 0.0) for name in ids if name not in self.due}
         return [self._reply(name, *self.sent[int(name)]) for name in ids if self.due[name] <= now]
 
+    def _answered(self, client: int, letter: Letter) -> Letter:
+        shelf = self.shelves.setdefault(client, Shelf())
+        return answer(letter, Here(self.holdings[client], self.policy, shelf))
+
     def _reply(self, name: str, client: int, letter: Letter) -> Any:
         try:
-            shelf = self.shelves.setdefault(client, Shelf())
-            made = answer(letter, self.holdings[client], self.policy, shelf)
+            made = self._answered(client, letter)
         except PoiseError as error:
             made = Letter({"nonce": letter.facts["nonce"], "refused": str(error)})
         reply = self.forge(client, made)

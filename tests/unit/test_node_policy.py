@@ -17,7 +17,7 @@ from poise.core.errors import DataError, InvalidOption, UpdateRefused
 from poise.core.parts import describe
 from poise.core.types import Updates
 from poise.deploy.holding import Holding, open_holding
-from poise.deploy.node import answer, replied
+from poise.deploy.node import Here, answer, replied
 from poise.deploy.policy import LEAVES, Policy, PolicyRefused, outgoing
 from poise.solvers import FedDyn, Prox
 
@@ -112,14 +112,14 @@ def request(kind: str, **more: Any) -> Letter:
 
 def test_a_node_answers_with_its_own_data() -> None:
     mine = holding()
-    hello = answer(request("hello"), mine, Policy()).facts
+    hello = answer(request("hello"), Here(mine, Policy())).facts
     fed = poise.federation("digits", "iid", clients=5, seed=1)
     assert hello["samples"] == fed.sizes[3]
     assert (hello["shape"], hello["classes"], hello["data"]["client"]) == ([1, 8, 8], 10, 3)
-    done = answer(request("work", reports=["loss_after"]), mine, Policy())
+    done = answer(request("work", reports=["loss_after"]), Here(mine, Policy()))
     assert set(done.facts) == {"nonce", "client", "versions", "occurrences", "samples", "steps", "loss_after"}
     assert done.parcels["0"].vector().norm() > 0
-    told = answer(request("measure", metrics=["loss"]), mine, Policy(metrics=True)).facts["metrics"]
+    told = answer(request("measure", metrics=["loss"]), Here(mine, Policy(metrics=True))).facts["metrics"]
     assert told["loss"] == pytest.approx(np.log(10), rel=1e-5)
 
 
@@ -141,7 +141,7 @@ def test_a_node_answers_with_its_own_data() -> None:
 )  # fmt: skip
 def test_a_node_refuses_in_words(letter: Letter, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
-        answer(letter, holding(), Policy())
+        answer(letter, Here(holding(), Policy()))
 
 
 def test_data_from_files(tmp_path: Path) -> None:

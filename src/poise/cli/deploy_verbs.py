@@ -7,6 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from poise.cli import asking
+
 deploy = typer.Typer(no_args_is_help=True, help="Real nodes, carried by Flower: set them up, run on them.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
@@ -100,3 +102,26 @@ def resume(
     from poise.cli import deploying
 
     deploying.resume(path, to, json)
+
+
+@deploy.command()
+def unlearn(
+    run: asking.Training, clients: asking.Clients, to: To, epsilon: asking.Epsilon = None,
+    delta: asking.Delta = None, sigma: asking.Sigma = None, method: asking.Method = "sifu",
+    target: asking.Target = None, min_rounds: asking.MinRounds = 50, max_rounds: asking.MaxRounds = 10_000,
+    calibration: asking.Calibration = None, participation: asking.Participation = None,
+    strong_convexity: asking.StrongConvexity = None, heuristic: asking.Heuristic = False,
+    secret_noise: asking.SecretNoise = False, held_out: asking.HeldOut = False, plan: asking.Plan = False,
+    out: asking.Out = None, json: AsJson = False,
+) -> None:  # fmt: skip
+    """Forget clients of a run of the nodes: retrain on those that stay; the others are not asked any more.
+
+    Branches and certificates are those of `poise unlearn`, and `poise verify` checks them.
+    """
+    from poise.cli.forgetting import forget
+
+    options = asking.options(
+        method, epsilon, delta, sigma, target, min_rounds, max_rounds, calibration, participation, strong_convexity,
+        heuristic, secret_noise, held_out, out,
+    )  # fmt: skip
+    forget(run, clients, options, plan, json, to)

@@ -92,7 +92,7 @@ def run(file: Path, to: Path, changes: list[str], seeds: str, out: Path | None, 
     folder = out or fresh(Path("runs") / experiment.name)
     refuse_taken(folder, chosen)
     with stoppable(json) as stop, Bar(quiet=json) as bar:
-        watch = _watching(bar, f"{experiment.name} on {to}", experiment.table("run").get("rounds"))
+        watch = watching(bar, f"{experiment.name} on {to}", experiment.table("run").get("rounds"))
         runs = jobs.run_deployed(experiment, to, folder, chosen, watch, stop)
     if stop.raised and runs:
         remark(f"stopped after round {runs[-1].rounds}; go on with: poise deploy resume {runs[-1].path} --to {to}")
@@ -102,11 +102,11 @@ def run(file: Path, to: Path, changes: list[str], seeds: str, out: Path | None, 
 def resume(path: Path, to: Path, json: bool) -> None:
     """Take a deployed run up."""
     with stoppable(json) as stop, Bar(quiet=json) as bar:
-        made = jobs.resume_deployed(path, to, _watching(bar, str(path), None), stop)
+        made = jobs.resume_deployed(path, to, watching(bar, str(path), None), stop)
     show_runs([made], json)
 
 
-def _watching(bar: Bar, label: str, rounds: int | None) -> Any:
+def watching(bar: Bar, label: str, rounds: int | None) -> Any:
     """Move the bar, and say who was refused."""
     move = bar.observer(label, rounds)
 

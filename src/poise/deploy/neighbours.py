@@ -24,7 +24,7 @@ def asked_messages(post: Post, patience: float, size: int) -> Floats:
         wrong = reply if isinstance(reply, str) else _objection(reply, letter, post.nodes[client], size)
         if wrong or isinstance(reply, str):
             raise UpdateRefused(
-                f"client {client} was asked for its message of the similarity graph and sent {wrong}",
+                f"client {post.number(client)} was asked for its message of the similarity graph and sent {wrong}",
                 "a weighting without a graph needs none",
             )
         found.append(reply.parcels["0"].vector().numpy())
