@@ -19,6 +19,7 @@ from poise.backends.letters import Letter, Parcel
 from poise.core.chunks import Piece
 from poise.core.errors import DataError, PoiseError, UpdateRefused
 from poise.core.memory import Memories, Versions
+from poise.core.neighbours import MEAN
 from poise.core.parts import build
 from poise.core.types import Updates
 from poise.core.vectors import Vector
@@ -114,12 +115,13 @@ def _work(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf) -> Tol
     oracle = _bound(facts["task"], holding)
     models, shared = _received(letter, oracle.layout.size)
     kept = shelf.read(facts["state"], facts["held"]) if "state" in facts else {}
-    memories = Memories(sent=shared, own={me: kept})
     personal = oracle.norms() if facts.get("personal") else None
     done: list[Updates] = []
     for version, stream in zip(facts["versions"], facts["streams"], strict=True):
         piece = Piece(np.zeros(1, dtype=np.int64), np.array([me]), np.array([version]), np.array([stream], np.uint64))
-        done.append(piece.work(oracle, solver, models, reports, None, memories, personal))
+        beside = shared.get(version, {})  # the mean of the neighbours is the client's own: nobody else is sent it
+        own = {**kept, **{name: beside[name] for name in (MEAN,) if name in beside}}
+        done.append(piece.work(oracle, solver, models, reports, None, Memories(sent=shared, own={me: own}), personal))
     if "state" in facts:
         state = {name: rows[0] for name, rows in done[-1].own.items()}
         shelf.write(facts["state"], int(facts["versions"][-1]), state, facts["held"])

@@ -18,7 +18,7 @@ from poise.backends import Flower
 from poise.backends.letters import Letter
 from poise.backends.post import Post, connected
 from poise.composition import OF_CLIENTS, Composition
-from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
+from poise.core.errors import InvalidOption, PoiseError, UpdateRefused
 from poise.core.parts import describe
 from poise.core.samples import Shards
 from poise.core.types import Record
@@ -151,14 +151,10 @@ def registered_federation(experiment: Experiment, seed: int, post: Post, patienc
 def _greeted(experiment: Experiment, post: Post, patience: float) -> list[Mapping[str, Any]]:
     """What each node holds, in the order of the clients; a node that refuses the plan ends it before it begins."""
     parts = parts_in(experiment)
-    if parts.perturbs:
-        raise IncompatibleParts(
-            f"{type(parts.solver).__name__}: the mean of a client's neighbours is not sent to nodes", "use SGD"
-        )
     metrics = [m for m in experiment.table("run").get("metrics", ()) if m.startswith(OF_CLIENTS)]
     plan = {
         "solver": describe(parts.solver), "reports": sorted(parts.reports), "metrics": metrics,
-        "cohort": len(post.nodes), "graph": "adjacency" in parts.weighting.needs,
+        "cohort": len(post.nodes), "graph": "adjacency" in parts.weighting.needs or parts.perturbs,
     }  # fmt: skip
     letters = {c: Letter({**post.common("hello", c), **plan}) for c in post.nodes}
     replies = post.ask(letters, patience)
