@@ -18,7 +18,7 @@ from backends.test_flower_nodes import SGD, TASK, N, Nodes, federation, nodes
 from poise.backends import Flower, post
 from poise.backends.letters import Letter, Parcel
 from poise.backends.post import Post, connected
-from poise.core.errors import IncompatibleParts, UpdateRefused
+from poise.core.errors import UpdateRefused
 from poise.deploy.holding import Holding
 from poise.deploy.neighbours import asked_messages
 from poise.deploy.node import replied
@@ -70,11 +70,16 @@ def test_texts() -> None:
     assert found.messages().shape == (2, 7)
 
 
-def test_the_weighting_is_that_of_one_process() -> None:
-    grid = nodes(policy=OPEN)
-    options: dict[str, Any] = {"solver": SGD, "rounds": 2, "weighting": poise.weightings.Adjacency()}
+@pytest.mark.parametrize("time", ["real", "simulated"])
+@pytest.mark.parametrize(
+    "solver", [SGD, poise.solvers.Perturbed(0.6, lr=0.1, steps=4, batch_size=16)], ids=["sgd", "perturbed"]
+)
+def test_the_weighting_and_the_neighbours_are_those_of_one_process(solver: Any, time: Any) -> None:
+    """Perturbed needs what the others did: were the mean not sent, the second round would differ."""
+    grid = nodes(policy=Policy(graph=True, solvers=("sgd", "perturbed")))
+    options: dict[str, Any] = {"solver": solver, "rounds": 3, "weighting": poise.weightings.Adjacency()}
     with connected(way(grid)):
-        there = poise.train(remote(grid), poise.task(**TASK), backend=Flower(patience=5.0), **options)
+        there = poise.train(remote(grid), poise.task(**TASK), backend=Flower(60.0, time=time), **options)
     here = poise.train(federation(), poise.task(**TASK), **options)
     assert np.allclose(there.weights, here.weights, rtol=1e-6)
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
@@ -163,9 +168,9 @@ def test_a_run_that_needs_a_graph_says_so_before_it_begins() -> None:
     assert found.messages().shape == (N, 64)
     without = parse(ADJACENCY.replace("adjacency", "proportional"))
     assert registered_federation(without, 0, way(nodes()), 5.0).clients == N
-    perturbed = parse(ADJACENCY.replace('"sgd"', '"perturbed"\nbeta = 0.5'))
-    with pytest.raises(IncompatibleParts, match="Perturbed: the mean of a client's neighbours is not sent to nodes"):
-        registered_federation(perturbed, 0, way(grid), 5.0)
+    perturbed = parse(ADJACENCY.replace('"sgd"', '"perturbed"\nbeta = 0.5').replace("adjacency", "proportional"))
+    with pytest.raises(UpdateRefused, match=r"messages for the similarity graph \(graph"):
+        registered_federation(perturbed, 0, way(nodes(policy=Policy(solvers=("perturbed",)))), 5.0)
 
 
 def test_a_refusal_is_recorded_on_both_sides(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_units_say_where_and_what(made: Deployment) -> None:
         found.optionxform = str  # type: ignore[assignment, method-assign]
         found.read(unit)
         service = dict(found["Service"])
-        assert service["WorkingDirectory"].replace("%%", "%") == str(place)
+        assert service["WorkingDirectory"] == str(place).replace("%", "%%")
         assert (service["ExecStart"], service["Restart"]) == ("/bin/sh start.sh", "always")
         assert found["Install"]["WantedBy"] == "default.target"
 

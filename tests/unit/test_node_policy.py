@@ -179,3 +179,19 @@ def test_errors_about_a_nodes_own_files_stay_there(tmp_path: Path) -> None:
     assert "not finite in row 0" in line["detail"]
     message.content = {}
     assert "cannot be read" in replied(message, tmp_path).facts["refused"]
+
+
+def test_the_words_of_an_error_stay_on_the_node(tmp_path: Path) -> None:
+    np.savez(tmp_path / "zero.npz", x=np.zeros((3, 2)), y=np.zeros(3))
+    (tmp_path / "node.toml").write_text('client = 2\n[data]\nfile = "zero.npz"\nclasses = 2\n')
+    (tmp_path / "policy.toml").write_text("graph = true\n")
+    for letter, told in (
+        (request("graph"), "its node's data do not fit what was asked; its journal says why"),
+        (request("work", cohort="four"), "a request that cannot be read (TypeError)"),
+    ):
+        facts = {"facts": {"json": json.dumps(dict(letter.facts))}, "vectors": {}}
+        message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=facts)
+        assert replied(message, tmp_path).facts == {"nonce": "n", "refused": told}
+    details = [json.loads(line)["detail"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    assert details[0] == "all samples are zero: they have no direction"
+    assert "'<' not supported between instances of 'str' and 'int'" in details[1]

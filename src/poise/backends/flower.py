@@ -18,6 +18,7 @@ from poise.backends.replies import Asked, objection
 from poise.backends.table import HELD, NOTHING, Answer, Table
 from poise.core.errors import UpdateRefused, require
 from poise.core.memory import Memories, memory_of
+from poise.core.neighbours import MEAN
 from poise.core.parts import describe, part
 from poise.core.protocols import Oracle, Solver
 from poise.core.realtime import Key
@@ -175,7 +176,9 @@ class FlowerNodes:
         shared = {
             f"{v}/{name}": Parcel.of(vector) for v in versions for name, vector in memories.sent.get(v, {}).items()
         }
-        return Letter(facts, {**parcels, **shared})
+        mean = memories.own.get(asked.client, {}).get(MEAN)
+        beside = {} if mean is None else {f"{v}/{MEAN}": Parcel.of(mean) for v in versions}
+        return Letter(facts, {**parcels, **shared, **beside})
 
     def _state(self, client: int, memories: Memories | None) -> dict[str, Any]:
         """Which of its states a client is to work from: the one it had after the last work that counted."""

@@ -19,6 +19,7 @@ from poise.backends.letters import Letter, Parcel
 from poise.core.chunks import Piece
 from poise.core.errors import DataError, PoiseError, UpdateRefused
 from poise.core.memory import Memories, Versions
+from poise.core.neighbours import MEAN
 from poise.core.parts import build
 from poise.core.types import Flight, Updates
 from poise.core.vectors import Vector
@@ -126,13 +127,14 @@ def _work(letter: Letter, here: Here) -> Told:
     oracle = _bound(facts["task"], holding)
     models, shared = _received(letter, oracle.layout.size)
     kept = here.shelf.read(facts["state"], facts["held"]) if "state" in facts else {}
-    memories = Memories(sent=shared, own={me: kept})
     personal = oracle.norms() if facts.get("personal") else None
     here.trial.wait()
     done: list[Updates] = []
     for version, occurrence, stream in zip(facts["versions"], facts["occurrences"], facts["streams"], strict=True):
         piece = Piece(np.zeros(1, dtype=np.int64), np.array([me]), np.array([version]), np.array([stream], np.uint64))
-        mine = piece.work(oracle, solver, models, reports, None, memories, personal)
+        beside = shared.get(version, {})  # the mean of the neighbours is the client's own: nobody else is sent it
+        own = {**kept, **{name: beside[name] for name in (MEAN,) if name in beside}}
+        mine = piece.work(oracle, solver, models, reports, None, Memories(sent=shared, own={me: own}), personal)
         flight = Flight(0.0, me, int(version), int(occurrence))
         done.append(here.trial.sent(mine, flight, models, oracle.layout.trainable, str(facts["run"])))
     if "state" in facts:

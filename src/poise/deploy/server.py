@@ -230,15 +230,11 @@ def _greeted(
 ) -> list[Mapping[str, Any]]:
     """What each node holds, in the order of the clients; a node that refuses the plan ends it before it begins."""
     parts = parts_in(experiment)
-    if parts.perturbs:
-        raise IncompatibleParts(
-            f"{type(parts.solver).__name__}: the mean of a client's neighbours is not sent to nodes", "use SGD"
-        )
     asked = [c for c in sorted(post.nodes) if c not in gone]
     metrics = {m for m in (*experiment.table("run").get("metrics", ()), score) if m.startswith(OF_CLIENTS)}
     plan = {
         "solver": describe(parts.solver), "reports": sorted(parts.reports), "metrics": sorted(metrics),
-        "cohort": len(asked), "graph": "adjacency" in parts.weighting.needs,
+        "cohort": len(asked), "graph": "adjacency" in parts.weighting.needs or parts.perturbs,
     }  # fmt: skip
     letters = {c: Letter({**post.common("hello", c), **plan}) for c in asked}
     replies = post.ask(letters, patience)
