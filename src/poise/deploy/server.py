@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from poise.backends import Flower
+from poise.backends.intake import Intake
 from poise.backends.letters import Letter
 from poise.backends.post import Post, connected
 from poise.composition import OF_CLIENTS, Composition
@@ -47,7 +48,7 @@ def main(grid: Any, context: Any) -> None:
     job = Job(deployment.jobs / f"{name}.json")
     job.say(pid=os.getpid())
     try:
-        for run in job.do(Post(grid, deployment.registered(), name)):
+        for run in job.do(Post(Intake(grid), deployment.registered(), name)):
             job.say(run=str(run))
         job.say(done=True)
     except PoiseError as error:
