@@ -102,7 +102,8 @@ class Intake:
         from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 
         asked = list(names)
-        found = self._client.PullMessages(PullAppMessagesRequest(message_ids=asked))
+        new = [name for name in asked if name not in self._coming]  # the SuperLink says only once that a reply is there
+        found = self._client.PullMessages(PullAppMessagesRequest(message_ids=new))
         for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
             to = message.metadata.reply_to_message_id
             pieces = list(dict.fromkeys(_ids(tree)))
