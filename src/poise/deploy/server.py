@@ -30,6 +30,7 @@ from poise.experiments.spec import Experiment, parse
 from poise.training import begin, take_up
 
 NODES = "nodes"  # the source of an experiment whose data only the nodes know
+MOST_SAMPLES = 1_000_000  # that a node may register where the experiment does not say max_samples
 
 
 def server_app() -> Any:
@@ -130,8 +131,7 @@ def registered_federation(experiment: Experiment, seed: int, post: Post, patienc
     if known is not None and known.clients != len(post.nodes):
         raise InvalidOption(f"[data] clients = {known.clients}, but the deployment has {len(post.nodes)} nodes")
     found = _greeted(experiment, post, patience)
-    limit = data.get("max_samples")
-    most = known.sizes if known is not None else None if limit is None else [int(limit)] * len(found)
+    most = known.sizes if known is not None else [int(data.get("max_samples", MOST_SAMPLES))] * len(found)
     check_registered(found, None if known is None else known.spec, most)
     importance = data.get("importance", "size")
     if known is not None:
