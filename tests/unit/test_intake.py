@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -88,8 +87,7 @@ def connected(*names: str) -> tuple[SuperLink, Intake]:
 
 
 def answer(entries: int = ENTRIES, count: int = 2) -> Letter:
-    draw = np.random.default_rng(0)
-    vectors = [torch.from_numpy(draw.normal(size=entries).astype(np.float32)) for _ in range(count)]
+    vectors = [torch.arange(k, entries + k, dtype=torch.float32) for k in range(count)]
     return Letter({"nonce": "now"}, {str(k): Parcel.of(v) for k, v in enumerate(vectors)})
 
 
@@ -123,6 +121,15 @@ def test_what_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     link.put("b", answer(3_000_000, 1).content())
     assert "a reply of more than" in refusal(intake, "b")
     assert link.read - before < 5000
+
+
+def test_what_is_too_large_is_refused_before_all_of_it_is_there() -> None:
+    link, intake = connected("a")
+    pieces = link.put("a", answer(7_000_000, 1).content())
+    chunks = [key for key, content in pieces.items() if content.startswith(b"ArrayChunk")]
+    assert len(chunks) > 5
+    link.late = set(list(pieces)[list(pieces).index(chunks[1]) :])  # the first of them has come
+    assert "a reply of more than" in refusal(intake)
 
 
 def test_without_a_size_beforehand_a_piece_is_refused_when_it_is_here() -> None:

@@ -57,7 +57,7 @@ class Incoming:
     """A reply of which some pieces may still be on their way."""
 
     metadata: Any
-    pieces: list[str]  # ids of those that are not here yet, the last one first
+    pieces: list[str]  # ids of those that are not here yet, in the order in which nodes send them
     most: int
     here: dict[str, bytes] = field(default_factory=dict)
     taken: int = 0
@@ -120,11 +120,11 @@ class Intake:
             if len(coming.pieces) * LEAST > coming.most:
                 raise TooLarge
             while coming.pieces:
-                content = self._piece(coming.pieces[-1], coming.most - coming.taken)
+                content = self._piece(coming.pieces[0], coming.most - coming.taken)
                 if content is None:
                     return None
                 coming.taken += max(len(content), LEAST)
-                coming.here[coming.pieces.pop()] = content
+                coming.here[coming.pieces.pop(0)] = content
             return Reply(coming.metadata, *_put_together(coming))
         except LookupError:
             return Reply(coming.metadata, error=Fault(MISSING, "parts of the reply are gone"))
@@ -157,7 +157,7 @@ class Intake:
             raise TooLarge
 
     def _confirm(self, name: str) -> None:
-        """Let the SuperLink forget a reply, also one of which only a part was read."""
+        """Let the SuperLink forget a reply; what a node still sends of one that was refused, it does not store."""
         from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 
         run = self.grid.run.run_id
@@ -166,7 +166,7 @@ class Intake:
 
 
 def _ids(tree: Any) -> Iterator[str]:
-    """Names of a message's pieces, those that say what is in others first when read from the end."""
+    """Names of a message's pieces: what something is made of comes before it."""
     for child in tree.children:
         yield from _ids(child)
     yield tree.object_id
