@@ -24,24 +24,16 @@ class TooLarge(Exception):
 
 
 @dataclass(frozen=True)
-class Fault:
-    """An error, in Flower's terms."""
-
-    code: int
-    reason: str
-
-
-@dataclass(frozen=True)
 class Reply:
     """A reply as `poise.backends.post` reads it; who it is from is what the SuperLink says, not what it says itself."""
 
     metadata: Any
     whole: Any = None
-    error: Fault | None = None
+    error: Any = None  # Flower's, in place of a content
     refusal: str = ""
 
     def has_error(self) -> bool:
-        """Whether there is an error in place of a content."""
+        """Whether there is one."""
         return self.error is not None
 
     @property
@@ -116,6 +108,8 @@ class Intake:
 
     def _taken(self, coming: Incoming) -> Reply | None:
         """The reply, if there is something to say about it by now."""
+        from flwr.app import Error
+
         try:
             if len(coming.pieces) * LEAST > coming.most:
                 raise TooLarge
@@ -127,7 +121,7 @@ class Intake:
                 coming.here[coming.pieces.pop(0)] = content
             return Reply(coming.metadata, *_put_together(coming))
         except LookupError:
-            return Reply(coming.metadata, error=Fault(MISSING, "parts of the reply are gone"))
+            return Reply(coming.metadata, error=Error(MISSING, "parts of the reply are gone"))
         except TooLarge:
             return Reply(coming.metadata, refusal=f"a reply of more than {coming.most} bytes, the most it can have")
         except UpdateRefused as error:
@@ -172,7 +166,7 @@ def _ids(tree: Any) -> Iterator[str]:
     yield tree.object_id
 
 
-def _put_together(coming: Incoming) -> tuple[Any, Fault | None]:
+def _put_together(coming: Incoming) -> tuple[Any, Any]:
     """The content of a reply, or its error."""
     from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
@@ -180,8 +174,7 @@ def _put_together(coming: Incoming) -> tuple[Any, Fault | None]:
         if sum(_chunks(coming.here)) > coming.most:
             raise TooLarge
         message: Any = inflate_object_from_contents(coming.metadata.message_id, coming.here)
-        error = Fault(int(message.error.code), str(message.error.reason)) if message.has_error() else None
-        return None if error else message.content, error
+        return (None, message.error) if message.has_error() else (message.content, None)
     except TooLarge:
         raise
     except Exception as error:  # whatever a node made up
