@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+EXTRAS := $(VENV)/.extras
 
 .PHONY: demo test check bench hospitals clean
 .DEFAULT_GOAL := help
@@ -15,10 +16,15 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 
+# Flower and Ray, for the tests that start real nodes and a real cluster
+$(EXTRAS): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower,ray,dev]'
+	@touch $(EXTRAS)
+
 demo: $(READY)   ## train on data that ships with scikit-learn, print a table, write report.html
 	$(BIN)/poise demo
 
-test: $(READY)   ## run the tests
+test: $(EXTRAS)  ## run the tests
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 check: $(READY)  ## lint, types, import rules

@@ -365,6 +365,8 @@ def test_what_the_server_learns_when_a_run_begins(tmp_path: Path) -> None:
     assert len(found.shards(np.array([0, 1])).rows) == 0
     with pytest.raises(InvalidOption, match=r"client 0 registered \d+ samples, and can have 3"):
         registered_federation(parse(BEGINS.replace("[task]", "max_samples = 3\n[task]")), 0, way, 5.0)
+    with pytest.raises(InvalidOption, match="client 1 registered 1000000000 samples, and can have 1000000"):
+        registered_federation(experiment, 0, replace(way, grid=nodes(forge=greedy)), 5.0)
     grid.policy = Policy(max_steps=2)
     with pytest.raises(UpdateRefused, match=r"client 0 does not take part: its policy does not allow 3 local steps"):
         registered_federation(experiment, 0, way, 5.0)

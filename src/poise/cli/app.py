@@ -257,7 +257,7 @@ def data_verify(name: str, json: AsJson = False) -> None:
 def main() -> None:
     """Run the command line; a user's mistake never shows a traceback."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="poise", standalone_mode=False)
     except PoiseError as error:
         _fail(error.message, error.hint, error.exit_code)
     except click.ClickException as error:

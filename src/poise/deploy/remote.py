@@ -138,7 +138,10 @@ def check_registered(
         form = isinstance(facts.get("shape"), list) and type(facts.get("classes")) is int
         require(whole and form, f"client {client} registered {facts.get('samples')!r} samples: it does not fit")
         if most is not None and facts["samples"] > most[place]:
-            raise InvalidOption(f"client {client} registered {facts['samples']} samples, and can have {most[place]}")
+            raise InvalidOption(
+                f"client {client} registered {facts['samples']} samples, and can have {most[place]}",
+                "talk to who runs it; or if it is true: [data] max_samples",
+            )
         first = found[0]
         if (facts["shape"], facts["classes"]) != (first["shape"], first["classes"]):
             raise InvalidOption(

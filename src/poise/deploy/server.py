@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from poise.backends import Flower
+from poise.backends.intake import Intake
 from poise.backends.letters import Letter
 from poise.backends.post import Post, connected, current
 from poise.composition import OF_CLIENTS, Composition
@@ -37,6 +38,8 @@ from poise.unlearning.operation import unlearn
 from poise.unlearning.request import checked_clients
 from poise.unlearning.retraining import ACCURACY, LOSSES
 
+MOST_SAMPLES = 1_000_000  # that a node may register where the experiment does not say max_samples
+
 
 def server_app() -> Any:
     """The app that Flower starts beside the SuperLink, once for every run."""
@@ -55,7 +58,7 @@ def main(grid: Any, context: Any) -> None:
     job.say(pid=os.getpid())
     try:
         with job.heard():
-            runs = job.do(Post(grid, deployment.registered(), name))
+            runs = job.do(Post(Intake(grid), deployment.registered(), name))
         for run in runs:
             job.say(run=str(run))
         job.say(done=True)
@@ -195,8 +198,7 @@ def registered_federation(
         raise InvalidOption(f"[data] clients = {owners}, but the deployment has {len(post.nodes)} nodes")
     members = _members(away, len(post.nodes))
     found = _greeted(experiment, post.among(members), patience, gone or {}, score)
-    limit = data.get("max_samples")
-    most = known.sizes if known is not None else None if limit is None else [int(limit)] * len(found)
+    most = known.sizes if known is not None else [int(data.get("max_samples", MOST_SAMPLES))] * len(found)
     check_registered(found, None if known is None else known.spec, most, members)
     weighing = data.get("importance", "size")
     if not isinstance(weighing, str):
