@@ -4,11 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench bench-deploy clean
 .DEFAULT_GOAL := help
 
 help:            ## what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +31,11 @@ bench: $(READY)  ## measure rounds against plain PyTorch loops, and samplers; wr
 	$(BIN)/python benchmarks/foundation.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/samplers.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/asynchronous.py --write docs/benchmarks.md
+
+bench-deploy: $(READY) ## measure a Ray cluster against one process, and real nodes against a bare Flower app
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower,ray]'
+	$(BIN)/python benchmarks/cluster.py --write docs/benchmarks.md
+	$(BIN)/python benchmarks/deployed.py --write docs/benchmarks.md
 
 clean:           ## remove what was installed and made
 	rm -rf $(VENV) runs report.html .pytest_cache .mypy_cache .ruff_cache

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from page import put
 
 import poise
 from poise.core.durations import scenario
@@ -132,9 +133,6 @@ held at once for {CLIENTS} clients at work (goal: versions in flight + 2 models 
 """
 
 
-START, END = "<!-- asynchronous -->\n", "<!-- end of asynchronous -->"
-
-
 def main() -> None:
     """Measure, print, and put the paragraph into a page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -144,9 +142,7 @@ def main() -> None:
     found = text(measure(options.repeats))
     print(found)
     if options.write:
-        page = options.write.read_text(encoding="utf-8")
-        before, after = page.partition(START)[0].rstrip("\n"), page.partition(END)[2].lstrip("\n")
-        options.write.write_text(f"{before}\n\n{START}{found}{END}\n{after}", encoding="utf-8")
+        put(options.write, "asynchronous", found)
 
 
 if __name__ == "__main__":

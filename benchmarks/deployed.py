@@ -19,13 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-
-BARE = Path(__file__).parent / "bare_flower"
-sys.path.insert(0, str(BARE))
-
 import tomli_w
-from bare_app.task import BATCH, EPOCHS, HIDDEN, LR
+import torch
+from bare_flower.bare_app.task import BATCH, EPOCHS, HIDDEN, LR
+from page import put
 
 import poise
 from poise.deploy import control
@@ -34,6 +31,7 @@ from poise.deploy.jobs import run_deployed
 from poise.deploy.programs import flwr
 from poise.experiments.spec import load
 
+BARE = Path(__file__).parent / "bare_flower"
 NODES, GOAL = 4, 1.1
 
 
@@ -115,14 +113,12 @@ def text(found: dict[str, Any]) -> str:
     spread = {name: f"{min(found[name]):.1f} to {max(found[name]):.1f}" for name in ("poise", "bare")}
     return f"""## Real nodes
 
-Measured on {datetime.now(UTC).date()} with `python benchmarks/deployed.py`: 2 cores, torch {torch.__version__}, flwr {package_version};
-medians of {len(found["poise"])} rounds each, in turns. A round of four nodes on the loopback (TLS, registered keys; `mlp({HIDDEN})` on the
-digits, {EPOCHS} epochs of batch {BATCH}): poise {p:.1f} s ({spread["poise"]}), a bare Flower app with Flower's own `FedAvg`, the same model and messages on the
-same nodes {b:.1f} s ({spread["bare"]}): **{p / b:.2f} ×** (goal ≤ {GOAL}). The deployment was up after {found["up"]:.0f} s.
+Measured on {datetime.now(UTC).date()} with `python benchmarks/deployed.py`: 2 cores, torch {torch.__version__}, flwr
+{package_version}; medians of {len(found["poise"])} rounds each, in turns. A round of four nodes on the loopback (TLS,
+registered keys; `mlp({HIDDEN})` on the digits, {EPOCHS} epochs of batch {BATCH}): poise {p:.1f} s ({spread["poise"]}),
+a bare Flower app with Flower's own `FedAvg`, the same model and messages on the same nodes {b:.1f} s
+({spread["bare"]}): **{p / b:.2f} ×** (goal ≤ {GOAL}). The deployment was up after {found["up"]:.0f} s.
 """
-
-
-START, END = "<!-- deployed -->\n", "<!-- end of deployed -->"
 
 
 def main() -> None:
@@ -136,9 +132,7 @@ def main() -> None:
     found = text(measure(options.repeats, options.rounds))
     print(found)
     if options.write:
-        page = options.write.read_text(encoding="utf-8")
-        before, after = page.partition(START)[0].rstrip("\n"), page.partition(END)[2].lstrip("\n")
-        options.write.write_text(f"{before}\n\n{START}{found}{END}\n{after}", encoding="utf-8")
+        put(options.write, "deployed", found)
 
 
 if __name__ == "__main__":
