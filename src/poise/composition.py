@@ -130,7 +130,8 @@ class Composition:
                     f"{name} is of one model, but clients have layers of their own", f"use own_{name}"
                 )
             held_out = {name for name in known if name.startswith("own_")}
-        fallback = set() if self.federation.on_demand else {"train_loss"} & known
+        unasked = not self.federation.on_demand and getattr(self.federation, "measured", True)
+        fallback = {"train_loss"} & known if unasked else set()
         return frozenset((held_out or fallback) | set(self.metrics))
 
     def table(self) -> dict[str, Any]:

@@ -14,21 +14,19 @@ import numpy as np
 
 from poise.core import equation, neighbours
 from poise.core.attacking import attacked
-from poise.core.checks import check_coefficients, refusals, without
+from poise.core.checks import check_coefficients, late, refusals, without
 from poise.core.errors import UpdateRefused
 from poise.core.gauges import readings
 from poise.core.history import History
 from poise.core.memory import Memories, Named, memory_of, server_side
-from poise.core.plan import Journal, Parts, Plan, State
-from poise.core.protocols import Backend, Oracle, Times
+from poise.core.plan import Journal, Pace, Parts, Plan, State, simulated
+from poise.core.protocols import Backend, Oracle
+from poise.core.realtime import RealTime
 from poise.core.rng import generator
-from poise.core.timeline import launch, next_step
-from poise.core.types import Cohort, Record, Sky, Step, contributions
+from poise.core.types import REPORT_BYTES, Cohort, Record, Sky, Step, contributions
 from poise.core.vectors import Stack
 from poise.core.weights import without_barred
 from poise.core.workbench import Workbench
-
-REPORT_BYTES = 8  # a loss that a client reports is one double
 
 __all__ = ["Journal", "Parts", "Plan", "State", "aggregate", "initial", "run", "schedule"]
 
@@ -46,16 +44,22 @@ def run(
     state: State, plan: Plan, oracle: Oracle, backend: Backend, journal: Journal, history: History,
     after_round: Callable[[Record], None] = lambda record: None, stop: Callable[[], bool] = lambda: False,
 ) -> State:  # fmt: skip
-    """Go on until the budget of rounds or of simulated time is used, or ``stop`` says so."""
-    bench = Workbench(backend, plan.parts.reports, plan.idle)
-    times = plan.parts.clock.times(plan.setting.clients)
-    step, under_way = schedule(state, plan, times, history)
-    while not plan.over(step) and not stop():
+    """Go on until the budget of rounds or of time is used, or ``stop`` says so."""
+    real = bool(getattr(backend, "real_time", False))
+    bench = Workbench(backend, plan.parts.reports, plan.idle, as_they_come=real)
+    pace = RealTime(plan.parts.clock, backend, bench.reports, plan.end, stop) if real else simulated(plan)
+    ahead: tuple[Step, State] | None = None
+    while not stop() and not plan.full(state.index):
         began = wall.perf_counter()
+        step, under_way = ahead or schedule(state, plan, pace, history)
+        if plan.over(step):
+            break
         record, state, own, deltas = aggregate(under_way, step, plan, bench, oracle.layout.trainable, history)
         history.add(record)
-        step, under_way = schedule(state, plan, times, history)  # one step ahead, to know the last round by sight
-        if plan.over(step) or state.index % plan.evaluate_every == 0:
+        if pace.ahead:  # to know the last round by sight; where time is real, nothing begins before this is recorded
+            ahead = schedule(state, plan, pace, history)
+        last = plan.full(state.index) or (ahead is not None and plan.over(ahead[0]))
+        if last or state.index % plan.evaluate_every == 0:
             record = replace(record, metrics=backend.measure(state.theta, plan.metrics, state.memories))
         record = replace(record, seconds=wall.perf_counter() - began)
         history.note(record.metrics)
@@ -65,18 +69,16 @@ def run(
     return state
 
 
-def schedule(state: State, plan: Plan, times: Times, history: History) -> tuple[Step, State]:
+def schedule(state: State, plan: Plan, pace: Pace, history: History) -> tuple[Step, State]:
     """Who starts now from the present model, and who arrives for the next aggregation."""
     n, sky, parts = state.index, state.sky, plan.parts
     cohort = parts.sampler.draw(plan.setting, generator(plan.seed, "sampler", n), n, history)
-    if sky.flights:
-        cohort = _idle(cohort, sky, plan, n)
-    started = launch(cohort, times, sky.now, n, plan.seed)
-    step, sky = next_step(parts.clock, times, sky, started, n)
-    memories = state.memories.sending(n)
+    started = pace.launch(_idle(cohort, sky, plan, n) if sky.flights else cohort, sky, n)
+    models, memories = {**state.models, n: state.theta}, state.memories.sending(n)
     if parts.perturbs:
         memories = neighbours.sent(memories, started, plan.setting.neighbours())
-    return step, replace(state, sky=sky, models={**state.models, n: state.theta}, memories=memories)
+    step, sky = pace.next_step(sky, started, n, models, memories)
+    return step, replace(state, sky=sky, models=models, memories=memories)
 
 
 def _idle(cohort: Cohort, sky: Sky, plan: Plan, n: int) -> Cohort:
@@ -104,6 +106,7 @@ def aggregate(
             "lower the learning rate or clip gradients (clip=); bad_updates='drop' goes on without such clients",
         )
     kept = without(step.flights, refused)
+    refused += late(step)
     flights, updates = tuple(step.flights[k] for k in kept), updates.rows(kept)
     clients, base = step.clients[kept], step.weights[kept]
     balance, degree = parts.balance(plan.setting), parts.adjacency(plan.setting)
@@ -131,10 +134,11 @@ def aggregate(
     if parts.perturbs:
         own = neighbours.local_models(own, flights, updates.deltas[:, :trainable], state.models)
     memories = replace(memories, own={**memories.own, **own})
-    size, told = theta.element_size() * len(step.flights), REPORT_BYTES * len(parts.reports) * len(step.flights)
+    width, answers, asked = theta.element_size(), len(step.flights), len(step.flights) + len(step.late)
     record = Record(
-        n, step.time, contributions(flights, base, omega, updates), metrics={}, bytes_up=size * len(theta) + told,
-        bytes_down=size * (len(theta) + trainable * len(memories.shared)), sky=state.sky, refusals=refused,
+        n, step.time, contributions(flights, base, omega, updates), metrics={},
+        bytes_up=answers * (width * len(theta) + REPORT_BYTES * len(parts.reports)),
+        bytes_down=asked * width * (len(theta) + trainable * len(memories.shared)), sky=state.sky, refusals=refused,
         readings=readings(plan.gauges, n, flights, updates, omega, direction[:trainable], history, state.models),
     )  # fmt: skip
     flying = {f.version for f in state.sky.flights}

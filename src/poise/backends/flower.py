@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import groupby
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from poise.backends.letters import Letter, Parcel
-from poise.backends.post import Post, current
+from poise.backends.post import PAUSE, Mailbox, Post, current
 from poise.backends.replies import Asked, objection
-from poise.core.errors import IncompatibleParts, UpdateRefused, require
+from poise.backends.table import HELD, NOTHING, Answer, Table
+from poise.core.errors import UpdateRefused, require
 from poise.core.memory import Memories, memory_of
 from poise.core.parts import describe, part
 from poise.core.protocols import Oracle, Solver
+from poise.core.realtime import Key
 from poise.core.rng import keys
 from poise.core.types import Flight, Ints, Updates
 from poise.core.vectors import Stack, Vector
@@ -28,15 +32,19 @@ OF_CLIENTS = ("client_", "train_")
 class Flower:
     """Run on the nodes of a deployment (``poise deploy``), one client on each, with data that never leave them.
 
-    Held-out metrics are measured by the server; ``client_*`` and ``train_*`` by nodes whose policy allows it.
+    Held-out metrics are measured by the server; ``client_*`` and ``train_*`` by nodes whose policy allows it. What
+    clients remember between rounds (`Scaffold`, personal layers, …) stays on their nodes.
 
     Args:
         patience: seconds that a node may take for one piece of work, times when it is away included.
         max_norm: longest update that is accepted; None for any length.
+        time: ``real``: the clock goes by the seconds in which nodes really answer, whatever durations it names;
+            ``simulated``: by its durations, as it would without nodes.
     """
 
     patience: float = 600.0
     max_norm: float | None = None
+    time: Literal["real", "simulated"] = "real"
 
     @property
     def device(self) -> str:
@@ -46,19 +54,16 @@ class Flower:
     def __post_init__(self) -> None:
         require(self.patience > 0, f"Flower: patience must be above 0, not {self.patience}")
         require(self.max_norm is None or self.max_norm > 0, f"Flower: max_norm must be above 0, not {self.max_norm}")
+        require(self.time in ("real", "simulated"), f"Flower: time = {self.time!r}", "known: real, simulated")
 
     def open(
         self, oracle: Oracle, solver: Solver, sizes: Ints, seed: int, personal: torch.Tensor | None = None
     ) -> FlowerNodes:
-        """Find the way to the nodes; refuse what would have to be kept between rounds."""
-        post = current()
-        if personal is not None or memory_of(solver) is not None:
-            what = type(solver).__name__ if personal is None else "personal"
-            raise IncompatibleParts(
-                f"{what}: clients would keep state between rounds, which nodes do not do yet",
-                "use a solver without client state",
-            )
-        return FlowerNodes(oracle, solver, sizes, seed, post, self.patience, self.max_norm or float("inf"))
+        """Find the way to the nodes."""
+        limit = self.max_norm or float("inf")
+        return FlowerNodes(
+            oracle, solver, sizes, seed, current(), self.patience, limit, self.time == "real", personal is not None
+        )
 
 
 @dataclass
@@ -72,29 +77,80 @@ class FlowerNodes:
     post: Post
     patience: float
     max_norm: float
+    real_time: bool = False
+    personal: bool = False
+    _box: Mailbox = field(init=False, repr=False)
+    _asked: dict[str, tuple[Asked, list[Key]]] = field(default_factory=dict, repr=False)  # by the name of the letter
+    _answers: dict[Key, Answer] = field(default_factory=dict, repr=False)
     _answered: set[str] = field(default_factory=set, repr=False)
+
+    def __post_init__(self) -> None:
+        self._box = Mailbox(self.post)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether clients keep something from one piece of work to the next."""
+        return self.personal or memory_of(self.solver) is not None
+
+    def hand_out(
+        self, flights: Iterable[Flight], models: Mapping[int, Vector], memories: Memories | None, at_work: int,
+        reports: frozenset[str],
+    ) -> None:  # fmt: skip
+        """Ask each client for all its pieces in one letter."""
+        pieces = sorted(flights, key=lambda f: f.client)
+        for client, own in groupby(pieces, key=lambda f: f.client):
+            mine = list(own)
+            asked = self._order(client, mine, models, reports)
+            self._box.put(client, self._letter(asked, models, memories or Memories(), at_work), self.patience)
+            self._asked[asked.nonce] = (asked, [f.key for f in mine])
+        self._box.send()
+
+    def answered(self, wait: float) -> list[Key]:
+        """Look for answers, until there are some or the time is over; each is examined on the spot."""
+        until = time.monotonic() + wait
+        while True:
+            came: list[Key] = []
+            for name, reply in self._box.look().items():
+                asked, pieces = self._asked.pop(name)
+                reason = reply if isinstance(reply, str) else objection(reply, asked, self._answered)
+                self._answered.add(name)
+                self._answers |= {key: (k, asked, reply, reason) for k, key in enumerate(pieces)}
+                came += pieces
+            left = until - time.monotonic()
+            if came or left <= 0:
+                return came
+            time.sleep(min(PAUSE, left))
+
+    def call_off(self, flights: Iterable[Flight]) -> None:
+        """Answers to these are not waited for, and refused if they come."""
+        off = {f.key for f in flights}
+        for name, (_, pieces) in list(self._asked.items()):
+            if off.issuperset(pieces):
+                self._box.drop(name)
+                del self._asked[name]
+        for key in off:
+            self._answers.pop(key, None)
+
+    def seconds(self) -> float:
+        """A clock on the wall."""
+        return time.monotonic()
 
     def work(
         self, models: Mapping[int, Vector], flights: Sequence[Flight], reports: frozenset[str],
         spare: Stack | None = None, memories: Memories | None = None,
     ) -> Updates:  # fmt: skip
-        """Ask each client for all its pieces in one letter; what fails the examination is a row with a reason."""
-        rows = {c: [k for k, f in enumerate(flights) if f.client == c] for c in sorted({f.client for f in flights})}
-        asked = {c: self._asked(c, [flights[k] for k in mine], models, reports) for c, mine in rows.items()}
-        letters = {c: self._letter(a, models, len(rows)) for c, a in asked.items()}
-        replies = self.post.ask(letters, self.patience)
-        found = _Table.empty(len(flights), next(iter(models.values())), reports)
-        for client, mine in rows.items():
-            reply = replies[client]
-            reason = reply if isinstance(reply, str) else objection(reply, asked[client], self._answered)
-            self._answered.add(asked[client].nonce)
-            if reason or isinstance(reply, str):
-                found.refuse(mine, reason, asked[client])
-            else:
-                found.take(mine, reply, asked[client])
-        return found.updates()
+        """The answers to these pieces of work; what fails the examination is a row with a reason."""
+        out = {key for _, pieces in self._asked.values() for key in pieces} | self._answers.keys()
+        new = [f for f in flights if f.key not in out]
+        self.hand_out(new, models, memories, len({f.client for f in new}), reports)
+        while any(f.key not in self._answers for f in flights):
+            self.answered(self.patience)
+        found = Table.empty(len(flights), next(iter(models.values())), reports)
+        for row, f in enumerate(flights):
+            found.enter(row, *self._answers.pop(f.key))
+        return found.updates([f.version for f in flights] if self.remembers else None)
 
-    def _asked(
+    def _order(
         self, client: int, flights: Sequence[Flight], models: Mapping[int, Vector], reports: frozenset[str]
     ) -> Asked:
         model = models[flights[0].version]
@@ -105,14 +161,28 @@ class FlowerNodes:
             self.max_norm,
         )  # fmt: skip
 
-    def _letter(self, asked: Asked, models: Mapping[int, Vector], cohort: int) -> Letter:
+    def _letter(self, asked: Asked, models: Mapping[int, Vector], memories: Memories, at_work: int) -> Letter:
         streams = keys(self.seed, "work", np.array(asked.versions), asked.client, np.array(asked.occurrences))
         facts = {
-            **self.post.common("work", asked.client), "nonce": asked.nonce, "cohort": cohort,
+            **self.post.common("work", asked.client), "nonce": asked.nonce, "cohort": at_work,
             "versions": asked.versions, "occurrences": asked.occurrences, "streams": [int(s) for s in streams],
-            "solver": describe(self.solver), "reports": sorted(asked.reports),
+            "solver": describe(self.solver), "reports": sorted(asked.reports), **self._state(asked.client, memories),
         }  # fmt: skip
-        return Letter(facts, {str(v): Parcel.of(models[v]) for v in sorted(set(asked.versions))})
+        versions = sorted(set(asked.versions))
+        parcels = {str(v): Parcel.of(models[v]) for v in versions}
+        shared = {
+            f"{v}/{name}": Parcel.of(vector) for v in versions for name, vector in memories.sent.get(v, {}).items()
+        }
+        return Letter(facts, {**parcels, **shared})
+
+    def _state(self, client: int, memories: Memories | None) -> dict[str, Any]:
+        """Which of its states a client is to work from: the one it had after the last work that counted."""
+        if not self.remembers:
+            return {}
+        held = ({} if memories is None else memories.own.get(client, {})).get(HELD)
+        return {
+            "state": self.post.state, "held": NOTHING if held is None else int(held[0]), "personal": self.personal,
+        }  # fmt: skip
 
     def measure(self, theta: Vector, names: frozenset[str], memories: Memories | None = None) -> dict[str, Any]:
         """Held-out metrics here; those of the clients' data on their nodes, where their policies allow it."""
@@ -120,7 +190,7 @@ class FlowerNodes:
         result = self.oracle.measure(theta, names - theirs, _one_by_one) if names - theirs else {}
         if theirs:
             wanted = sorted({n.split("_", 1)[1] for n in theirs})
-            values = self._of_clients(theta, wanted)
+            values = self._of_clients(theta, wanted, memories)
             weights = self.sizes / self.sizes.sum()
             importance = getattr(getattr(self.oracle, "federation", None), "importance", weights)
             every: dict[str, Any] = {f"client_{n}": v for n, v in values.items()}
@@ -128,10 +198,13 @@ class FlowerNodes:
             result |= {n: every[n] for n in theirs}
         return {name: result[name] for name in sorted(names)}
 
-    def _of_clients(self, theta: Vector, wanted: list[str]) -> dict[str, np.ndarray]:
+    def _of_clients(self, theta: Vector, wanted: list[str], memories: Memories | None) -> dict[str, np.ndarray]:
         """Each metric of each client's data, (N,); raises where a node does not tell."""
         letters = {
-            c: Letter({**self.post.common("measure", c), "metrics": wanted}, {"0": Parcel.of(theta)})
+            c: Letter(
+                {**self.post.common("measure", c), "metrics": wanted, **self._state(c, memories)},
+                {"0": Parcel.of(theta)},
+            )
             for c in range(len(self.sizes))
         }
         values = {name: np.empty(len(letters)) for name in wanted}
@@ -161,41 +234,6 @@ class FlowerNodes:
 
     def close(self) -> None:
         """Nothing is held: the nodes stay up for the next run."""
-
-
-@dataclass
-class _Table:
-    """Rows of updates, filled reply by reply."""
-
-    deltas: Stack
-    columns: dict[str, np.ndarray]
-    reasons: list[str]
-
-    @classmethod
-    def empty(cls, rows: int, like: Vector, reports: frozenset[str]) -> _Table:
-        whole = {"samples": np.zeros(rows, dtype=np.int64), "steps": np.zeros(rows, dtype=np.int64)}
-        losses = {name: np.full(rows, np.nan) for name in sorted(reports)}
-        return cls(like.new_zeros((rows, len(like))), {**whole, **losses}, [""] * rows)
-
-    def refuse(self, rows: Sequence[int], reason: str, asked: Asked) -> None:
-        """These rows hold nothing that may be used."""
-        for row in rows:
-            self.reasons[row] = reason
-            self.columns["samples"][row], self.columns["steps"][row] = asked.samples, asked.steps
-
-    def take(self, rows: Sequence[int], reply: Letter, asked: Asked) -> None:
-        """Rows from a reply that was examined."""
-        for k, row in enumerate(rows):
-            self.deltas[row] = reply.parcels[str(k)].vector()
-            self.columns["samples"][row], self.columns["steps"][row] = asked.samples, asked.steps
-            for name in asked.reports:
-                self.columns[name][row] = reply.facts[name][k]
-
-    def updates(self) -> Updates:
-        """All rows."""
-        norms = torch.linalg.vector_norm(self.deltas, dim=1).double().numpy()
-        columns: dict[str, Any] = {"loss_before": None, "loss_after": None, **self.columns}
-        return Updates(self.deltas, norms, **columns, reasons=tuple(self.reasons) if any(self.reasons) else ())
 
 
 def _one_by_one(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:

@@ -28,12 +28,14 @@ class Post:
         nodes: Flower's number of the node of each client, as its key was registered.
         run: names the run, for the nodes' own records.
         task: the table of the task, which nodes build their model from.
+        state: the name under which nodes keep what their clients remember between rounds.
     """
 
     grid: Any
     nodes: Mapping[int, int]
     run: str = ""
     task: Mapping[str, Any] = field(default_factory=dict)
+    state: str = ""  # names what nodes keep between rounds; the same when a run is taken up
 
     def common(self, kind: str, client: int) -> dict[str, Any]:
         """What every request says, with a name of its own."""
@@ -41,46 +43,90 @@ class Post:
         return {"kind": kind, "run": self.run, "nonce": nonce, "client": client, "task": dict(self.task)}
 
     def ask(self, letters: Mapping[int, Letter], patience: float) -> dict[int, Letter | str]:
-        """The reply of each client, or in words why there is none; a client gets ``patience`` seconds in all.
-
-        A piece of work depends on its address only, so that asking for it a second time changes nothing.
-        """
-        todo, waiting, answers = set(letters), dict[str, int](), dict[int, Letter | str]()
-        crashes = dict.fromkeys(letters, 0)
-        until = time.monotonic() + patience
+        """The reply of each client, or in words why there is none; a client gets ``patience`` seconds in all."""
+        box, answers = Mailbox(self), dict[int, Letter | str]()
+        names = {box.put(client, letter, patience): client for client, letter in letters.items()}
         while len(answers) < len(letters):
-            waiting |= self._send(todo, letters, max(until - time.monotonic(), 1.0))
-            todo -= set(waiting.values())
-            for message in self.grid.pull_messages(list(waiting)) if waiting else ():
-                client = waiting.pop(message.metadata.reply_to_message_id, None)
-                if client is None:
-                    continue
-                code = message.error.code if message.has_error() else None
-                crashes[client] += code == CRASHED
-                if code in AWAY or (code == CRASHED and crashes[client] <= CRASHES):
-                    todo.add(client)
-                else:
-                    answers[client] = _opened(message)
-            if time.monotonic() > until:
-                late = {c: f"nothing within {patience:g} seconds" for c in letters if c not in answers}
-                return {**answers, **late}
-            time.sleep(PAUSE)
+            answers |= {names[name]: reply for name, reply in box.look().items()}
+            if len(answers) < len(letters):
+                time.sleep(PAUSE)
         return answers
 
-    def _send(self, clients: set[int], letters: Mapping[int, Letter], ttl: float) -> dict[str, int]:
-        """Push the letters of those who are there; the ids of the messages."""
-        if not clients:
-            return {}
-        present = set(self.grid.get_node_ids())
-        there = sorted(c for c in clients if self.nodes[c] in present)
+
+@dataclass
+class _Sent:
+    """A letter that has no answer yet."""
+
+    client: int
+    letter: Letter
+    patience: float
+    until: float
+    message: str = ""  # Flower's name of the message; empty while it has to be sent, or sent again
+    crashes: int = 0
+
+
+@dataclass
+class Mailbox:
+    """Letters that are out. What a lost node did not answer is sent again.
+
+    A piece of work depends on its address only, so that asking for it a second time changes nothing.
+    """
+
+    post: Post
+    _out: dict[str, _Sent] = field(default_factory=dict)
+
+    def put(self, client: int, letter: Letter, patience: float) -> str:
+        """Take a letter that is to be sent; the name under which `look` has the answer."""
+        name = str(letter.facts["nonce"])
+        self._out[name] = _Sent(client, letter, patience, time.monotonic() + patience)
+        return name
+
+    def drop(self, name: str) -> None:
+        """Do not wait for this answer any more."""
+        self._out.pop(name, None)
+
+    def look(self) -> dict[str, Letter | str]:
+        """The answers that have come since the last look; in words, why there will be none."""
+        self.send()
+        waiting = {sent.message: name for name, sent in self._out.items() if sent.message}
+        found: dict[str, Letter | str] = {}
+        for message in self.post.grid.pull_messages(list(waiting)) if waiting else ():
+            name = waiting.get(message.metadata.reply_to_message_id)
+            if name is not None and not self._again(self._out[name], message):
+                found[name] = _opened(message)
+        now = time.monotonic()
+        for name, sent in self._out.items():
+            if name not in found and now > sent.until:
+                found[name] = f"nothing within {sent.patience:g} seconds"
+        for name in found:
+            del self._out[name]
+        return found
+
+    @staticmethod
+    def _again(sent: _Sent, message: Any) -> bool:
+        """Whether a letter has to be sent once more: its node was away, or the app there crashed."""
+        code = message.error.code if message.has_error() else None
+        sent.crashes += code == CRASHED
+        again = code in AWAY or (code == CRASHED and sent.crashes <= CRASHES)
+        sent.message = "" if again else sent.message
+        return again
+
+    def send(self) -> None:
+        """Push the letters that are to be sent, to those who are there; the others stay for the next time."""
+        todo = [sent for sent in self._out.values() if not sent.message]
+        if not todo:
+            return
+        grid, present = self.post.grid, set(self.post.grid.get_node_ids())
+        there = [sent for sent in todo if self.post.nodes[sent.client] in present]
         messages = [
-            self.grid.create_message(
-                letters[c].content(), f"query.{letters[c].facts['kind']}", self.nodes[c], self.run, ttl
+            grid.create_message(
+                sent.letter.content(), f"query.{sent.letter.facts['kind']}", self.post.nodes[sent.client],
+                self.post.run, max(sent.until - time.monotonic(), 1.0),
             )
-            for c in there
-        ]
-        pushed = list(self.grid.push_messages(messages)) if messages else []
-        return {name: client for name, client in zip(pushed, there, strict=True) if name}
+            for sent in there
+        ]  # fmt: skip
+        for sent, name in zip(there, grid.push_messages(messages) if messages else (), strict=True):
+            sent.message = name or ""
 
 
 def _opened(message: Any) -> Letter | str:

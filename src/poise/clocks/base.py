@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from poise.core.durations import Durations, TimesWithLaws, as_durations
-from poise.core.timeline import timeline
-from poise.core.types import Setting, Step
+from poise.core.protocols import Clock
+from poise.core.timeline import shares, timeline
+from poise.core.types import Floats, Setting, Step
+
+
+def in_time(clock: Clock, durations: Durations, importance: Floats) -> Floats:
+    """``d_i = p_i / f_i``, f_i the long-run share of aggregations with client i, counted on the timeline."""
+    used: Any = clock if durations is None else replace(clock, durations=durations)  # type: ignore[type-var]
+    used.times(len(importance)).mean(len(importance))  # refuses times that have no law
+    return np.asarray(importance / shares(used, len(importance)))
 
 
 class Paced:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from poise.clocks.base import Paced
-from poise.core.durations import Durations, as_durations
+from poise.clocks.base import Paced, in_time
+from poise.core.durations import Durations
 from poise.core.errors import IncompatibleParts, require
 from poise.core.parts import part
-from poise.core.timeline import in_order, shares
+from poise.core.timeline import in_order
 from poise.core.types import Flight, Floats, Setting, Sky, Step
 
 
@@ -61,10 +60,7 @@ class Buffered(Paced):
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
         """``d_i = p_i / f_i``, f_i the long-run share of aggregations with client i, counted on the timeline."""
-        p = np.asarray(importance, dtype=np.float64)
-        as_durations(self.durations if durations is None else durations, len(p)).mean(len(p))  # refuses a trace
-        clock = self if durations is None else replace(self, durations=durations)
-        return np.asarray(p / shares(clock, len(p)))
+        return in_time(self, durations, np.asarray(importance, dtype=np.float64))
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:
         """``1/c``."""

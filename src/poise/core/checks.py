@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from poise.core.errors import IncompatibleParts, UpdateRefused
-from poise.core.types import Flight, Floats, Ints, Refusal, Updates
+from poise.core.types import Flight, Floats, Ints, Refusal, Step, Updates
 from poise.core.vectors import Vector
 
 
@@ -32,6 +32,11 @@ def refusals(updates: Updates, flights: Sequence[Flight], theta: Vector) -> tupl
     return tuple(
         Refusal(flights[r].client, flights[r].version, why, flights[r].occurrence) for r, why in sorted(reasons.items())
     )
+
+
+def late(step: Step) -> tuple[Refusal, ...]:
+    """Those who were asked for an aggregation and did not answer in time: its record names them."""
+    return tuple(Refusal(f.client, f.version, "nothing in time", f.occurrence) for f in step.late)
 
 
 def without(flights: Sequence[Flight], refused: Sequence[Refusal]) -> Ints:

@@ -12,7 +12,8 @@ from poise.core.durations import SAME
 from poise.core.errors import IncompatibleParts
 from poise.core.memory import Memories, Named, memory_of
 from poise.core.protocols import Attack, Clock, Fits, Gauge, Sampler, Server, ServerState, Solver, Weighting
-from poise.core.types import LOSS_REPORTS, Floats, Record, Setting, Sky, Step
+from poise.core.timeline import SimulatedTime
+from poise.core.types import LOSS_REPORTS, Cohort, Flight, Floats, Record, Setting, Sky, Step
 from poise.core.vectors import Stack, Vector
 from poise.core.workbench import Idle
 
@@ -77,7 +78,8 @@ class Parts:
             return
         if not hasattr(self.clock, "unbiased_weights"):
             raise IncompatibleParts(f"{weighting}: {clock} does not know its long-run times", ESTIMATE)
-        if not self.clock.waits and not getattr(self.sampler, "everyone", False):
+        choosy = not self.clock.waits or getattr(self.clock, "enough", None) is not None
+        if choosy and not getattr(self.sampler, "everyone", False):
             raise IncompatibleParts(
                 f"{weighting}: the times of {clock} hold when every client starts again at once, but {sampler} chooses",
                 f"use Full(), or {ESTIMATE}",
@@ -121,10 +123,40 @@ class Plan:
         keeps = self.personal or self.parts.perturbs or memory_of(self.parts.solver) is not None
         return None if keeps or not lazy else Idle(frozenset(lazy), self.setting.sizes, self.parts.solver)
 
+    @property
+    def end(self) -> float:
+        """The last time at which a step is taken."""
+        return np.inf if self.time is None else self.time * (1 + SAME)
+
+    def full(self, steps: int) -> bool:
+        """Whether so many steps are all that the budget of rounds allows."""
+        return self.rounds is not None and steps >= self.rounds
+
     def over(self, step: Step) -> bool:
         """Whether a step lies beyond the budget."""
-        late = step.time == np.inf or (self.time is not None and step.time > self.time * (1 + SAME))
-        return late or (self.rounds is not None and step.index >= self.rounds)
+        return step.time == np.inf or step.time > self.end or self.full(step.index)
+
+
+class Pace(Protocol):
+    """How a run goes through the steps of its clock: in simulated time, or as time passes."""
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the next step can be known before this one is recorded."""
+
+    def launch(self, cohort: Cohort, sky: Sky, version: int) -> tuple[Flight, ...]:
+        """The work that a cohort starts now on a model version."""
+
+    def next_step(
+        self, sky: Sky, started: tuple[Flight, ...], index: int, models: Mapping[int, Vector], memories: Memories
+    ) -> tuple[Step, Sky]:
+        """The clock's next step, and the sky after it; ``models`` and ``memories`` are what clients are sent."""
+
+
+def simulated(plan: Plan) -> Pace:
+    """The steps of a plan's clock in simulated time."""
+    clock = plan.parts.clock
+    return SimulatedTime(clock, clock.times(plan.setting.clients), plan.seed)
 
 
 class Journal(Protocol):

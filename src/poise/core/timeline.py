@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from poise.core.durations import SAME, Durations, FixedDurations
 from poise.core.errors import InvalidOption, require
+from poise.core.memory import Memories
 from poise.core.protocols import Clock, Times
 from poise.core.types import Cohort, Flight, Floats, Ints, Sky, Step
+from poise.core.vectors import Vector
 
 
 def launch(cohort: Cohort, times: Times, now: float, version: int, seed: int) -> tuple[Flight, ...]:
@@ -35,7 +38,7 @@ def in_order(flights: Iterable[Flight]) -> list[Flight]:
 
 
 def _same(a: float, b: float) -> bool:
-    return abs(a - b) <= SAME * max(abs(a), abs(b))
+    return math.isclose(a, b, rel_tol=SAME)  # infinity is close to itself only
 
 
 def timeline(
@@ -82,6 +85,27 @@ def next_step(clock: Clock, times: Times, sky: Sky, started: tuple[Flight, ...],
         step = Step(index, times.next(sky.now), ())  # nobody can begin before: time must not stand still
         after = Sky(step.time)
     return step, after
+
+
+@dataclass(frozen=True)
+class SimulatedTime:
+    """The steps of a clock, in simulated time: when an answer comes is known when the work begins."""
+
+    clock: Clock
+    times: Times
+    seed: int
+
+    ahead = True
+
+    def launch(self, cohort: Cohort, sky: Sky, version: int) -> tuple[Flight, ...]:
+        """The work that a cohort starts now."""
+        return launch(cohort, self.times, sky.now, version, self.seed)
+
+    def next_step(
+        self, sky: Sky, started: tuple[Flight, ...], index: int, models: Mapping[int, Vector], memories: Memories
+    ) -> tuple[Step, Sky]:
+        """The clock's next step."""
+        return next_step(self.clock, self.times, sky, started, index)
 
 
 def shares(clock: Clock, clients: int, arrivals: int = 1000, seed: int = 0) -> Floats:

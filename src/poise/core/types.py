@@ -19,6 +19,9 @@ Ints: TypeAlias = NDArray[np.int64]
 LOSS_REPORTS = frozenset({"loss_before", "loss_after"})
 """What a part may ask the clients to report beside their update."""
 
+REPORT_BYTES = 8
+"""A loss that a client reports is one double."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -92,7 +95,7 @@ class Flight:
 
 @dataclass(frozen=True)
 class Sky:
-    """All work that is under way at simulated time ``now``."""
+    """All work that is under way at time ``now``."""
 
     now: float = 0.0
     flights: tuple[Flight, ...] = ()
@@ -100,11 +103,12 @@ class Sky:
 
 @dataclass(frozen=True)
 class Step:
-    """Aggregation ``index``, at simulated ``time``, with the clients that arrived for it."""
+    """Aggregation ``index``, at ``time``, with the clients that arrived for it."""
 
     index: int
     time: float
     flights: tuple[Flight, ...]
+    late: tuple[Flight, ...] = ()  # asked for this aggregation, and no longer waited for
 
     @property
     def clients(self) -> Ints:

@@ -40,6 +40,7 @@ class Workbench:
     backend: Backend
     reports: frozenset[str]
     idle: Idle | None = None
+    as_they_come: bool = False  # work under way is not done yet: it really takes its time
     _done: dict[tuple[int, int, int], tuple[Updates, int]] = field(default_factory=dict)
     _spare: Stack | None = None
 
@@ -49,7 +50,8 @@ class Workbench:
     ) -> Updates:  # fmt: skip
         """The updates of the flights that arrived, in their order; ``models`` holds the versions they began from."""
         if any(f.key not in self._done for f in arrived):
-            todo = [f for f in (*arrived, *under_way) if f.key not in self._done]
+            known = arrived if self.as_they_come else (*arrived, *under_way)
+            todo = [f for f in known if f.key not in self._done]
             self._compact()
             if self.idle is not None:
                 todo = self._pass_over(todo, self.idle, like)

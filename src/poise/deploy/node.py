@@ -16,11 +16,14 @@ from poise import solvers as _solvers  # noqa: F401 - parts are known by name on
 from poise.backends.letters import Letter, Parcel
 from poise.core.chunks import Piece
 from poise.core.errors import PoiseError, UpdateRefused
+from poise.core.memory import Memories, Versions
 from poise.core.parts import build
 from poise.core.types import Updates
+from poise.core.vectors import Vector
 from poise.deploy.folder import NODE, read_toml
 from poise.deploy.holding import Holding, open_holding
 from poise.deploy.policy import Policy, PolicyRefused, outgoing
+from poise.deploy.shelf import Shelf
 from poise.tasks import task as make_task
 
 
@@ -57,25 +60,27 @@ def replied(message: Any, folder: Path) -> Letter:
     return reply
 
 
-def _own(folder: Path) -> tuple[Holding, Policy]:
+def _own(folder: Path) -> tuple[Holding, Policy, Shelf]:
     """What the node holds and allows; an error here may speak of its data, and so it is not told to others."""
     try:
         config = read_toml(folder / "node.toml")
         policy = Policy.of(read_toml(folder / "policy.toml"))
-        return open_holding(int(config["client"]), config["data"], folder), policy
+        return open_holding(int(config["client"]), config["data"], folder), policy, Shelf(folder / "state")
     except Exception as error:
         raise UpdateRefused("its node is not set up right; its journal says why") from error
 
 
-def answer(letter: Letter, holding: Holding, policy: Policy) -> Letter:
-    """The reply to a request; raises where it is not to be done."""
+def answer(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf | None = None) -> Letter:
+    """The reply to a request; raises where it is not to be done. Without a shelf, what clients remember is lost."""
     torch.set_num_threads(1)
     facts = letter.facts
     kind, client = str(facts.get("kind")), facts.get("client")
     if client != holding.client:
         raise UpdateRefused(f"this node is client {holding.client}, not {client}")
     try:
-        told, deltas = {"hello": _hello, "work": _work, "measure": _measure}[kind](letter, holding, policy)
+        told, deltas = {"hello": _hello, "work": _work, "measure": _measure}[kind](
+            letter, holding, policy, shelf or Shelf()
+        )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise UpdateRefused(f"a request that cannot be read ({type(error).__name__}: {error})") from error
     return Letter({"nonce": facts["nonce"], **told}, {str(k): Parcel.of(d) for k, d in enumerate(deltas)})
@@ -84,7 +89,7 @@ def answer(letter: Letter, holding: Holding, policy: Policy) -> Letter:
 Told = tuple[dict[str, Any], list[torch.Tensor]]
 
 
-def _hello(letter: Letter, holding: Holding, policy: Policy) -> Told:
+def _hello(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf) -> Told:
     """Whether the node takes part in what the server plans, and what it holds."""
     plan = letter.facts
     solver = build("solver", plan["solver"])
@@ -92,20 +97,23 @@ def _hello(letter: Letter, holding: Holding, policy: Policy) -> Told:
     return outgoing(policy, "hello", holding.facts())
 
 
-def _work(letter: Letter, holding: Holding, policy: Policy) -> Told:
+def _work(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf) -> Told:
     """Pieces of local work, one after the other."""
-    facts = letter.facts
+    facts, me = letter.facts, holding.client
     solver, reports = build("solver", facts["solver"]), frozenset(facts["reports"])
     policy.allow(solver, holding.samples, facts["cohort"], facts["reports"], ())
     oracle = _bound(facts["task"], holding)
-    models = {int(v): parcel.vector() for v, parcel in letter.parcels.items()}
-    for model in models.values():
-        if len(model) != oracle.layout.size:
-            raise UpdateRefused(f"the model has {len(model)} entries, the task's {oracle.layout.size} on these data")
+    models, shared = _received(letter, oracle.layout.size)
+    kept = shelf.read(facts["state"], facts["held"]) if "state" in facts else {}
+    memories = Memories(sent=shared, own={me: kept})
+    personal = oracle.norms() if facts.get("personal") else None
     done: list[Updates] = []
     for version, stream in zip(facts["versions"], facts["streams"], strict=True):
-        who, v, s = np.array([holding.client]), np.array([version]), np.array([stream], dtype=np.uint64)
-        done.append(Piece(np.zeros(1, dtype=np.int64), who, v, s).work(oracle, solver, models, reports))
+        piece = Piece(np.zeros(1, dtype=np.int64), np.array([me]), np.array([version]), np.array([stream], np.uint64))
+        done.append(piece.work(oracle, solver, models, reports, None, memories, personal))
+    if "state" in facts:
+        state = {name: rows[0] for name, rows in done[-1].own.items()}
+        shelf.write(facts["state"], int(facts["versions"][-1]), state, facts["held"])
     losses = {
         name: [float(getattr(u, name)[0]) for u in done] for name in ("loss_before", "loss_after") if name in reports
     }
@@ -116,7 +124,23 @@ def _work(letter: Letter, holding: Holding, policy: Policy) -> Told:
     return outgoing(policy, "work", told, done)
 
 
-def _measure(letter: Letter, holding: Holding, policy: Policy) -> Told:
+def _received(letter: Letter, size: int) -> tuple[dict[int, Vector], dict[int, dict[str, Vector]]]:
+    """The models of a request, and what the server shares with them; by version."""
+    models: dict[int, Vector] = {}
+    shared: dict[int, dict[str, Vector]] = {}
+    for key, parcel in letter.parcels.items():
+        version, _, name = key.partition("/")
+        if name:
+            shared.setdefault(int(version), {})[name] = parcel.vector()
+        else:
+            models[int(version)] = parcel.vector()
+    for model in models.values():
+        if len(model) != size:
+            raise UpdateRefused(f"the model has {len(model)} entries, the task's {size} on these data")
+    return models, shared
+
+
+def _measure(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf) -> Told:
     """Metrics of a model on the node's data."""
     wanted = [str(name) for name in letter.facts["metrics"]]
     if not policy.metrics:
@@ -125,7 +149,10 @@ def _measure(letter: Letter, holding: Holding, policy: Policy) -> Told:
     names = frozenset(f"client_{name}" for name in wanted)
     if not names <= oracle.metrics:
         raise UpdateRefused(f"unknown metrics: {', '.join(sorted(names - oracle.metrics))}")
-    found = oracle.measure(letter.parcels["0"].vector(), names, lambda f, items: [f(item) for item in items])
+    theta, facts = letter.parcels["0"].vector(), letter.facts
+    if facts.get("personal"):
+        theta = Versions(oracle.norms(), Memories(own={0: shelf.read(facts["state"], facts["held"])}))(theta, 0)
+    found = oracle.measure(theta, names, lambda f, items: [f(item) for item in items])
     metrics = {name: float(found[f"client_{name}"][0]) for name in wanted}
     return outgoing(policy, "measure", {"client": holding.client, "metrics": metrics})
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from poise.core.errors import InvalidOption, PoiseError, require, suggest
+from poise.core.memory import memory_of
 from poise.core.parts import describe
 from poise.core.protocols import Solver
 from poise.core.types import Updates
@@ -101,6 +102,9 @@ class Policy:
             f"{epochs} epochs (at most {self.max_epochs})": epochs is not None and epochs > self.max_epochs,
             f"a cohort of {cohort} (at least {self.min_cohort})": cohort < self.min_cohort,
             f"reports of {', '.join(sorted(reports))} (losses = false)": bool(reports) and not self.losses,
+            f"the solver {name!r}, which remembers what clients sent, where updates are clipped": (
+                bool(self.clip) and memory_of(solver) is not None
+            ),
             f"metrics on its data: {', '.join(sorted(metrics))} (metrics = false)": bool(metrics) and not self.metrics,
         }
         for what, refused in beyond.items():

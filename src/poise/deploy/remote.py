@@ -35,6 +35,7 @@ class Remote:
     spec: Mapping[str, Any] | None = None
 
     on_demand = False
+    measured = False  # nothing is measured on the nodes' data unless the experiment says so
 
     @property
     def clients(self) -> int:

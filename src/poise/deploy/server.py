@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import traceback
@@ -81,15 +82,16 @@ class Job:
         if "resume" in order:
             folder = Path(order["resume"])
             experiment = recorded(folder)
-            composition, way = self._composed(experiment, experiment.seeds[0], post)
+            composition, way = self._composed(experiment, experiment.seeds[0], post, folder)
             with connected(way):
                 return [_path(take_up(composition, folder, [self._watch], self.stop))]
         experiment = parse(order["text"], Path(order["file"]), order["set"])
         runs = []
         for seed in order["seeds"] or experiment.seeds:
-            composition, way = self._composed(experiment, seed, post)
+            folder = Path(order["out"]) / f"seed-{seed}"
+            composition, way = self._composed(experiment, seed, post, folder)
             with connected(way):
-                runs.append(_path(begin(composition, Path(order["out"]) / f"seed-{seed}", [self._watch], self.stop)))
+                runs.append(_path(begin(composition, folder, [self._watch], self.stop)))
             if self.stop():
                 break
         return runs
@@ -99,9 +101,10 @@ class Job:
         refused = [[r.client, r.reason] for r in record.refusals]
         self.say(round=record.index, seconds=record.seconds, metrics=metrics, refused=refused)
 
-    def _composed(self, experiment: Experiment, seed: int, post: Post) -> tuple[Composition, Post]:
-        """The composition of a seed on the nodes' data, and the way to them."""
-        way = replace(post, task=experiment.table("task"))
+    def _composed(self, experiment: Experiment, seed: int, post: Post, folder: Path) -> tuple[Composition, Post]:
+        """The composition of a seed on the nodes' data, and the way to them; ``folder`` names what these keep."""
+        name = hashlib.blake2b(str(folder.resolve()).encode(), digest_size=16).hexdigest()
+        way = replace(post, task=experiment.table("task"), state=name)
         backend = _backend(experiment)
         federation = registered_federation(experiment, seed, way, backend.patience)
         composition = compose(experiment, seed, federation)

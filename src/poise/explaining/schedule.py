@@ -10,7 +10,7 @@ import torch
 
 from poise import engine
 from poise.core.history import History
-from poise.core.plan import Parts, Plan, State
+from poise.core.plan import Parts, Plan, State, simulated
 from poise.core.types import Floats, Setting
 
 MOST_ARRIVALS = 40_000
@@ -84,7 +84,7 @@ def simulate(
         last_norm={} if norms is None else dict(enumerate(norms.tolist())),
         reached={"accuracy": 1.0} if late else {},
     )
-    state, times = State(0, torch.zeros(1), {}), parts.clock.times(setting.clients)
+    state, pace = State(0, torch.zeros(1), {}), simulated(plan)
     seen = np.zeros(setting.clients)
     steps: list[Any] = []
     weights: list[Floats] = []
@@ -92,7 +92,7 @@ def simulate(
     total = 0
     most = LEAST if rounds is None else max(rounds, LEAST)
     while total < budget and len(steps) < most:
-        step, state = engine.schedule(state, plan, times, past)
+        step, state = engine.schedule(state, plan, pace, past)
         if step.time == np.inf:
             break
         np.add.at(seen, np.unique(step.clients), 1)
