@@ -7,19 +7,17 @@ steps of batch 50; the three take turns, medians of several repeats. Memory is c
 
 from __future__ import annotations
 
-import argparse
 import copy
 import heapq
 import statistics
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from page import put
+from page import publish
 
 import poise
 from poise.core.durations import scenario
@@ -133,17 +131,5 @@ held at once for {CLIENTS} clients at work (goal: versions in flight + 2 models 
 """
 
 
-def main() -> None:
-    """Measure, print, and put the paragraph into a page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--write", type=Path)
-    options = parser.parse_args()
-    found = text(measure(options.repeats))
-    print(found)
-    if options.write:
-        put(options.write, "asynchronous", found)
-
-
 if __name__ == "__main__":
-    main()
+    publish(__doc__, "asynchronous", lambda **given: text(measure(**given)), repeats=5)

@@ -7,17 +7,15 @@ told apart: of the cluster (once), and of the workers, which is in a run's first
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from page import put
+from page import publish
 
 import poise
 from poise.backends import Local, Ray
@@ -82,18 +80,5 @@ batch {BATCH}: a round with {WORKERS} Ray workers {there:.2f} s, with {WORKERS} 
 """
 
 
-def main() -> None:
-    """Measure, print, and put the paragraph into a page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--write", type=Path)
-    options = parser.parse_args()
-    found = text(measure(options.repeats, options.rounds))
-    print(found)
-    if options.write:
-        put(options.write, "cluster", found)
-
-
 if __name__ == "__main__":
-    main()
+    publish(__doc__, "cluster", lambda **given: text(measure(**given)), repeats=3, rounds=5)

@@ -8,7 +8,6 @@ held-out file. They take turns; a run's first round, which also waits for the ap
 
 from __future__ import annotations
 
-import argparse
 import signal
 import statistics
 import sys
@@ -22,7 +21,7 @@ import numpy as np
 import tomli_w
 import torch
 from bare_flower.bare_app.task import BATCH, EPOCHS, HIDDEN, LR
-from page import put
+from page import publish
 
 import poise
 from poise.deploy import control
@@ -121,19 +120,6 @@ a bare Flower app with Flower's own `FedAvg`, the same model and messages on the
 """
 
 
-def main() -> None:
-    """Measure, print, and put the paragraph into a page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--write", type=Path)
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # the nodes are brought down all the same
-    found = text(measure(options.repeats, options.rounds))
-    print(found)
-    if options.write:
-        put(options.write, "deployed", found)
-
-
 if __name__ == "__main__":
-    main()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # the nodes are brought down all the same
+    publish(__doc__, "deployed", lambda **given: text(measure(**given)), repeats=2, rounds=4)

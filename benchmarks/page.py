@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from pathlib import Path
+
+
+def publish(doc: str | None, name: str, measured: Callable[..., str], **numbers: int) -> None:
+    """Measure as the command line says, print the text, and put it into a page where ``--write`` names one.
+
+    ``numbers`` are the options of ``measured``, with their defaults.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for option, default in numbers.items():
+        parser.add_argument(f"--{option}", type=int, default=default)
+    parser.add_argument("--write", type=Path)
+    options = vars(parser.parse_args())
+    page = options.pop("write")
+    found = measured(**options)
+    print(found)
+    if page:
+        put(page, name, found)
 
 
 def put(file: Path, name: str, text: str) -> None:

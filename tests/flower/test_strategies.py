@@ -247,6 +247,20 @@ def test_optimal_sampling_looks_back_at_the_right_nodes() -> None:
     assert all(BIG in drawn for drawn in late)  # it alone brings anything, whatever its number in the draw
 
 
+def test_power_of_choice_asks_for_losses_and_goes_where_they_are_large() -> None:
+    strategy = Composed(sampler=samplers.PowerOfChoice(m=1, d=3), sizes=SIZES)
+    losses = {11: 9.0, 22: 1.0, BIG: 2.0}
+    drawn = []
+    for number in range(1, 6):
+        messages = asked(strategy, model(), number)
+        drawn += [m.metadata.dst_node_id for m in messages]
+        strategy.aggregate_train(
+            number, [reply(m, model(1.0), loss_before=losses[m.metadata.dst_node_id]) for m in messages]
+        )
+    assert set(drawn[:3]) == set(NODES)  # about a new node nothing is known, so that it comes first
+    assert drawn[3:] == [11, 11]
+
+
 WRONG = {
     "no loss": (lambda m: reply(m, model(1.0)), r"node 22 sent no 'loss-before' in its MetricRecord .*num-examples"),
     "nan loss": (lambda m: reply(m, model(1.0), loss_before=float("nan")), "node 22 sent 'loss-before' = nan"),
