@@ -5,11 +5,11 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
 
-.PHONY: demo test check bench hospitals clean
+.PHONY: demo test check bench bench-deploy hospitals clean
 .DEFAULT_GOAL := help
 
 help:            ## what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -38,9 +38,12 @@ bench: $(READY)  ## measure rounds against plain PyTorch loops, and samplers; wr
 	$(BIN)/python benchmarks/samplers.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/asynchronous.py --write docs/benchmarks.md
 
-hospitals: $(READY) ## four hospitals on real nodes of this machine; needs the data set heart-disease
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower]'
+hospitals: $(EXTRAS) ## four hospitals on real nodes of this machine; needs the data set heart-disease
 	$(BIN)/python examples/hospitals/run.py
+
+bench-deploy: $(EXTRAS) ## measure a Ray cluster against one process, and real nodes against a bare Flower app
+	$(BIN)/python benchmarks/cluster.py --write docs/benchmarks.md
+	$(BIN)/python benchmarks/deployed.py --write docs/benchmarks.md
 
 clean:           ## remove what was installed and made
 	rm -rf $(VENV) runs report.html .pytest_cache .mypy_cache .ruff_cache

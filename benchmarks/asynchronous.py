@@ -7,18 +7,17 @@ steps of batch 50; the three take turns, medians of several repeats. Memory is c
 
 from __future__ import annotations
 
-import argparse
 import copy
 import heapq
 import statistics
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from page import publish
 
 import poise
 from poise.core.durations import scenario
@@ -132,22 +131,5 @@ held at once for {CLIENTS} clients at work (goal: versions in flight + 2 models 
 """
 
 
-START, END = "<!-- asynchronous -->\n", "<!-- end of asynchronous -->"
-
-
-def main() -> None:
-    """Measure, print, and put the paragraph into a page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--write", type=Path)
-    options = parser.parse_args()
-    found = text(measure(options.repeats))
-    print(found)
-    if options.write:
-        page = options.write.read_text(encoding="utf-8")
-        before, after = page.partition(START)[0].rstrip("\n"), page.partition(END)[2].lstrip("\n")
-        options.write.write_text(f"{before}\n\n{START}{found}{END}\n{after}", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    publish(__doc__, "asynchronous", lambda **given: text(measure(**given)), repeats=5)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from page import put
 
 import poise
 from poise.core.gradients import Gradients
@@ -30,7 +31,6 @@ from poise.samplers.clustered_by_similarity import subtrees
 from poise.solvers import SGD
 
 MILLION, DRAWN = 10**6, 100
-START, END = "<!-- samplers -->", "<!-- end of samplers -->"
 
 
 def crowd(clients: int) -> Setting:
@@ -221,10 +221,7 @@ def main() -> None:
     text = section(n, drawing(n), tables(n), clustering(n), ahead(n))
     print(text)
     if options.write:
-        page = options.write.read_text(encoding="utf-8")
-        before = page.partition(START)[0].rstrip("\n")
-        after = page.partition(END)[2].lstrip("\n")
-        options.write.write_text(f"{before}\n\n{START}{text}{END}\n{after}", encoding="utf-8")
+        put(options.write, "samplers", text)
 
 
 if __name__ == "__main__":

@@ -165,7 +165,8 @@ def test_a_run_that_needs_a_graph_says_so_before_it_begins() -> None:
     grid = nodes(policy=OPEN)
     found = registered_federation(experiment, 0, way(grid), 5.0)
     assert len(grid.sent) == N  # the plan was agreed; nothing of the data has left yet
-    assert found.messages().shape == (N, 64)
+    with connected(way(grid)):
+        assert found.messages().shape == (N, 64)
     without = parse(ADJACENCY.replace("adjacency", "proportional"))
     assert registered_federation(without, 0, way(nodes()), 5.0).clients == N
     perturbed = parse(ADJACENCY.replace('"sgd"', '"perturbed"\nbeta = 0.5').replace("adjacency", "proportional"))

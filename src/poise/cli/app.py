@@ -36,6 +36,9 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+On = Annotated[str, typer.Option("--backend", help="Where to work: local, or ray (a cluster); as the file says.")]
+Address = Annotated[str, typer.Option(help="Of a Ray cluster: auto, or HOST:PORT; without it, ray starts one here.")]
+Workers = Annotated[Optional[int], typer.Option(help="Workers of the backend; one per core by default.")]  # noqa: UP045
 Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders with one run per seed.")]
 
 
@@ -57,27 +60,35 @@ def run(
     set: Annotated[list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds instead of the file's: 0..4 or 0,2,5.")] = "",
     out: Annotated[Optional[Path], typer.Option(help="Folder for the runs; runs/<file> by default.")] = None,  # noqa: UP045
+    backend: On = "",
+    address: Address = "",
+    workers: Workers = None,
     json: AsJson = False,
 ) -> None:
     """Run an experiment: one run folder per seed, a progress bar, a summary.
 
     Ctrl-C stops cleanly at the end of the round; `poise resume` goes on.
     """
+    from poise.cli.placing import Place
     from poise.cli.running import run_file
 
-    run_file(file, set or [], seeds, out, json)
+    run_file(file, set or [], seeds, out, Place(backend, address, workers), json)
 
 
 @app.command()
 def resume(
     path: Annotated[Path, typer.Argument(help="Run folder, or a folder with one run per seed.")],
     rounds: Annotated[Optional[int], typer.Option(help="A new number of rounds.")] = None,  # noqa: UP045
+    backend: On = "",
+    address: Address = "",
+    workers: Workers = None,
     json: AsJson = False,
 ) -> None:
     """Take a run up at its last good round; it ends as if it had never stopped."""
+    from poise.cli.placing import Place
     from poise.cli.running import resume_runs
 
-    resume_runs(path, rounds, json)
+    resume_runs(path, rounds, Place(backend, address, workers), json)
 
 
 @app.command()

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from poise.cli.placing import Place
 from poise.cli.reporting import summarise
 from poise.cli.terminal import Bar, print_json, remark, stoppable
 from poise.composition import Composition
@@ -16,9 +17,10 @@ from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
 
 
-def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, json: bool) -> None:
+def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, place: Place, json: bool) -> None:
     """Run an experiment file over its seeds and show the result."""
     experiment = load(file, overrides)
+    backend = place.backend_for(experiment)
     chosen = parse_seeds(seeds) if seeds else experiment.seeds
     folder = out or fresh(Path("runs") / experiment.name)
     refuse_taken(folder, chosen)
@@ -27,7 +29,7 @@ def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, jso
         def observe(seed: int, composition: Composition) -> list[Any]:
             return [bar.observer(f"{experiment.name}, seed {seed}", composition.rounds)]
 
-        runs = run_experiment(experiment, folder, chosen, observe, stop)
+        runs = run_experiment(experiment, folder, chosen, observe, stop, backend)
     if stop.raised:
         remark(f"stopped after round {runs[-1].rounds}; go on with: poise resume {runs[-1].path}")
         missing = [s for s in chosen if s not in {int(r.meta["seed"]) for r in runs}]
@@ -37,12 +39,13 @@ def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, jso
     show_runs(runs, json)
 
 
-def resume_runs(path: Path, rounds: int | None, json: bool) -> None:
+def resume_runs(path: Path, rounds: int | None, place: Place, json: bool) -> None:
     """Take up one run, or every unfinished run of a folder."""
     runs = []
     with stoppable(json) as stop, Bar(quiet=json) as bar:
         for folder in folders_in(path):
-            runs.append(resume(folder, callbacks=[_moving(bar, folder, rounds)], stop=stop, rounds=rounds))
+            backend, callbacks = place.backend_for(recorded(folder)), [_moving(bar, folder, rounds)]
+            runs.append(resume(folder, callbacks=callbacks, stop=stop, rounds=rounds, backend=backend))
             if stop():
                 remark(f"stopped after round {runs[-1].rounds}; go on with: poise resume {folder}")
                 break

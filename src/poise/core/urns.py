@@ -10,13 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 
 from poise.core.errors import InvalidOption, require
 from poise.core.statistics import WeightStatistics
 from poise.core.types import Cohort, Floats, Ints, Setting
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 LARGEST = 2**62
 """Units must be countable in 64 bits."""
@@ -45,6 +48,8 @@ class Urns:
 
     def units(self, clients: int) -> sparse.csr_array:
         """The whole units of each client in each urn, (m, N), sparse."""
+        from scipy import sparse  # loaded where it is used: a node imports this module for every message
+
         borders = np.arange(1, self.count, dtype=np.int64) * self.room
         cuts = np.union1d(self.ends, borders)  # a piece that crosses a border is two
         lengths = np.diff(cuts, prepend=0)

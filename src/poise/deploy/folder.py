@@ -24,17 +24,15 @@ LOOPBACK = "127.0.0.1"
 MARK = "POISE_DEPLOY"  # the variable that tells every process of a deployment which folder it belongs to
 NODE = "POISE_NODE"  # and every process of a node which node it is
 
-_APP = """from poise.deploy.node import client_app
-from poise.deploy.server import server_app
-
-client = client_app()
-server = server_app()
-"""
+_APPS = {  # one file each: a node starts a process for every message, and must not import what only the server needs
+    "client": "from poise.deploy.node import client_app\n\napp = client_app()\n",
+    "server": "from poise.deploy.server import server_app\n\napp = server_app()\n",
+}
 _PROJECT: dict[str, Any] = {
     "project": {"name": "poise", "version": "1.0.0", "license": "Apache-2.0", "dependencies": []},
     "tool": {"flwr": {"app": {
         "publisher": "poise",
-        "components": {"serverapp": "poise_app.apps:server", "clientapp": "poise_app.apps:client"},
+        "components": {"serverapp": "poise_app.server:app", "clientapp": "poise_app.client:app"},
         "config": {"job": ""},
     }}},
 }  # fmt: skip
@@ -156,7 +154,8 @@ def _write_server(made: Deployment) -> None:
     app = made.server / "app"
     _write_toml(app / "pyproject.toml", _PROJECT)
     (app / "poise_app" / "__init__.py").write_text('"""Poise as an app of Flower."""\n', encoding="utf-8")
-    (app / "poise_app" / "apps.py").write_text(_APP, encoding="utf-8")
+    for name, text in _APPS.items():
+        (app / "poise_app" / f"{name}.py").write_text(text, encoding="utf-8")
 
 
 def read_toml(file: Path, hint: str = "") -> dict[str, Any]:

@@ -60,14 +60,19 @@ def parts_in(experiment: Experiment) -> engine.Parts:
 def run_experiment(
     experiment: Experiment, out: Path | None, seeds: Iterable[int] | None = None,
     observe: Callable[[int, Composition], Iterable[Observer]] = lambda seed, composition: (),
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool] = lambda: False, backend: Any = None,
 ) -> list[Run]:  # fmt: skip
-    """Run every seed into ``out/seed-<k>``; ``observe(seed, composition)`` gives the callbacks of each."""
+    """Run every seed into ``out/seed-<k>``; ``observe(seed, composition)`` gives the callbacks of each.
+
+    ``backend`` is one to use instead of the experiment's; the result does not depend on it.
+    """
     runs = []
     chosen = list(experiment.seeds if seeds is None else seeds)
     compositions = [compose(experiment, chosen[0])] if chosen else []
     for seed in chosen:
         composition = compositions.pop() if compositions else compose(experiment, seed)
+        if backend is not None:
+            composition = replace(composition, backend=backend)
         folder = out / f"seed-{seed}" if out is not None else None
         with _fitting(experiment, composition):
             prepared = prepare(composition)

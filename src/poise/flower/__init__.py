@@ -1,0 +1,1 @@
+"""poise's parts for apps of Flower: `poise.flower.strategies` (needs ``pip install 'poise[flower]'``)."""
