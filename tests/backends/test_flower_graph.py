@@ -19,12 +19,12 @@ from poise.backends import Flower, post
 from poise.backends.letters import Letter, Parcel
 from poise.backends.post import Post, connected
 from poise.core.errors import UpdateRefused
+from poise.deploy.greeting import registered_federation
 from poise.deploy.holding import Holding
 from poise.deploy.neighbours import asked_messages
 from poise.deploy.node import replied
 from poise.deploy.policy import Policy
 from poise.deploy.remote import Remote
-from poise.deploy.server import registered_federation
 from poise.experiments.spec import parse
 from poise.graph import SimilarityGraph, similarity
 
