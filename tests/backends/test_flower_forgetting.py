@@ -161,7 +161,7 @@ def test_an_interrupted_request_is_finished_without_the_forgotten(bureau: Bureau
     again = bureau.do(unlearn=str(there), clients=[GONE], options=OPTIONS)
     assert again == half
     assert bureau.asked() == [0, 1, 3]
-    assert poise.open_run(again).digest == poise.open_run(whole).digest
+    assert np.array_equal(poise.open_run(again).model, poise.open_run(whole).model)
 
 
 def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(bureau: Bureau) -> None:
