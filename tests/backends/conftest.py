@@ -5,50 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tomli_w
 
+from backends.support import TEXT, First
 from backends.tap import Tap
 from poise.deploy import control, jobs
 from poise.deploy.folder import Deployment, make_deployment, read_toml
 from poise.experiments.runner import federation_in
 from poise.experiments.spec import parse
-
-TEXT = """
-[data]
-source = "digits"
-partition = "dirichlet"
-alpha = 0.5
-clients = 4
-seed = 0
-[task]
-model = "logistic"
-[solver]
-name = "sgd"
-lr = 0.1
-epochs = 1
-batch_size = 32
-[weighting]
-name = "soft-max"
-temperature = 2.0
-[run]
-rounds = 2
-keep = "all"
-keep_updates = true
-"""
-
-
-@dataclass(frozen=True)
-class First:
-    """The first run of the deployment: its result, and the command lines that were seen while it went on."""
-
-    run: Any
-    commands: frozenset[str]
-    tap: Tap
 
 
 @pytest.fixture(scope="session")

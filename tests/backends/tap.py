@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
+
+PATIENCE = 120  # seconds that a target may be away
 
 
 class Tap:
@@ -31,16 +34,22 @@ class Tap:
     def _serve(self) -> None:
         with suppress(OSError):  # closed
             while True:
-                caller, _ = self._door.accept()
-                try:
-                    called = socket.create_connection(("127.0.0.1", self.target))
-                except OSError:  # the target is down at the moment
-                    caller.close()
-                    continue
-                kept = bytearray(), bytearray()
-                self.connections.append(kept)
-                for source, sink, record in ((caller, called, kept[0]), (called, caller, kept[1])):
-                    threading.Thread(target=_pass_on, args=(source, sink, record), daemon=True).start()
+                threading.Thread(target=self._connect, args=(self._door.accept()[0],), daemon=True).start()
+
+    def _connect(self, caller: socket.socket) -> None:
+        """Callers wait while the target is down: whoever is hung up on in a handshake believes that TLS has failed."""
+        for _ in range(PATIENCE):
+            with suppress(OSError):
+                called = socket.create_connection(("127.0.0.1", self.target))
+                break
+            time.sleep(1)
+        else:
+            caller.close()
+            return
+        kept = bytearray(), bytearray()
+        self.connections.append(kept)
+        for source, sink, record in ((caller, called, kept[0]), (called, caller, kept[1])):
+            threading.Thread(target=_pass_on, args=(source, sink, record), daemon=True).start()
 
 
 def _pass_on(source: socket.socket, sink: socket.socket, record: bytearray) -> None:

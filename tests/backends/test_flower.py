@@ -18,7 +18,7 @@ import pytest
 import tomli_w
 
 import poise
-from backends.conftest import TEXT, First
+from backends.support import TEXT, First
 from poise.core.errors import PoiseError
 from poise.deploy import control, jobs
 from poise.deploy.certificates import make_node_key

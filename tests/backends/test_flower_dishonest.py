@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from backends import dishonest
-from backends.conftest import TEXT
+from backends.support import TEXT
 from poise.core.errors import PoiseError
 from poise.deploy import jobs
 from poise.deploy.folder import Deployment

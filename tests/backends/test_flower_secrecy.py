@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends.conftest import First
+from backends.support import First
 from backends.tap import Tap
 from poise.backends.letters import Letter, Parcel
 from poise.deploy import control

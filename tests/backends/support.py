@@ -1,0 +1,40 @@
+"""What the tests of real nodes share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from backends.tap import Tap
+
+TEXT = """
+[data]
+source = "digits"
+partition = "dirichlet"
+alpha = 0.5
+clients = 4
+seed = 0
+[task]
+model = "logistic"
+[solver]
+name = "sgd"
+lr = 0.1
+epochs = 1
+batch_size = 32
+[weighting]
+name = "soft-max"
+temperature = 2.0
+[run]
+rounds = 2
+keep = "all"
+keep_updates = true
+"""
+
+
+@dataclass(frozen=True)
+class First:
+    """The first run of the deployment: its result, and the command lines that were seen while it went on."""
+
+    run: Any
+    commands: frozenset[str]
+    tap: Tap
