@@ -16,7 +16,7 @@ UNIT = 1e-6  # how far the length of a message may be from 1
 
 def asked_messages(post: Post, patience: float, size: int) -> Floats:
     """Every client's message, (N, D) with D = ``size``; raises where a node does not send one that can be used."""
-    letters = {c: Letter(post.common("graph", c)) for c in sorted(post.nodes)}
+    letters = {c: Letter({**post.common("graph", c), "entries": size}) for c in sorted(post.nodes)}
     replies = post.ask(letters, patience)
     found = []
     for client, letter in letters.items():
