@@ -59,7 +59,7 @@ class Letter:
 
     @property
     def most_in_reply(self) -> int:
-        """Bytes that a reply to this may have: facts, and an update for each piece of work or a vector of ``entries``."""
+        """Bytes that a reply to this may have: facts, an update for each piece of work, a vector of ``entries``."""
         largest = max((len(p.data) for p in self.parcels.values()), default=0)
         return MOST + len(self.facts.get("versions", ())) * largest + int(self.facts.get("entries", 0)) * 8
 
