@@ -27,7 +27,7 @@ from poise.data.sources.heart_disease import FEATURES
 HERE = Path(__file__).resolve().parent
 SITES = ("cleveland", "hungarian", "switzerland", "va")
 PRETENDS, LEAVES, SLOW = 1, 2, 3
-DELAY = 15.0  # seconds by which the slow hospital is late: it misses every other window of fedfix.toml
+DELAY = 15.0  # seconds by which the slow hospital is late, longer than a window of fedfix.toml
 MODELS = {"logistic": [], "mlp": ["task.model=mlp", "task.hidden=16"]}
 METHODS = ("fedavg", "fedsoftmax", "fedfix")
 

@@ -74,6 +74,13 @@ def test_the_verbs(tmp_path: Path) -> None:
     assert json.loads(status.out)["status"] == "down"
     run = call("deploy", "run", experiment, "--to", tmp_path / "d", "--out", tmp_path / "out")
     assert (run.code, "is not up" in run.err) == (2, True)
+    assert call("run", experiment, "--out", tmp_path / "here", "--json").code == 0
+    forget = ("deploy", "unlearn", tmp_path / "here" / "seed-0", "--client", "1", "--to", tmp_path / "d")
+    plan = call(*forget, "--plan", "--json")
+    assert json.loads(plan.out)["restart"][0] == 0, plan.err
+    asked = call(*forget)
+    assert (asked.code, "is not up" in asked.err) == (2, True)
+    assert not (tmp_path / "here" / "seed-0" / "unlearning").exists()
     down = call("deploy", "down", tmp_path / "d", "--json")
     assert json.loads(down.out) == {"ended": []}
     alone = call("run", experiment, "--set", "run.backend=flower", "--out", tmp_path / "out")
