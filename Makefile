@@ -22,8 +22,8 @@ test: $(READY)   ## run the tests
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 check: $(READY)  ## lint, types, import rules
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
