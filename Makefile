@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+EXTRAS := $(VENV)/.extras
 
-.PHONY: demo test check bench bench-deploy clean
+.PHONY: demo test check bench bench-deploy hospitals clean
 .DEFAULT_GOAL := help
 
 help:            ## what can be made
@@ -15,10 +16,15 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 
+# Flower and Ray, for the tests that start real nodes and a real cluster
+$(EXTRAS): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower,ray,dev]'
+	@touch $(EXTRAS)
+
 demo: $(READY)   ## train on data that ships with scikit-learn, print a table, write report.html
 	$(BIN)/poise demo
 
-test: $(READY)   ## run the tests
+test: $(EXTRAS)  ## run the tests
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 check: $(READY)  ## lint, types, import rules
@@ -32,8 +38,10 @@ bench: $(READY)  ## measure rounds against plain PyTorch loops, and samplers; wr
 	$(BIN)/python benchmarks/samplers.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/asynchronous.py --write docs/benchmarks.md
 
-bench-deploy: $(READY) ## measure a Ray cluster against one process, and real nodes against a bare Flower app
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower,ray]'
+hospitals: $(EXTRAS) ## four hospitals on real nodes of this machine; needs the data set heart-disease
+	$(BIN)/python examples/hospitals/run.py
+
+bench-deploy: $(EXTRAS) ## measure a Ray cluster against one process, and real nodes against a bare Flower app
 	$(BIN)/python benchmarks/cluster.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/deployed.py --write docs/benchmarks.md
 

@@ -179,10 +179,11 @@ class Composition:
 
 
 def _shares(federation: Any) -> Any:
-    """p_ij of the federation's similarity graph."""
-    from poise.graph import similarity
+    """p_ij of the federation's similarity graph; clients on nodes of their own tell their messages."""
+    from poise.graph import SimilarityGraph, similarity
 
-    return similarity(federation).shares
+    told = getattr(federation, "messages", None)
+    return (similarity(federation) if told is None else SimilarityGraph(told())).shares
 
 
 def seeded(parts: engine.Parts, seed: int) -> engine.Parts:

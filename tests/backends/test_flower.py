@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,48 +18,18 @@ import pytest
 import tomli_w
 
 import poise
+from backends.conftest import TEXT, First
 from poise.core.errors import PoiseError
 from poise.deploy import control, jobs
 from poise.deploy.certificates import make_node_key
 from poise.deploy.folder import Deployment, free_ports, make_deployment, read_toml
 from poise.deploy.policy import Policy
 from poise.deploy.programs import supernode
-from poise.experiments.runner import federation_in, run_experiment
+from poise.experiments.runner import run_experiment
 from poise.experiments.spec import Experiment, load, parse
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
-
-TEXT = """
-[data]
-source = "digits"
-partition = "dirichlet"
-alpha = 0.5
-clients = 4
-seed = 0
-[task]
-model = "logistic"
-[solver]
-name = "sgd"
-lr = 0.1
-epochs = 1
-batch_size = 32
-[weighting]
-name = "soft-max"
-temperature = 2.0
-[run]
-rounds = 2
-"""
-
-
-@pytest.fixture(scope="module")
-def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    experiment = parse(TEXT)
-    made = make_deployment(tmp_path_factory.mktemp("flower") / "four", 4, federation_in(experiment, 0).spec)
-    control.up(made.path, seconds=300)
-    yield made
-    control.down(made.path)
-    assert control.belonging(made) == []
 
 
 def both(deployed: Deployment, out: Path, experiment: Experiment, **more: Any) -> tuple[Any, Any]:
@@ -68,16 +38,16 @@ def both(deployed: Deployment, out: Path, experiment: Experiment, **more: Any) -
     return there, run_experiment(experiment, None)[0]
 
 
-def test_the_same_model_as_in_one_process(deployed: Deployment, tmp_path: Path) -> None:
-    there, here = both(deployed, tmp_path / "out", parse(TEXT))
+def test_the_same_model_as_in_one_process(deployed: Deployment, first: First) -> None:
+    there, here = first.run, run_experiment(parse(TEXT), None)[0]
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
     assert np.allclose(there.weights, here.weights, atol=1e-6)
     assert np.allclose(there.metric("accuracy"), here.metric("accuracy"), atol=1e-6)
     assert there.meta["status"] == "done"
     assert poise.open_run(there.path).rounds == 2
     lines = [json.loads(line) for line in (deployed.node(1) / "journal.jsonl").read_text().splitlines()]
-    assert [line["kind"] for line in lines] == ["hello", "work", "work"]
-    assert set(lines[-1]["left"]) == {
+    assert [line["kind"] for line in lines[:3]] == ["hello", "work", "work"]
+    assert set(lines[2]["left"]) == {
         "client", "loss_before", "nonce", "occurrences", "samples", "steps", "versions",
     }  # fmt: skip
 
@@ -103,9 +73,9 @@ def test_a_node_killed_in_the_middle_of_a_round_comes_back(deployed: Deployment,
         if line["round"] == 0:  # the work of round 1 is asked for in this moment
             threading.Timer(2.0, os.kill, (victim, signal.SIGKILL)).start()
 
-    there, here = both(deployed, tmp_path / "out", parse(TEXT.replace("rounds = 2", "rounds = 3")), observe=kill)
+    there, here = both(deployed, tmp_path / "out", parse(TEXT), observe=kill)
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
-    assert there.rounds == 3
+    assert there.rounds == 2
     assert there.refusals == []
     now = deployed.state()["processes"]["node-1"]
     assert now["starts"] >= 2  # Flower lets a key in again only after its lease has ended
@@ -139,27 +109,30 @@ def test_a_killed_superlink_comes_back_and_the_run_ends(deployed: Deployment, tm
     assert deployed.state()["processes"]["superlink"]["starts"] >= 2
 
 
-@pytest.mark.parametrize("wrong", ["key", "certificate"])
-def test_a_node_with_a_wrong_key_or_certificate_is_not_let_in(deployed: Deployment, tmp_path: Path, wrong: str) -> None:
-    stranger = tmp_path / "stranger"
-    shutil.copytree(deployed.node(0), stranger)
-    if wrong == "key":  # one that nobody registered
-        (stranger / "node.key").unlink()
-        (stranger / "node.pub").unlink()
-        make_node_key(stranger)
-    else:  # of another authority: this node must not trust this server
-        other = make_deployment(tmp_path / "other", 1, {"source": "digits"})
-        shutil.copy(other.server / "ca.crt", stranger / "ca.crt")
-    port = read_toml(stranger / "node.toml")["port"]
-    child = supernode(stranger, deployed.path, tmp_path / "log")
-    child.command = [str(free_ports(1)[0]) if word == str(port) else word for word in child.command]
-    child.tend()
-    assert child.process is not None
-    try:
-        child.process.wait(30)
-    except subprocess.TimeoutExpired:
-        child.signal(signal.SIGKILL)
-    assert "SuperNode ID" not in (tmp_path / "log").read_text()
+def test_a_node_with_a_wrong_key_or_certificate_is_not_let_in(deployed: Deployment, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    for stranger in (key, certificate):
+        shutil.copytree(deployed.node(2), stranger)
+    for file in ("node.key", "node.pub"):  # one that nobody registered
+        (key / file).unlink()
+    make_node_key(key)
+    other = make_deployment(tmp_path / "other", 1, {"source": "digits"})  # whose authority this server does not have
+    shutil.copy(other.server / "ca.crt", certificate / "ca.crt")
+    children = [
+        supernode(stranger, deployed.path, tmp_path / f"{stranger.name}.log") for stranger in (key, certificate)
+    ]
+    for child in children:
+        port = str(read_toml(key / "node.toml")["port"])
+        child.command = [str(free_ports(1)[0]) if word == port else word for word in child.command]
+        child.tend()
+    for child in children:
+        assert child.process is not None
+        try:
+            child.process.wait(30)
+        except subprocess.TimeoutExpired:
+            child.signal(signal.SIGKILL)
+            child.process.wait(10)
+        assert "SuperNode ID" not in child.log.read_text()
     assert set(control.status(deployed.path)["nodes"].values()) == {"online"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,15 +14,16 @@ import pytest
 import torch
 
 import poise
-from poise.backends import Flower, post
+from poise.backends import Flower, flower, post
 from poise.backends.letters import Letter, Parcel
 from poise.backends.post import Post, connected
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
+from poise.deploy.greeting import registered_federation
 from poise.deploy.holding import Holding
-from poise.deploy.node import answer
+from poise.deploy.node import Here, answer
 from poise.deploy.policy import Policy
 from poise.deploy.remote import Remote, check_registered
-from poise.deploy.server import Job, registered_federation
+from poise.deploy.server import Job
 from poise.deploy.shelf import Shelf
 from poise.experiments.spec import parse
 from poise.testing import check_backend
@@ -37,9 +37,27 @@ TASK = {"model": "logistic"}
 SGD = poise.solvers.SGD(lr=0.1, epochs=1, batch_size=16)
 
 
+class Hours:
+    """A clock that moves when somebody sleeps, and a little whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1e-6
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+HOURS = Hours()
+
+
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post, "PAUSE", 0.0)
+    for module in (post, flower):
+        monkeypatch.setattr(module, "time", HOURS)
 
 
 @dataclass
@@ -69,14 +87,17 @@ class Nodes:
         return [str(k) for k in range(begin, len(self.sent))]
 
     def pull_messages(self, ids: Iterable[str]) -> list[Any]:
-        now = time.monotonic()
+        now = HOURS.monotonic()
         self.due |= {name: now + self.slow.get(self.sent[int(name)][0], 0.0) for name in ids if name not in self.due}
         return [self._reply(name, *self.sent[int(name)]) for name in ids if self.due[name] <= now]
 
+    def _answered(self, client: int, letter: Letter) -> Letter:
+        shelf = self.shelves.setdefault(client, Shelf())
+        return answer(letter, Here(self.holdings[client], self.policy, shelf))
+
     def _reply(self, name: str, client: int, letter: Letter) -> Any:
         try:
-            shelf = self.shelves.setdefault(client, Shelf())
-            made = answer(letter, self.holdings[client], self.policy, shelf)
+            made = self._answered(client, letter)
         except PoiseError as error:
             made = Letter({"nonce": letter.facts["nonce"], "refused": str(error)})
         reply = self.forge(client, made)
@@ -297,7 +318,7 @@ def test_metrics_of_the_clients_data_only_where_policies_allow() -> None:
 
 
 def test_what_nodes_cannot_do_is_refused() -> None:
-    with pytest.raises(IncompatibleParts, match="the data of client 0 are on its node"):
+    with pytest.raises(IncompatibleParts, match="the data that a similarity graph is made of are on the nodes"):
         trained(nodes(), weighting=poise.weightings.Adjacency())
     with pytest.raises(InvalidOption, match="works with the nodes of a deployment"):
         poise.train(federation(), poise.task(**TASK), solver=SGD, rounds=1, backend="flower")
@@ -345,6 +366,8 @@ def test_what_the_server_learns_when_a_run_begins(tmp_path: Path) -> None:
     assert len(found.shards(np.array([0, 1])).rows) == 0
     with pytest.raises(InvalidOption, match=r"client 0 registered \d+ samples, and can have 3"):
         registered_federation(parse(BEGINS.replace("[task]", "max_samples = 3\n[task]")), 0, way, 5.0)
+    with pytest.raises(InvalidOption, match="client 1 registered 1000000000 samples, and can have 1000000"):
+        registered_federation(experiment, 0, replace(way, grid=nodes(forge=greedy)), 5.0)
     grid.policy = Policy(max_steps=2)
     with pytest.raises(UpdateRefused, match=r"client 0 does not take part: its policy does not allow 3 local steps"):
         registered_federation(experiment, 0, way, 5.0)

@@ -46,7 +46,7 @@ def test_an_experiment_file_and_the_table(tmp_path: Path) -> None:
 def test_what_cannot_be_inspected_is_said() -> None:
     unknown = call("inspect", "digitz")
     assert (unknown.code, "did you mean 'digits'" in unknown.err) == (2, True)
-    crowd = call("inspect", "synthetic", "--set", "clients=5000", "--set", "on_demand=true")
+    crowd = call("inspect", "synthetic", "--set", "clients=5000", "--set", "size=10", "--set", "on_demand=true")
     assert crowd.code == 2
     assert "5,000 clients" in crowd.err
 

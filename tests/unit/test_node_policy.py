@@ -17,7 +17,7 @@ from poise.core.errors import DataError, InvalidOption, UpdateRefused
 from poise.core.parts import describe
 from poise.core.types import Updates
 from poise.deploy.holding import Holding, open_holding
-from poise.deploy.node import answer, replied
+from poise.deploy.node import Here, answer, replied
 from poise.deploy.policy import LEAVES, Policy, PolicyRefused, outgoing
 from poise.solvers import FedDyn, Prox
 
@@ -39,6 +39,7 @@ def updates(*values: float) -> Updates:
         (Policy(min_cohort=5), {}, "a cohort of 4 (at least 5)"),
         (Policy(losses=False), {"reports": ["loss_before"]}, "reports of loss_before (losses = false)"),
         (Policy(), {"metrics": ["client_loss"]}, "metrics on its data: client_loss (metrics = false)"),
+        (Policy(), {"graph": True}, "messages for the similarity graph (graph = false)"),
     ],
 )  # fmt: skip
 def test_what_is_not_allowed_is_named(policy: Policy, request_: dict[str, Any], words: str) -> None:
@@ -50,7 +51,7 @@ def test_what_is_not_allowed_is_named(policy: Policy, request_: dict[str, Any], 
 
 def test_what_is_allowed_passes() -> None:
     Policy().allow(SGD, 100, 4, ["loss_before", "loss_after"], [])
-    Policy(metrics=True).allow(Prox(mu=0.1, lr=0.1, steps=5), 100, 2, [], ["client_loss"])
+    Policy(metrics=True, graph=True).allow(Prox(mu=0.1, lr=0.1, steps=5), 100, 2, [], ["client_loss"], True)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,7 @@ def test_what_is_allowed_passes() -> None:
     [
         {"max_stpes": 3}, {"max_steps": 0}, {"max_steps": 2.5}, {"max_steps": True}, {"losses": 1}, {"clip": -1.0},
         {"noise": 1.0}, {"solvers": []}, {"solvers": "sgd"}, {"clip": float("inf")}, {"min_cohort": "2"},
+        {"graph": 1}, {"graph_noise": -1.0}, {"graph_noise": "a"},
     ],
 )  # fmt: skip
 def test_a_policy_that_is_not_understood_is_an_error(table: dict[str, Any]) -> None:
@@ -73,12 +75,13 @@ def test_a_policy_survives_its_file() -> None:
 def test_only_what_is_listed_leaves() -> None:
     facts = {name: 1 for kind in LEAVES.values() for name in kind} | {"rows": [1, 2, 3], "path": "/data"}
     for kind, names in LEAVES.items():
-        told, vectors = outgoing(Policy(metrics=True), kind, facts, [updates(1.0)])
+        told, vectors = outgoing(Policy(metrics=True, graph=True), kind, facts, [updates(2.0)], np.ones(1))
         assert set(told) == set(names)
-        assert len(vectors) == (1 if kind == "work" else 0)
+        assert [v.tolist() for v in vectors] == {"work": [[2.0]], "graph": [[1.0]]}.get(kind, [])
     told, _ = outgoing(Policy(losses=False), "work", facts)
     assert not {"loss_before", "loss_after"} & set(told)
     assert "metrics" not in outgoing(Policy(), "measure", facts)[0]
+    assert outgoing(Policy(), "graph", facts, message=np.ones(1))[1] == []
 
 
 def test_updates_leave_clipped_and_noisy() -> None:
@@ -109,14 +112,14 @@ def request(kind: str, **more: Any) -> Letter:
 
 def test_a_node_answers_with_its_own_data() -> None:
     mine = holding()
-    hello = answer(request("hello"), mine, Policy()).facts
+    hello = answer(request("hello"), Here(mine, Policy())).facts
     fed = poise.federation("digits", "iid", clients=5, seed=1)
     assert hello["samples"] == fed.sizes[3]
     assert (hello["shape"], hello["classes"], hello["data"]["client"]) == ([1, 8, 8], 10, 3)
-    done = answer(request("work", reports=["loss_after"]), mine, Policy())
+    done = answer(request("work", reports=["loss_after"]), Here(mine, Policy()))
     assert set(done.facts) == {"nonce", "client", "versions", "occurrences", "samples", "steps", "loss_after"}
     assert done.parcels["0"].vector().norm() > 0
-    told = answer(request("measure", metrics=["loss"]), mine, Policy(metrics=True)).facts["metrics"]
+    told = answer(request("measure", metrics=["loss"]), Here(mine, Policy(metrics=True))).facts["metrics"]
     assert told["loss"] == pytest.approx(np.log(10), rel=1e-5)
 
 
@@ -127,6 +130,8 @@ def test_a_node_answers_with_its_own_data() -> None:
         (request("work", solver={"name": "feddyn", "lr": 0.1, "steps": 1, "alpha": 0.1}), PolicyRefused, "feddyn"),
         (request("hello", metrics=["client_loss"]), PolicyRefused, "metrics = false"),
         (request("measure", metrics=["loss"]), PolicyRefused, "metrics = false"),
+        (request("hello", graph=True), PolicyRefused, "graph = false"),
+        (request("graph"), PolicyRefused, "its policy does not allow messages for the similarity graph"),
         (request("work", task={"model": "mlp"}), UpdateRefused, "the model has 650 entries"),
         (request("read"), UpdateRefused, "cannot be read"),
         (request("work", cohort=None), UpdateRefused, "cannot be read"),
@@ -136,7 +141,7 @@ def test_a_node_answers_with_its_own_data() -> None:
 )  # fmt: skip
 def test_a_node_refuses_in_words(letter: Letter, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
-        answer(letter, holding(), Policy())
+        answer(letter, Here(holding(), Policy()))
 
 
 def test_data_from_files(tmp_path: Path) -> None:
@@ -174,3 +179,19 @@ def test_errors_about_a_nodes_own_files_stay_there(tmp_path: Path) -> None:
     assert "not finite in row 0" in line["detail"]
     message.content = {}
     assert "cannot be read" in replied(message, tmp_path).facts["refused"]
+
+
+def test_the_words_of_an_error_stay_on_the_node(tmp_path: Path) -> None:
+    np.savez(tmp_path / "zero.npz", x=np.zeros((3, 2)), y=np.zeros(3))
+    (tmp_path / "node.toml").write_text('client = 2\n[data]\nfile = "zero.npz"\nclasses = 2\n')
+    (tmp_path / "policy.toml").write_text("graph = true\n")
+    for letter, told in (
+        (request("graph"), "its node's data do not fit what was asked; its journal says why"),
+        (request("work", cohort="four"), "a request that cannot be read (TypeError)"),
+    ):
+        facts = {"facts": {"json": json.dumps(dict(letter.facts))}, "vectors": {}}
+        message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=facts)
+        assert replied(message, tmp_path).facts == {"nonce": "n", "refused": told}
+    details = [json.loads(line)["detail"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    assert details[0] == "all samples are zero: they have no direction"
+    assert "'<' not supported between instances of 'str' and 'int'" in details[1]

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+import poise
 from poise.composition import Composition
 from poise.core.durations import as_durations
 from poise.core.types import Flight, Record, Setting, Sky, Step
@@ -61,3 +62,15 @@ def test_a_run_taken_up_with_work_in_flight_is_the_same_run(tmp_path: Path, path
     assert resumed.digest == whole.digest, f"the models differ by {gap:.1e}"
     whole.close()
     resumed.close()
+
+
+def test_a_window_in_which_nobody_answered_can_be_written_down(tmp_path: Path) -> None:
+    """The server's vectors are then those that are still out with the first version: one tensor under two names."""
+    fed = poise.federation("digits", "iid", 3)
+    solver = poise.solvers.Scaffold(lr=0.1, steps=1, batch_size=8)
+    clock = poise.clocks.FixedWindow(0.4, [1.0, 1.0, 1.0])
+    options = {"clock": clock, "seed": 1}
+    whole = poise.train(fed, poise.task("logistic"), solver, rounds=6, **options)
+    poise.train(fed, poise.task("logistic"), solver, rounds=1, out=tmp_path / "run", **options)
+    again = poise.resume(tmp_path / "run", rounds=6)
+    assert again.digest == whole.digest

@@ -18,6 +18,7 @@ from poise.backends.replies import Asked, objection
 from poise.backends.table import HELD, NOTHING, Answer, Table
 from poise.core.errors import UpdateRefused, require
 from poise.core.memory import Memories, memory_of
+from poise.core.neighbours import MEAN
 from poise.core.parts import describe, part
 from poise.core.protocols import Oracle, Solver
 from poise.core.realtime import Key
@@ -101,7 +102,7 @@ class FlowerNodes:
         for client, own in groupby(pieces, key=lambda f: f.client):
             mine = list(own)
             asked = self._order(client, mine, models, reports)
-            self._box.put(client, self._letter(asked, models, memories or Memories(), at_work), self.patience)
+            self._box.put(client, self._letter(client, asked, models, memories or Memories(), at_work), self.patience)
             self._asked[asked.nonce] = (asked, [f.key for f in mine])
         self._box.send()
 
@@ -156,24 +157,28 @@ class FlowerNodes:
         model = models[flights[0].version]
         steps = int(self.solver.steps_for(self.sizes[[client]])[0])
         return Asked(
-            client, self.post.nodes[client], secrets.token_hex(16), tuple(f.version for f in flights),
+            self.post.number(client), self.post.nodes[client], secrets.token_hex(16), tuple(f.version for f in flights),
             tuple(f.occurrence for f in flights), len(model), model.dtype, int(self.sizes[client]), steps, reports,
             self.max_norm,
         )  # fmt: skip
 
-    def _letter(self, asked: Asked, models: Mapping[int, Vector], memories: Memories, at_work: int) -> Letter:
-        streams = keys(self.seed, "work", np.array(asked.versions), asked.client, np.array(asked.occurrences))
+    def _letter(
+        self, client: int, asked: Asked, models: Mapping[int, Vector], memories: Memories, at_work: int
+    ) -> Letter:
+        streams = keys(self.seed, "work", np.array(asked.versions), client, np.array(asked.occurrences))
         facts = {
-            **self.post.common("work", asked.client), "nonce": asked.nonce, "cohort": at_work,
+            **self.post.common("work", client), "nonce": asked.nonce, "cohort": at_work,
             "versions": asked.versions, "occurrences": asked.occurrences, "streams": [int(s) for s in streams],
-            "solver": describe(self.solver), "reports": sorted(asked.reports), **self._state(asked.client, memories),
+            "solver": describe(self.solver), "reports": sorted(asked.reports), **self._state(client, memories),
         }  # fmt: skip
         versions = sorted(set(asked.versions))
         parcels = {str(v): Parcel.of(models[v]) for v in versions}
         shared = {
             f"{v}/{name}": Parcel.of(vector) for v in versions for name, vector in memories.sent.get(v, {}).items()
         }
-        return Letter(facts, {**parcels, **shared})
+        mean = memories.own.get(asked.client, {}).get(MEAN)
+        beside = {} if mean is None else {f"{v}/{MEAN}": Parcel.of(mean) for v in versions}
+        return Letter(facts, {**parcels, **shared, **beside})
 
     def _state(self, client: int, memories: Memories | None) -> dict[str, Any]:
         """Which of its states a client is to work from: the one it had after the last work that counted."""
@@ -213,7 +218,7 @@ class FlowerNodes:
                 reply if isinstance(reply, str) else self._told(reply, client, letters[client].facts["nonce"], wanted)
             )
             if isinstance(told, str):
-                raise UpdateRefused(f"client {client} was asked for metrics and sent {told}")
+                raise UpdateRefused(f"client {self.post.number(client)} was asked for metrics and sent {told}")
             for name in wanted:
                 values[name][client] = told[name]
         return values

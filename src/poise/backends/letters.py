@@ -57,6 +57,12 @@ class Letter:
         """Bytes of the vectors."""
         return sum(len(p.data) for p in self.parcels.values())
 
+    @property
+    def most_in_reply(self) -> int:
+        """Bytes that a reply to this may have: facts, and an update for each piece of work."""
+        largest = max((len(p.data) for p in self.parcels.values()), default=0)
+        return MOST + len(self.facts.get("versions", ())) * largest
+
     def content(self) -> Any:
         """As Flower carries it."""
         from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict

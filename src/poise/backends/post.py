@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from poise.backends.letters import Letter
@@ -29,6 +29,7 @@ class Post:
         run: names the run, for the nodes' own records.
         task: the table of the task, which nodes build their model from.
         state: the name under which nodes keep what their clients remember between rounds.
+        members: the number in the deployment of each client, where some have left (`among`); None: client i is node i.
     """
 
     grid: Any
@@ -36,11 +37,22 @@ class Post:
     run: str = ""
     task: Mapping[str, Any] = field(default_factory=dict)
     state: str = ""  # names what nodes keep between rounds; the same when a run is taken up
+    members: tuple[int, ...] | None = None
+
+    def among(self, members: Sequence[int]) -> Post:
+        """The way to these nodes and no others; client k is the k-th of them, as in a federation without the rest."""
+        chosen = tuple(int(m) for m in members)
+        return replace(self, nodes={k: self.nodes[m] for k, m in enumerate(chosen)}, members=chosen)
+
+    def number(self, client: int) -> int:
+        """A client's number in the deployment: what its node calls itself."""
+        return client if self.members is None else self.members[client]
 
     def common(self, kind: str, client: int) -> dict[str, Any]:
         """What every request says, with a name of its own."""
         nonce = secrets.token_hex(16)
-        return {"kind": kind, "run": self.run, "nonce": nonce, "client": client, "task": dict(self.task)}
+        who = self.number(client)
+        return {"kind": kind, "run": self.run, "nonce": nonce, "client": who, "task": dict(self.task)}
 
     def ask(self, letters: Mapping[int, Letter], patience: float) -> dict[int, Letter | str]:
         """The reply of each client, or in words why there is none; a client gets ``patience`` seconds in all."""
@@ -157,6 +169,6 @@ def current() -> Post:
     if found is None:
         raise InvalidOption(
             "the backend 'flower' works with the nodes of a deployment",
-            "poise deploy run exp.toml --to DIR, or poise deploy resume RUN --to DIR",
+            "poise deploy run exp.toml --to DIR, or poise deploy resume|unlearn RUN --to DIR",
         )
     return found

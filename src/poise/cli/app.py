@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn, Optional
 import click
 import typer
 
+from poise.cli import asking
 from poise.cli.deploy_verbs import deploy
 from poise.core.errors import PoiseError
 
@@ -125,32 +126,16 @@ def audit(
 
 @app.command()
 def unlearn(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of the training.")],
-    clients: Annotated[str, typer.Option(help="Who is to be forgotten: 3,7 or 0..4.")],
-    epsilon: Annotated[Optional[float], typer.Option(help="Of the guarantee; as [unlearning] says, or 10.")] = None,  # noqa: UP045
-    delta: Annotated[Optional[float], typer.Option(help="Of the guarantee; likewise, or 0.01.")] = None,  # noqa: UP045
-    sigma: Annotated[Optional[float], typer.Option(help="Noise on the restart model; likewise, or 0.05.")] = None,  # noqa: UP045
-    method: Annotated[str, typer.Option(help="sifu, scratch, fine-tune, last, dp or fed-accum.")] = "sifu",
-    target: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(help="Accuracy on the remaining clients to reach; 99 % of the present one by default."),
-    ] = None,
-    min_rounds: Annotated[int, typer.Option(help="Retrain for at least this many rounds.")] = 50,
-    max_rounds: Annotated[int, typer.Option(help="Give up after this many.")] = 10_000,
-    calibration: Annotated[Optional[str], typer.Option(help="analytic, or classical (for epsilon < 1).")] = None,  # noqa: UP045
-    participation: Annotated[Optional[str], typer.Option(help="conservative, or optimistic (no bound).")] = None,  # noqa: UP045
-    strong_convexity: Annotated[Optional[float], typer.Option(help="Of the clients' losses, where known.")] = None,  # noqa: UP045
-    heuristic: Annotated[bool, typer.Option("--heuristic", help="Go on where the bound has no proof.")] = False,
-    secret_noise: Annotated[
-        bool, typer.Option("--secret-noise", help="Draw noise that nobody can draw again.")
-    ] = False,
+    run: asking.Training, clients: asking.Clients, epsilon: asking.Epsilon = None, delta: asking.Delta = None,
+    sigma: asking.Sigma = None, method: asking.Method = "sifu", target: asking.Target = None,
+    min_rounds: asking.MinRounds = 50, max_rounds: asking.MaxRounds = 10_000, calibration: asking.Calibration = None,
+    participation: asking.Participation = None, strong_convexity: asking.StrongConvexity = None,
+    heuristic: asking.Heuristic = False, secret_noise: asking.SecretNoise = False,
     measure_forgotten: Annotated[
         bool, typer.Option("--measure-forgotten", help="Measure on the forgotten clients too, which reads their data.")
     ] = False,
-    plan: Annotated[bool, typer.Option("--plan", help="Only say what it would cost.")] = False,
-    out: Annotated[Optional[Path], typer.Option(help="Folder of the branches; RUN/unlearning by default.")] = None,  # noqa: UP045
-    json: AsJson = False,
-) -> None:
+    held_out: asking.HeldOut = False, plan: asking.Plan = False, out: asking.Out = None, json: AsJson = False,
+) -> None:  # fmt: skip
     """Forget clients: restart from a model they hardly moved, hide the rest by noise, retrain without them.
 
     Writes a new branch of the run and certificate.json. Requests add up; an interrupted one is finished by asking
@@ -158,14 +143,11 @@ def unlearn(
     """
     from poise.cli.forgetting import forget
 
-    options = {
-        "method": method, "epsilon": epsilon, "delta": delta, "sigma": sigma, "target": target,
-        "min_rounds": min_rounds, "max_rounds": max_rounds, "calibration": calibration,
-        "participation": participation, "strong_convexity": strong_convexity,
-        "heuristic": heuristic, "noise": "secret" if secret_noise else "seeded",
-        "measure_forgotten": measure_forgotten, "out": out,
-    }  # fmt: skip
-    forget(run, clients, options, plan, json)
+    options = asking.options(
+        method, epsilon, delta, sigma, target, min_rounds, max_rounds, calibration, participation, strong_convexity,
+        heuristic, secret_noise, held_out, out,
+    )  # fmt: skip
+    forget(run, clients, {**options, "measure_forgotten": measure_forgotten}, plan, json)
 
 
 @app.command()
@@ -286,7 +268,7 @@ def data_verify(name: str, json: AsJson = False) -> None:
 def main() -> None:
     """Run the command line; a user's mistake never shows a traceback."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="poise", standalone_mode=False)
     except PoiseError as error:
         _fail(error.message, error.hint, error.exit_code)
     except click.ClickException as error:

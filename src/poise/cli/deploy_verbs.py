@@ -7,6 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from poise.cli import asking
+
 deploy = typer.Typer(no_args_is_help=True, help="Real nodes, carried by Flower: set them up, run on them.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
@@ -25,7 +27,7 @@ def init(
     host: Annotated[str, typer.Option(help="Address at which nodes find the server.")] = "127.0.0.1",
     json: AsJson = False,
 ) -> None:
-    """Write certificates, keys, and for each node a configuration (its data) and a policy (what it allows)."""
+    """Write certificates, keys, what each node holds (node.toml) and allows (policy.toml), and what starts them."""
     from poise.cli import deploying
 
     deploying.init(folder, nodes, like, host, json)
@@ -41,6 +43,14 @@ def up(
     from poise.cli import deploying
 
     deploying.up(folder, server_only, json)
+
+
+@deploy.command()
+def server(folder: Folder) -> None:
+    """Run the server in the foreground: what a unit or a container starts. Nodes run elsewhere."""
+    from poise.cli import deploying
+
+    deploying.server(folder)
 
 
 @deploy.command()
@@ -92,3 +102,26 @@ def resume(
     from poise.cli import deploying
 
     deploying.resume(path, to, json)
+
+
+@deploy.command()
+def unlearn(
+    run: asking.Training, clients: asking.Clients, to: To, epsilon: asking.Epsilon = None,
+    delta: asking.Delta = None, sigma: asking.Sigma = None, method: asking.Method = "sifu",
+    target: asking.Target = None, min_rounds: asking.MinRounds = 50, max_rounds: asking.MaxRounds = 10_000,
+    calibration: asking.Calibration = None, participation: asking.Participation = None,
+    strong_convexity: asking.StrongConvexity = None, heuristic: asking.Heuristic = False,
+    secret_noise: asking.SecretNoise = False, held_out: asking.HeldOut = False, plan: asking.Plan = False,
+    out: asking.Out = None, json: AsJson = False,
+) -> None:  # fmt: skip
+    """Forget clients of a run of the nodes: retrain on those that stay; the others are not asked any more.
+
+    Branches and certificates are those of `poise unlearn`, and `poise verify` checks them.
+    """
+    from poise.cli.forgetting import forget
+
+    options = asking.options(
+        method, epsilon, delta, sigma, target, min_rounds, max_rounds, calibration, participation, strong_convexity,
+        heuristic, secret_noise, held_out, out,
+    )  # fmt: skip
+    forget(run, clients, options, plan, json, to)

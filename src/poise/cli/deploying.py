@@ -11,6 +11,7 @@ from poise.cli.terminal import Bar, console, print_json, remark, stoppable
 from poise.core.errors import InvalidOption
 from poise.core.types import Record
 from poise.deploy import control, jobs
+from poise.deploy.checking import check_node
 from poise.deploy.folder import make_deployment
 from poise.deploy.supervisor import run_node
 from poise.experiments.runner import federation_in
@@ -28,9 +29,14 @@ def init(folder: Path, nodes: int, like: Path | None, host: str, json: bool) -> 
         data = whole.spec
     made = make_deployment(folder, nodes, data, host)
     if json:
-        print_json({"path": str(made.path), "nodes": nodes, "port": made.port})
+        print_json({"path": str(made.path), "nodes": nodes, "port": made.port, "files": made.files()})
         return
     remark(f"{made.path}: certificates and keys, and for each of {nodes} nodes node.toml (its data), policy.toml")
+    for file in made.files():
+        if not file.startswith("node-") or file.startswith("node-0/"):
+            remark(f"  {file}")
+    if nodes > 1:
+        remark("  and for every other node the same as in node-0")
     remark(f"start it on this machine: poise deploy up {folder}")
 
 
@@ -45,8 +51,16 @@ def up(folder: Path, server_only: bool, json: bool) -> None:
     remark(f"run an experiment: poise deploy run exp.toml --to {folder}")
 
 
+def server(folder: Path) -> None:
+    """Run the server."""
+    remark(f"{folder}: running; its logs are in {folder / 'logs'} (Ctrl-C ends it)")
+    control.serve(folder)
+
+
 def node(folder: Path) -> None:
     """Run one node."""
+    holding = check_node(folder.resolve())
+    remark(f"{folder}: client {holding.client}, {holding.samples} samples")
     remark(f"{folder}: running; its log is {folder / 'node.log'} (Ctrl-C ends it)")
     run_node(folder)
 
@@ -78,7 +92,7 @@ def run(file: Path, to: Path, changes: list[str], seeds: str, out: Path | None, 
     folder = out or fresh(Path("runs") / experiment.name)
     refuse_taken(folder, chosen)
     with stoppable(json) as stop, Bar(quiet=json) as bar:
-        watch = _watching(bar, f"{experiment.name} on {to}", experiment.table("run").get("rounds"))
+        watch = watching(bar, f"{experiment.name} on {to}", experiment.table("run").get("rounds"))
         runs = jobs.run_deployed(experiment, to, folder, chosen, watch, stop)
     if stop.raised and runs:
         remark(f"stopped after round {runs[-1].rounds}; go on with: poise deploy resume {runs[-1].path} --to {to}")
@@ -88,11 +102,11 @@ def run(file: Path, to: Path, changes: list[str], seeds: str, out: Path | None, 
 def resume(path: Path, to: Path, json: bool) -> None:
     """Take a deployed run up."""
     with stoppable(json) as stop, Bar(quiet=json) as bar:
-        made = jobs.resume_deployed(path, to, _watching(bar, str(path), None), stop)
+        made = jobs.resume_deployed(path, to, watching(bar, str(path), None), stop)
     show_runs([made], json)
 
 
-def _watching(bar: Bar, label: str, rounds: int | None) -> Any:
+def watching(bar: Bar, label: str, rounds: int | None) -> Any:
     """Move the bar, and say who was refused."""
     move = bar.observer(label, rounds)
 

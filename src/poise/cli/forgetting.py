@@ -10,8 +10,10 @@ from typing import Any
 
 from rich.table import Table
 
+from poise.cli.deploying import watching
 from poise.cli.terminal import Bar, console, print_json, remark, stoppable
 from poise.core.errors import InvalidOption
+from poise.deploy.jobs import unlearn_deployed
 from poise.ledger.run import open_run
 from poise.reports.forgetting import Story, write_forgetting
 from poise.unlearning.budget import Budget
@@ -37,8 +39,10 @@ def parse_clients(text: str) -> list[int]:
     return found
 
 
-def forget(path: Path, clients: str, options: dict[str, Any], plan: bool, json: bool) -> None:
-    """Honour a request, or show what it would cost."""
+def forget(
+    path: Path, clients: str, options: dict[str, Any], plan: bool, json: bool, to: Path | None = None
+) -> None:  # fmt: skip
+    """Honour a request, or show what it would cost; ``to`` is the deployment whose nodes retrain."""
     wanted = parse_clients(clients)
     budget = _asked(path, options)
     options = {**options, **asdict(budget)}
@@ -49,9 +53,13 @@ def forget(path: Path, clients: str, options: dict[str, Any], plan: bool, json: 
     if not json:
         remark(_in_words(looked))
     with stoppable(json) as stop, Bar(quiet=json) as bar:
-        observer = bar.observer(f"{path}, retraining", options["max_rounds"])
-        made = unlearn(path, wanted, **options, callbacks=[observer], stop=stop)
-    _show(made, path, options["out"], clients, json)
+        label, most = f"{path}, retraining", options["max_rounds"]
+        if to is None:
+            made = unlearn(path, wanted, **options, callbacks=[bar.observer(label, most)], stop=stop)
+        else:
+            made = unlearn_deployed(path, to, wanted, options, watching(bar, label, most), stop)
+    again = f"poise unlearn {path}" if to is None else f"poise deploy unlearn {path} --to {to}"
+    _show(made, path, options["out"], f"{again} --clients {clients} …", json)
 
 
 def _asked(path: Path, options: dict[str, Any]) -> Budget:
@@ -88,9 +96,8 @@ def _plan_table(looked: Preview) -> Table:
     return table
 
 
-def _show(made: Unlearned, path: Path, out: Path | None, clients: str, json: bool) -> None:
+def _show(made: Unlearned, path: Path, out: Path | None, again: str, json: bool) -> None:
     if not made.certificate:
-        again = f"poise unlearn {path} --clients {clients} …"
         remark(f"stopped after {made.rounds} rounds; go on with the same command and its options: {again}")
         if json:
             print_json({"path": str(made.run.path), "rounds": made.rounds, "finished": False})
@@ -136,6 +143,8 @@ def _result_table(document: dict[str, Any]) -> Table:
     table.add_row("restart", f"branch {document['restart']['branch']}, round {document['restart']['round']}")
     table.add_row("rounds", f"{result['rounds']}" + ("" if result["target reached"] else ", target not reached"))
     table.add_row(f"{result['score']}, remaining", _number(result["on remaining clients"]))
+    if "on held-out data" in result:
+        table.add_row(f"{result['score']}, held out", _number(result["on held-out data"]))
     if result["on forgotten clients"] is not None:
         table.add_row(f"{result['score']}, forgotten", _number(result["on forgotten clients"]))
     for gap in document["grounds"]["not proved"] if promise["promised"] else ():

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from poise.core.errors import InvalidOption
+from poise.core.errors import DataError, InvalidOption
 
 DAYS = 365  # a trial's certificates are good for so long
 
@@ -47,6 +47,16 @@ def make_node_key(folder: Path) -> None:
     _write_key(folder / "node.key", key)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     _write(folder / "node.pub", public)
+
+
+def check_key(file: Path) -> None:
+    """Refuse a file that is not a private key; nothing of what it holds is told."""
+    *_, serialization = _cryptography()
+    load = serialization.load_pem_private_key if file.name == "tls.key" else serialization.load_ssh_private_key
+    try:
+        load(file.read_bytes(), None)
+    except Exception:
+        raise DataError(f"{file} is not a private key", "poise deploy init made one") from None
 
 
 def _cryptography() -> tuple[Any, Any, Any, Any]:

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from poise.core.errors import InvalidOption, PoiseError
 from poise.deploy.folder import MARK, Deployment, open_deployment, read_toml
-from poise.deploy.programs import flwr, listening
+from poise.deploy.programs import flwr, listening, program
 from poise.deploy.supervisor import GRACE
 
 
@@ -22,15 +22,11 @@ class DeploymentFailed(PoiseError):
 
 def up(path: str | Path, nodes: bool = True, seconds: float = 180.0) -> Deployment:
     """Start the supervisor, and wait until everything listens; without ``nodes``, the server alone."""
-    deployment = open_deployment(path)
-    if running(deployment):
-        raise InvalidOption(f"{deployment.path} is up already", f"poise deploy status {path}")
-    (deployment.path / "state.json").unlink(missing_ok=True)
-    alone = [] if nodes else ["--server-only"]
+    deployment, command = _ready(path, nodes)
     with (deployment.logs / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "poise.deploy.supervisor", str(deployment.path), *alone],
-            env=deployment.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            command, env=deployment.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
         )  # fmt: skip
     until = time.monotonic() + seconds
     ports = [read_toml(deployment.node(c) / "node.toml")["port"] for c in range(deployment.nodes) if nodes]
@@ -41,6 +37,23 @@ def up(path: str | Path, nodes: bool = True, seconds: float = 180.0) -> Deployme
             raise DeploymentFailed(f"{deployment.path} is not up: {why}", f"see {deployment.logs}")
         time.sleep(0.3)
     return deployment
+
+
+def serve(path: str | Path) -> NoReturn:
+    """Become the supervisor of the server alone: the process that a unit or a container keeps."""
+    deployment, command = _ready(path, nodes=False)
+    os.execve(command[0], command, deployment.environment)  # its environment is how `belonging` knows it
+
+
+def _ready(path: str | Path, nodes: bool) -> tuple[Deployment, list[str]]:
+    """A deployment that is not up, and the command of its supervisor."""
+    deployment = open_deployment(path)
+    program("flower-superlink")
+    if running(deployment):
+        raise InvalidOption(f"{deployment.path} is up already", f"poise deploy status {path}")
+    (deployment.path / "state.json").unlink(missing_ok=True)
+    alone = [] if nodes else ["--server-only"]
+    return deployment, [sys.executable, "-m", "poise.deploy.supervisor", str(deployment.path), *alone]
 
 
 def status(path: str | Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import tomli_w
 from poise.core.errors import DataError, InvalidOption, require
 from poise.deploy.certificates import check_installed, make_certificates, make_node_key
 from poise.deploy.policy import Policy
+from poise.deploy.starting import write_starters
 
 LOOPBACK = "127.0.0.1"
 MARK = "POISE_DEPLOY"  # the variable that tells every process of a deployment which folder it belongs to
@@ -70,6 +71,10 @@ class Deployment:
         """What Flower's programs need to work without asking anybody outside."""
         return environment(self.path, self.server / "flwr")
 
+    def files(self) -> list[str]:
+        """What there is in the folder, by name."""
+        return sorted(str(f.relative_to(self.path)) for f in self.path.rglob("*") if f.is_file())
+
     def registered(self) -> dict[int, int]:
         """Flower's number of the node of each client, as its key was registered."""
         file = self.server / "nodes.json"
@@ -101,7 +106,7 @@ def open_deployment(path: str | Path) -> Deployment:
 
 
 def make_deployment(path: str | Path, nodes: int, data: Mapping[str, Any], host: str = LOOPBACK) -> Deployment:
-    """Write certificates, keys, one configuration and one policy per node.
+    """Write certificates, keys, one configuration and one policy per node, and what starts them.
 
     Args:
         path: a folder that is not there yet, or is empty.
@@ -112,6 +117,7 @@ def make_deployment(path: str | Path, nodes: int, data: Mapping[str, Any], host:
     check_installed()
     require(nodes >= 1, f"--nodes must be at least 1, not {nodes}")
     folder = Path(path).resolve()
+    require(str(folder).isprintable(), f"the folder {str(folder)!r} has characters that files cannot name")
     if folder.exists() and any(folder.iterdir()):
         raise InvalidOption(f"{folder} is not empty", "choose another folder")
     ports = free_ports(nodes + 1)
@@ -134,6 +140,7 @@ def make_deployment(path: str | Path, nodes: int, data: Mapping[str, Any], host:
         facts = {"client": client, "superlink": f"{host}:{made.port}", "port": ports[client + 1]}
         _write_toml(made.node(client) / "node.toml", {**facts, "data": {**data, "client": client}})
         _write_toml(made.node(client) / "policy.toml", Policy().table())
+    write_starters(folder, nodes)
     _write_toml(folder / "deployment.toml", {"nodes": nodes, "host": host, "port": made.port})
     return made
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from poise.core.errors import DataError, InvalidOption, require
+from poise.core.errors import InvalidOption, require, suggest
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 from poise.data import federation as make_federation
+from poise.deploy.reading import Pair, call_function, read_arrays
+
+FORM = ("classes", "normalize", "vocabulary")  # what the arrays are: options of `poise.federation` for arrays
+KEYS = ("callable", "client", "file", "label", "options", *FORM)  # of [data], where a node has data of its own
 
 
 @dataclass(frozen=True)
@@ -26,11 +29,13 @@ class Holding:
         client: its number in the deployment.
         own: its samples, as one shard.
         data: where they are from, if that is a data set that everybody knows; what a trial compares.
+        secret: known to the node alone; noise that must be the same when it is asked for again is named by it.
     """
 
     client: int
     own: Shards
     data: Mapping[str, Any] | None = None
+    secret: bytes = field(default=b"", repr=False)
 
     clients = 1
     test_shard = None
@@ -65,7 +70,8 @@ def open_holding(client: int, table: Mapping[str, Any], folder: Path) -> Holding
     """The data that a node's ``[data]`` names.
 
     ``source``: client number ``client`` of ``poise.federation(**table)``, for trials. ``file``: ``x`` and ``y`` of an
-    ``.npz``, or a ``.csv`` with a header whose column ``label`` holds the labels; ``classes`` where they are classes.
+    ``.npz``, or a ``.csv`` or ``.parquet`` whose column ``label`` holds the labels. ``callable``: ``module:function``,
+    which is called with ``options`` and returns ``(x, y)``. ``classes`` where labels are classes.
     """
     options = dict(table)
     if "source" in options:
@@ -73,32 +79,27 @@ def open_holding(client: int, table: Mapping[str, Any], folder: Path) -> Holding
         whole = make_federation(**options)
         require(0 <= number < whole.clients, f"[data] has no client {number}", f"0 to {whole.clients - 1}")
         return Holding(client, whole.shards([number]), {**(whole.spec or {}), "client": number})
-    if "file" not in options:
-        raise InvalidOption("[data] names neither a source nor a file", 'for example file = "patients.npz"')
-    x, y = read_arrays(folder / options.pop("file"), options.pop("label", "y"), options.get("classes", 0))
-    options = {k: v for k, v in options.items() if k != "client" and not (k == "classes" and v == 0)}
-    made = make_federation((x, y), [np.arange(len(y))], 1, **options)
+    unknown = [key for key in options if key not in KEYS]
+    if unknown:
+        raise InvalidOption(f"[data] has no key {unknown[0]!r}", suggest(unknown[0], KEYS))
+    classes = options.get("classes", 0)
+    require(type(classes) is int and classes >= 0, f"[data] classes = {classes!r} must be a whole number")
+    x, y = _own_arrays(options, folder, classes)
+    form = {name: options[name] for name in FORM if options.get(name)}
+    made = make_federation((x, y), [np.arange(len(y))], 1, **form)
     return Holding(client, made.shards([0]))
 
 
-def read_arrays(file: Path, label: str, classes: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Features and labels from a file; the labels are whole numbers where there are classes, else quantities."""
-    if file.suffix not in (".npz", ".csv"):
-        raise InvalidOption(f"{file}: unknown kind of file {file.suffix!r}", "known: .csv, .npz")
-    try:
-        if file.suffix == ".npz":
-            with np.load(file, allow_pickle=False) as found:
-                x, y = found["x"], found["y"]
-        else:
-            table: Any = np.genfromtxt(file, delimiter=",", names=True, dtype=np.float64, ndmin=1)
-            columns = list(table.dtype.names or ())
-            if label not in columns:
-                raise DataError(f"{file} has no column {label!r}", f"columns: {', '.join(columns)}")
-            x = np.stack([table[name] for name in columns if name != label], axis=1)
-            y = table[label]
-    except (OSError, KeyError, ValueError) as error:
-        raise DataError(f"{file} cannot be read as data: {error}") from error
-    return x, y.astype(np.int64 if classes else np.float64)
+def _own_arrays(table: Mapping[str, Any], folder: Path, classes: int) -> Pair:
+    """What the one of ``file`` and ``callable`` that is there gives."""
+    if ("file" in table) == ("callable" in table):
+        said = "both a file and a callable" if "file" in table else "neither a source nor a file nor a callable"
+        raise InvalidOption(f"[data] names {said}", 'for example file = "patients.npz"')
+    if "file" in table:
+        return read_arrays(folder / str(table["file"]), str(table.get("label", "y")), classes)
+    options = table.get("options", {})
+    require(isinstance(options, Mapping), f"[data] options must be a table, not {options!r}")
+    return call_function(str(table["callable"]), options, folder, classes)
 
 
 def like(shape: tuple[int, ...], classes: int) -> Samples:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from poise.deploy.programs import flwr
 from poise.experiments.runner import parts_in
 from poise.experiments.spec import Experiment
 from poise.ledger.run import Run, open_run
+from poise.unlearning.operation import Unlearned, outcome
 
 Observer = Callable[[Mapping[str, Any]], None]
 
@@ -41,6 +43,23 @@ def resume_deployed(
     return _follow(open_deployment(to), {"resume": str(Path(run).resolve())}, observe, stop)[0]
 
 
+def unlearn_deployed(
+    run: str | Path, to: str | Path, clients: Sequence[int], options: Mapping[str, Any],
+    observe: Observer = lambda line: None, stop: Callable[[], bool] = lambda: False,
+) -> Unlearned:  # fmt: skip
+    """Forget clients of a run on the nodes that stay; ``options`` are those of `poise.unlearn`.
+
+    The nodes of the forgotten are not asked for anything any more, be they there or not.
+    """
+    if options.get("measure_forgotten"):
+        raise InvalidOption("measure_forgotten: a node whose client is forgotten is not asked any more", "leave it out")
+    out = options.get("out")
+    kept = {**options, "out": None if out is None else str(Path(out).resolve())}
+    kept.setdefault("held_out", False)
+    order = {"unlearn": str(Path(run).resolve()), "clients": [int(c) for c in clients], "options": kept}
+    return outcome(_follow(open_deployment(to), order, observe, stop)[0])
+
+
 def _follow(deployment: Deployment, order: Mapping[str, Any], observe: Observer, stop: Callable[[], bool]) -> list[Run]:
     if not running(deployment):
         raise InvalidOption(f"{deployment.path} is not up", f"poise deploy up {deployment.path}")
@@ -54,6 +73,8 @@ def _follow(deployment: Deployment, order: Mapping[str, Any], observe: Observer,
             job.with_suffix(".stop").touch()
         if "error" in line:
             raise _error(line)
+        if "warning" in line:
+            warnings.warn(str(line["warning"]), stacklevel=3)
         if "run" in line:
             runs.append(open_run(line["run"]))
         if "round" in line:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,21 @@ import torch
 from poise import solvers as _solvers  # noqa: F401 - parts are known by name once their module is loaded
 from poise.backends.letters import Letter, Parcel
 from poise.core.chunks import Piece
-from poise.core.errors import PoiseError, UpdateRefused
+from poise.core.errors import DataError, PoiseError, UpdateRefused
 from poise.core.memory import Memories, Versions
+from poise.core.neighbours import MEAN
 from poise.core.parts import build
-from poise.core.types import Updates
+from poise.core.types import Flight, Updates
 from poise.core.vectors import Vector
 from poise.deploy.folder import NODE, read_toml
 from poise.deploy.holding import Holding, open_holding
-from poise.deploy.policy import Policy, PolicyRefused, outgoing
+from poise.deploy.policy import GRAPH, Policy, PolicyRefused, outgoing
 from poise.deploy.shelf import Shelf
+from poise.deploy.trials import Trial
+from poise.graph import message_of
 from poise.tasks import task as make_task
+
+NOTED = ("kind", "run", "versions", "cohort", "solver", "reports", "metrics", "graph")  # of a request, in the journal
 
 
 def client_app() -> Any:
@@ -32,7 +39,7 @@ def client_app() -> Any:
     from flwr.clientapp import ClientApp
 
     app = ClientApp()
-    for kind in ("hello", "work", "measure"):
+    for kind in ANSWERS:
         app.query(kind)(receive)
     return app
 
@@ -49,7 +56,10 @@ def replied(message: Any, folder: Path) -> Letter:
     request, detail = Letter({}), ""
     try:
         request = Letter.read(message)
-        reply = answer(request, *_own(folder))
+        reply = answer(request, _own(folder))
+    except DataError as error:  # speaks of the node's own data
+        words = "its node's data do not fit what was asked; its journal says why"
+        reply, detail = Letter({"nonce": request.facts.get("nonce"), "refused": words}), str(error)
     except PoiseError as error:
         reply = Letter({"nonce": request.facts.get("nonce"), "refused": str(error)})
         detail = str(error.__cause__ or "")
@@ -60,65 +70,81 @@ def replied(message: Any, folder: Path) -> Letter:
     return reply
 
 
-def _own(folder: Path) -> tuple[Holding, Policy, Shelf]:
-    """What the node holds and allows; an error here may speak of its data, and so it is not told to others."""
+@dataclass(frozen=True)
+class Here:
+    """What a node holds, allows and remembers, and how it misbehaves in a trial."""
+
+    holding: Holding
+    policy: Policy
+    shelf: Shelf = field(default_factory=Shelf)
+    trial: Trial = Trial()
+
+
+def _own(folder: Path) -> Here:
+    """All that is the node's own; an error here may speak of its data, and so it is not told to others."""
     try:
         config = read_toml(folder / "node.toml")
         policy = Policy.of(read_toml(folder / "policy.toml"))
-        return open_holding(int(config["client"]), config["data"], folder), policy, Shelf(folder / "state")
+        holding = open_holding(int(config["client"]), config["data"], folder)
+        key = folder / "node.key"
+        secret = hashlib.blake2b(key.read_bytes()).digest() if key.exists() else b""
+        return Here(replace(holding, secret=secret), policy, Shelf(folder / "state"), Trial.of(config, folder))
     except Exception as error:
         raise UpdateRefused("its node is not set up right; its journal says why") from error
 
 
-def answer(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf | None = None) -> Letter:
-    """The reply to a request; raises where it is not to be done. Without a shelf, what clients remember is lost."""
+def answer(letter: Letter, here: Here) -> Letter:
+    """The reply to a request; raises where it is not to be done."""
     torch.set_num_threads(1)
     facts = letter.facts
     kind, client = str(facts.get("kind")), facts.get("client")
-    if client != holding.client:
-        raise UpdateRefused(f"this node is client {holding.client}, not {client}")
+    if client != here.holding.client:
+        raise UpdateRefused(f"this node is client {here.holding.client}, not {client}")
     try:
-        told, deltas = {"hello": _hello, "work": _work, "measure": _measure}[kind](
-            letter, holding, policy, shelf or Shelf()
-        )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise UpdateRefused(f"a request that cannot be read ({type(error).__name__}: {error})") from error
+        told, deltas = ANSWERS[kind](letter, here)
+    except (KeyError, TypeError, ValueError, IndexError) as error:  # its words may speak of data: they stay here
+        raise UpdateRefused(f"a request that cannot be read ({type(error).__name__})") from error
     return Letter({"nonce": facts["nonce"], **told}, {str(k): Parcel.of(d) for k, d in enumerate(deltas)})
 
 
 Told = tuple[dict[str, Any], list[torch.Tensor]]
 
 
-def _hello(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf) -> Told:
+def _hello(letter: Letter, here: Here) -> Told:
     """Whether the node takes part in what the server plans, and what it holds."""
-    plan = letter.facts
+    plan, holding, policy = letter.facts, here.holding, here.policy
     solver = build("solver", plan["solver"])
-    policy.allow(solver, holding.samples, plan["cohort"], plan["reports"], plan["metrics"])
+    policy.allow(solver, holding.samples, plan["cohort"], plan["reports"], plan["metrics"], bool(plan.get("graph")))
     return outgoing(policy, "hello", holding.facts())
 
 
-def _work(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf) -> Told:
+def _work(letter: Letter, here: Here) -> Told:
     """Pieces of local work, one after the other."""
-    facts, me = letter.facts, holding.client
+    facts, holding, policy = letter.facts, here.holding, here.policy
+    me = holding.client
     solver, reports = build("solver", facts["solver"]), frozenset(facts["reports"])
     policy.allow(solver, holding.samples, facts["cohort"], facts["reports"], ())
     oracle = _bound(facts["task"], holding)
     models, shared = _received(letter, oracle.layout.size)
-    kept = shelf.read(facts["state"], facts["held"]) if "state" in facts else {}
-    memories = Memories(sent=shared, own={me: kept})
+    kept = here.shelf.read(facts["state"], facts["held"]) if "state" in facts else {}
     personal = oracle.norms() if facts.get("personal") else None
+    here.trial.wait()
     done: list[Updates] = []
-    for version, stream in zip(facts["versions"], facts["streams"], strict=True):
+    for version, occurrence, stream in zip(facts["versions"], facts["occurrences"], facts["streams"], strict=True):
         piece = Piece(np.zeros(1, dtype=np.int64), np.array([me]), np.array([version]), np.array([stream], np.uint64))
-        done.append(piece.work(oracle, solver, models, reports, None, memories, personal))
+        beside = shared.get(version, {})  # the mean of the neighbours is the client's own: nobody else is sent it
+        own = {**kept, **{name: beside[name] for name in (MEAN,) if name in beside}}
+        mine = piece.work(oracle, solver, models, reports, None, Memories(sent=shared, own={me: own}), personal)
+        flight = Flight(0.0, me, int(version), int(occurrence))
+        done.append(here.trial.sent(mine, flight, models, oracle.layout.trainable, str(facts["run"])))
     if "state" in facts:
         state = {name: rows[0] for name, rows in done[-1].own.items()}
-        shelf.write(facts["state"], int(facts["versions"][-1]), state, facts["held"])
+        here.shelf.write(facts["state"], int(facts["versions"][-1]), state, facts["held"])
     losses = {
         name: [float(getattr(u, name)[0]) for u in done] for name in ("loss_before", "loss_after") if name in reports
     }
     told = {
-        "client": holding.client, "versions": list(facts["versions"]), "occurrences": list(facts["occurrences"]),
+        "client": me, "versions": list(facts["versions"]), "occurrences": list(facts["occurrences"]),
         "samples": holding.samples, "steps": int(done[0].steps[0]), **losses,
     }  # fmt: skip
     return outgoing(policy, "work", told, done)
@@ -140,8 +166,9 @@ def _received(letter: Letter, size: int) -> tuple[dict[int, Vector], dict[int, d
     return models, shared
 
 
-def _measure(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf) -> Told:
+def _measure(letter: Letter, here: Here) -> Told:
     """Metrics of a model on the node's data."""
+    holding, policy = here.holding, here.policy
     wanted = [str(name) for name in letter.facts["metrics"]]
     if not policy.metrics:
         raise PolicyRefused(f"its policy does not allow metrics on its data: {', '.join(wanted)} (metrics = false)")
@@ -151,10 +178,23 @@ def _measure(letter: Letter, holding: Holding, policy: Policy, shelf: Shelf) -> 
         raise UpdateRefused(f"unknown metrics: {', '.join(sorted(names - oracle.metrics))}")
     theta, facts = letter.parcels["0"].vector(), letter.facts
     if facts.get("personal"):
-        theta = Versions(oracle.norms(), Memories(own={0: shelf.read(facts["state"], facts["held"])}))(theta, 0)
+        theta = Versions(oracle.norms(), Memories(own={0: here.shelf.read(facts["state"], facts["held"])}))(theta, 0)
     found = oracle.measure(theta, names, lambda f, items: [f(item) for item in items])
     metrics = {name: float(found[f"client_{name}"][0]) for name in wanted}
     return outgoing(policy, "measure", {"client": holding.client, "metrics": metrics})
+
+
+def _graph(letter: Letter, here: Here) -> Told:
+    """The main direction of the node's data: all that the similarity graph needs to know of a client."""
+    holding, policy = here.holding, here.policy
+    if not policy.graph:
+        raise PolicyRefused(f"its policy does not allow {GRAPH}")
+    pool = holding.own.samples
+    mine = message_of(holding.own.arrays()[0], pool.vocabulary if pool.tokens else 0)
+    return outgoing(policy, "graph", {"client": holding.client}, message=mine, secret=holding.secret)
+
+
+ANSWERS = {"hello": _hello, "work": _work, "measure": _measure, "graph": _graph}
 
 
 def _bound(table: Mapping[str, Any], holding: Holding) -> Any:
@@ -165,7 +205,7 @@ def _bound(table: Mapping[str, Any], holding: Holding) -> Any:
 
 def _note(folder: Path, request: Mapping[str, Any], reply: Letter, detail: str) -> None:
     """One line in the node's own journal: what was asked, and what left or why nothing did."""
-    asked = {name: request.get(name) for name in ("kind", "run", "versions", "cohort", "solver", "reports", "metrics")}
+    asked = {name: request.get(name) for name in NOTED}
     left = {"refused": reply.facts["refused"]} if "refused" in reply.facts else {"left": sorted(reply.facts)}
     line = {"time": time.time(), **{k: v for k, v in asked.items() if v is not None}, **left, "bytes": reply.size}
     if detail:

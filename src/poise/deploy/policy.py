@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -14,15 +15,19 @@ from poise.core.errors import InvalidOption, PoiseError, require, suggest
 from poise.core.memory import memory_of
 from poise.core.parts import describe
 from poise.core.protocols import Solver
-from poise.core.types import Updates
+from poise.core.types import Floats, Updates
 from poise.core.vectors import Stack
 
 LEAVES = {
     "hello": ("client", "samples", "shape", "classes", "data"),
     "work": ("client", "versions", "occurrences", "samples", "steps", "loss_before", "loss_after"),
     "measure": ("client", "metrics"),
+    "graph": ("client",),
 }
-"""All facts that ever leave a node, by the kind of request; beside them, only the updates of ``work``."""
+"""All facts that ever leave a node, by the kind of request; beside them, only the updates of ``work`` and the message
+of ``graph``."""
+
+GRAPH = "messages for the similarity graph (graph = false)"
 
 
 class PolicyRefused(PoiseError):
@@ -40,6 +45,8 @@ class Policy:
         min_cohort: fewest clients that work at the same time, as the server says.
         losses: whether the mean losses before and after the work may be reported.
         metrics: whether metrics of a model on the node's data may be reported.
+        graph: whether the main direction of the node's data may be told, for the similarity graph.
+        graph_noise: standard deviation of Gaussian noise on each entry of that direction, which has length 1.
         clip: the longest update that leaves; 0 for any length.
         noise: standard deviation of Gaussian noise on each entry of an update, in units of ``clip``.
 
@@ -55,6 +62,8 @@ class Policy:
     min_cohort: int = 2
     losses: bool = True
     metrics: bool = False
+    graph: bool = False
+    graph_noise: float = 0.0
     clip: float = 0.0
     noise: float = 0.0
 
@@ -62,9 +71,9 @@ class Policy:
         for name in ("max_steps", "max_epochs", "min_cohort"):
             value = getattr(self, name)
             require(type(value) is int and value >= 1, f"policy: {name} must be a whole number above 0, not {value!r}")
-        for name in ("losses", "metrics"):
+        for name in ("losses", "metrics", "graph"):
             require(isinstance(getattr(self, name), bool), f"policy: {name} must be true or false")
-        for name in ("clip", "noise"):
+        for name in ("clip", "noise", "graph_noise"):
             value = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
             require(number and 0 <= value < math.inf, f"policy: {name} must be 0 or more, not {value!r}")
@@ -91,7 +100,10 @@ class Policy:
         """What `of` reads."""
         return {**asdict(self), "solvers": list(self.solvers)}
 
-    def allow(self, solver: Solver, samples: int, cohort: int, reports: Sequence[str], metrics: Sequence[str]) -> None:
+    def allow(
+        self, solver: Solver, samples: int, cohort: int, reports: Sequence[str], metrics: Sequence[str],
+        graph: bool = False,
+    ) -> None:  # fmt: skip
         """Refuse what goes beyond this policy, by naming it."""
         name = str(describe(solver)["name"])
         steps = int(solver.steps_for(np.array([samples]))[0])
@@ -106,6 +118,7 @@ class Policy:
                 bool(self.clip) and memory_of(solver) is not None
             ),
             f"metrics on its data: {', '.join(sorted(metrics))} (metrics = false)": bool(metrics) and not self.metrics,
+            GRAPH: graph and not self.graph,
         }
         for what, refused in beyond.items():
             if refused:
@@ -113,17 +126,22 @@ class Policy:
 
 
 def outgoing(
-    policy: Policy, kind: str, facts: Mapping[str, Any], updates: Sequence[Updates] = ()
-) -> tuple[dict[str, Any], list[Stack]]:
+    policy: Policy, kind: str, facts: Mapping[str, Any], updates: Sequence[Updates] = (),
+    message: Floats | None = None, secret: bytes = b"",
+) -> tuple[dict[str, Any], list[Stack]]:  # fmt: skip
     """All that leaves a node in answer to one request; nothing is sent that did not come out of here.
 
     Facts are those that `LEAVES` lists for the kind of request, without what the policy withholds; updates are
-    clipped and made noisy as it says. The noise is drawn from the system's entropy: nobody can draw it again.
+    clipped and made noisy as it says. The noise is drawn from the system's entropy: nobody can draw it again. That of
+    the graph's message is named by the node's ``secret``: whoever asks twice learns nothing more.
     """
     withheld = set() if policy.losses else {"loss_before", "loss_after"}
     withheld |= set() if policy.metrics else {"metrics"}
     told = {name: facts[name] for name in LEAVES[kind] if name in facts and name not in withheld}
-    return told, [_guarded(policy, u.deltas[0]) for u in updates] if kind == "work" else []
+    vectors = [_guarded(policy, u.deltas[0]) for u in updates] if kind == "work" else []
+    if kind == "graph" and policy.graph and message is not None:
+        vectors = [torch.from_numpy(_covered(policy, message, secret))]
+    return told, vectors
 
 
 def _guarded(policy: Policy, delta: torch.Tensor) -> torch.Tensor:
@@ -136,3 +154,13 @@ def _guarded(policy: Policy, delta: torch.Tensor) -> torch.Tensor:
         return kept
     noise = np.random.default_rng().normal(0.0, policy.noise * policy.clip, size=len(delta))
     return kept + torch.from_numpy(noise).to(kept)
+
+
+def _covered(policy: Policy, message: Floats, secret: bytes) -> Floats:
+    """A message of length 1, noisy; the noise is the same for the same message, amount and secret."""
+    if not policy.graph_noise:
+        return message
+    named = hashlib.blake2b(f"{policy.graph_noise!r}".encode() + message.tobytes(), key=secret).digest()
+    rng = np.random.default_rng(int.from_bytes(named, "little") if secret else None)
+    noisy = message + policy.graph_noise * rng.standard_normal(len(message))
+    return np.asarray(noisy / np.linalg.norm(noisy))

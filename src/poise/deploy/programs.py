@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poise.core.errors import InvalidOption
+from poise.core.errors import InvalidOption, require
 from poise.deploy.folder import LOOPBACK, NODE, Deployment, environment, read_toml
 
 SHORT = 10.0  # seconds; a process that lived for less waits longer before its next start
@@ -119,7 +119,9 @@ def _child(deployment: Deployment, name: str, command: list[str]) -> Child:
 
 def program(name: str) -> str:
     """Flower's programs lie beside this Python."""
-    return str(Path(sys.executable).parent / name)
+    file = Path(sys.executable).parent / name
+    require(file.exists(), f"deployments need Flower: there is no {file}", "pip install 'poise[flower]'")
+    return str(file)
 
 
 def register(deployment: Deployment) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,9 @@ from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 from poise.deploy.holding import like
 
+NO_DATA = "use parts that need updates only"
+OURS = ("importance", "without")  # keys of [data] that do not change what a node holds
+
 
 @dataclass(frozen=True, eq=False)
 class Remote:
@@ -27,20 +31,29 @@ class Remote:
         weighing: ``size``, ``equal``, or the importance of each client.
         test_shard: held-out samples that the server has.
         spec: the experiment's ``[data]``.
+        graph: asks the nodes for their messages of the similarity graph, (N, D); None where nobody is to ask.
+        chosen: each client's number in the deployment, where some have left; None: client i is node i.
     """
 
     registered: Sequence[Mapping[str, Any]]
     weighing: Any = "size"
     test_shard: Shards | None = None
     spec: Mapping[str, Any] | None = None
+    graph: Callable[[int], Floats] | None = None
+    chosen: Ints | None = None
 
     on_demand = False
     measured = False  # nothing is measured on the nodes' data unless the experiment says so
 
     @property
     def clients(self) -> int:
-        """Number of nodes."""
+        """Number of nodes that take part."""
         return len(self.registered)
+
+    @property
+    def members(self) -> Ints:
+        """Each client's number in the deployment, (N,): 0 to N - 1 unless clients have left (`without`)."""
+        return np.arange(self.clients) if self.chosen is None else self.chosen
 
     @cached_property
     def sizes(self) -> Ints:
@@ -76,38 +89,70 @@ class Remote:
 
     def client(self, i: int) -> Any:
         """Refused: data do not leave nodes."""
-        raise IncompatibleParts(f"the data of client {i} are on its node", "use parts that need updates only")
+        raise IncompatibleParts(f"the data of client {i} are on its node", NO_DATA)
+
+    def messages(self) -> Floats:
+        """The clients' messages for the similarity graph, (N, D), each made on its node; asked for once."""
+        return self._messages
+
+    @cached_property
+    def _messages(self) -> Floats:
+        if self.graph is None:
+            raise IncompatibleParts("the data that a similarity graph is made of are on the nodes", NO_DATA)
+        pool = self._form
+        return self.graph(pool.vocabulary if pool.tokens else math.prod(pool.shape))
+
+    def without(self, clients: Sequence[int] | Ints) -> Remote:
+        """The federation that is left when these clients are gone; the others move up, in order (`members`)."""
+        gone = sorted({int(c) for c in clients})
+        require(all(0 <= c < self.clients for c in gone), f"without: there is no client {max(gone, default=0)}")
+        stay = np.delete(np.arange(self.clients), gone)
+        require(len(stay) > 0, f"without: no client of {self.clients} would be left")
+        weighing = self.weighing if isinstance(self.weighing, str) else np.asarray(self.weighing)[stay]
+        spec = self.spec
+        if spec is not None:
+            spec = {**spec, "without": sorted({*spec.get("without", ()), *self.members[gone].tolist()})}
+        left = [self.registered[int(c)] for c in stay]
+        return replace(self, registered=left, weighing=weighing, spec=spec, chosen=self.members[stay])
 
     def digest(self) -> str:
         """A hash of what was registered: a run goes on with the nodes that it began with."""
-        facts = [dict(r) for r in self.registered], np.asarray(self.importance).tolist()
+        facts: list[Any] = [[dict(r) for r in self.registered], np.asarray(self.importance).tolist()]
+        if self.chosen is not None:
+            facts.append(self.chosen.tolist())
         return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def check_registered(
-    found: Sequence[Mapping[str, Any]], spec: Mapping[str, Any] | None, most: Sequence[int] | Ints | None = None
-) -> None:
+    found: Sequence[Mapping[str, Any]], spec: Mapping[str, Any] | None, most: Sequence[int] | Ints | None = None,
+    members: Sequence[int] | Ints | None = None,
+) -> None:  # fmt: skip
     """Refuse nodes that do not fit each other, or a trial whose nodes hold other data than the experiment names.
 
     ``most`` is the largest number of samples that each may register: who claims more would count for more.
+    ``members`` are their numbers in the deployment, where that is not their order.
     """
-    for client, facts in enumerate(found):
+    numbers = list(range(len(found)) if members is None else map(int, members))
+    for place, (client, facts) in enumerate(zip(numbers, found, strict=True)):
         whole = type(facts.get("samples")) is int and facts["samples"] >= 1
         form = isinstance(facts.get("shape"), list) and type(facts.get("classes")) is int
         require(whole and form, f"client {client} registered {facts.get('samples')!r} samples: it does not fit")
-        if most is not None and facts["samples"] > most[client]:
-            raise InvalidOption(f"client {client} registered {facts['samples']} samples, and can have {most[client]}")
+        if most is not None and facts["samples"] > most[place]:
+            raise InvalidOption(
+                f"client {client} registered {facts['samples']} samples, and can have {most[place]}",
+                "talk to who runs it; or if it is true: [data] max_samples",
+            )
         first = found[0]
         if (facts["shape"], facts["classes"]) != (first["shape"], first["classes"]):
             raise InvalidOption(
                 f"client {client} has samples of shape {facts['shape']} and {facts['classes']} classes, "
-                f"client 0 {first['shape']} and {first['classes']}",
+                f"client {numbers[0]} {first['shape']} and {first['classes']}",
                 "all nodes need data of one form",
             )
         told = facts.get("data")
         if spec is not None and told is not None:
-            mine = {k: v for k, v in {**spec, "client": client}.items() if k != "importance"}
-            theirs = {k: v for k, v in told.items() if k != "importance"}
+            mine = {k: v for k, v in {**spec, "client": client}.items() if k not in OURS}
+            theirs = {k: v for k, v in told.items() if k not in OURS}
             other = sorted(k for k in mine.keys() | theirs.keys() if mine.get(k) != theirs.get(k))
             if other:
                 key = other[0]

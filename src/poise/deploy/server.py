@@ -6,7 +6,9 @@ import hashlib
 import json
 import os
 import traceback
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,22 +16,22 @@ from typing import Any
 import numpy as np
 
 from poise.backends import Flower
-from poise.backends.letters import Letter
+from poise.backends.intake import Intake
 from poise.backends.post import Post, connected
-from poise.composition import OF_CLIENTS, Composition
-from poise.core.errors import InvalidOption, PoiseError, UpdateRefused
-from poise.core.parts import describe
-from poise.core.samples import Shards
-from poise.core.types import Record
-from poise.data import federation as make_federation
+from poise.composition import Composition
+from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError
+from poise.core.types import Ints, Record
 from poise.deploy.folder import MARK, open_deployment
-from poise.deploy.holding import read_arrays
-from poise.deploy.remote import Remote, check_registered
-from poise.experiments.runner import compose, federation_in, parts_in, recorded
+from poise.deploy.greeting import registered_federation
+from poise.deploy.remote import Remote
+from poise.experiments.runner import compose, recorded, refuse_branch
 from poise.experiments.spec import Experiment, parse
+from poise.ledger.run import open_run
 from poise.training import begin, take_up
-
-NODES = "nodes"  # the source of an experiment whose data only the nodes know
+from poise.unlearning.histories import Histories
+from poise.unlearning.operation import unlearn
+from poise.unlearning.request import checked_clients
+from poise.unlearning.retraining import ACCURACY, LOSSES
 
 
 def server_app() -> Any:
@@ -48,7 +50,9 @@ def main(grid: Any, context: Any) -> None:
     job = Job(deployment.jobs / f"{name}.json")
     job.say(pid=os.getpid())
     try:
-        for run in job.do(Post(grid, deployment.registered(), name)):
+        with job.heard():
+            runs = job.do(Post(Intake(grid), deployment.registered(), name))
+        for run in runs:
             job.say(run=str(run))
         job.say(done=True)
     except PoiseError as error:
@@ -76,11 +80,22 @@ class Job:
         """Whether somebody asked for an end."""
         return self.file.with_suffix(".stop").exists()
 
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Warnings inside the block are told to whoever follows: an audit's, above all."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = lambda message, *_, **__: self.say(warning=str(message))
+            yield
+
     def do(self, post: Post) -> list[Path]:
-        """Run every seed, or take a run up."""
+        """Run every seed, take a run up, or forget clients of a run."""
         order = json.loads(self.file.read_text(encoding="utf-8"))
+        if "unlearn" in order:
+            return [self._unlearned(order, post)]
         if "resume" in order:
             folder = Path(order["resume"])
+            refuse_branch(folder, "poise deploy unlearn")
             experiment = recorded(folder)
             composition, way = self._composed(experiment, experiment.seeds[0], post, folder)
             with connected(way):
@@ -101,15 +116,42 @@ class Job:
         refused = [[r.client, r.reason] for r in record.refusals]
         self.say(round=record.index, seconds=record.seconds, metrics=metrics, refused=refused)
 
+    def _unlearned(self, order: Mapping[str, Any], post: Post) -> Path:
+        """Honour a request to forget on the nodes that stay; whoever is to be forgotten is not asked for anything."""
+        options = {**order["options"], "out": order["options"]["out"] and Path(order["options"]["out"])}
+        histories = Histories.of(open_run(order["unlearn"]), options["out"])
+        root, begun = histories.root, histories.open_request
+        wanted = checked_clients(order["clients"], root.clients, histories.forgotten)
+        gone = sorted({*histories.forgotten, *wanted, *(begun.clients if begun else ())})
+        sizes, score = root.array("sizes"), "" if options["held_out"] else _score(root)
+        assert root.path is not None
+        assert sizes is not None
+        experiment = recorded(root.path)
+        if not _on_nodes(experiment):
+            raise InvalidOption(f"{root.path} was not trained on nodes", f"poise unlearn {root.path} --clients …")
+        way = replace(post, task=experiment.table("task"), state=_state(root.path / "without" / str(gone)))
+        whole = registered_federation(
+            experiment, experiment.seeds[0], way, _backend(experiment).patience, {c: int(sizes[c]) for c in gone}, score
+        )
+        _refuse_grown(whole, sizes)
+        with connected(way.among(whole.without(gone).members.tolist())):
+            made = unlearn(root, wanted, **options, federation=whole, callbacks=[self._watch], stop=self.stop)
+        return _path(made.run)
+
     def _composed(self, experiment: Experiment, seed: int, post: Post, folder: Path) -> tuple[Composition, Post]:
         """The composition of a seed on the nodes' data, and the way to them; ``folder`` names what these keep."""
-        name = hashlib.blake2b(str(folder.resolve()).encode(), digest_size=16).hexdigest()
-        way = replace(post, task=experiment.table("task"), state=name)
+        way = replace(post, task=experiment.table("task"), state=_state(folder))
         backend = _backend(experiment)
         federation = registered_federation(experiment, seed, way, backend.patience)
+        way = way.among(federation.members.tolist())
         composition = compose(experiment, seed, federation)
         drop = "bad_updates" not in experiment.table("run")  # one node's mistake does not end everybody's run
         return replace(composition, backend=backend, bad_updates="drop" if drop else composition.bad_updates), way
+
+
+def _state(folder: Path) -> str:
+    """The name under which nodes keep what clients remember in a run."""
+    return hashlib.blake2b(str(folder.resolve()).encode(), digest_size=16).hexdigest()
 
 
 def _path(run: Any) -> Path:
@@ -120,59 +162,27 @@ def _path(run: Any) -> Path:
 def _backend(experiment: Experiment) -> Flower:
     """The file's options of the backend ``flower``, or the usual ones where it names another."""
     given = experiment.table("run").get("backend")
-    if isinstance(given, Mapping) and given.get("name") == "flower":
+    if isinstance(given, Mapping) and _on_nodes(experiment):
         return Flower(**{k: v for k, v in given.items() if k != "name"})
     return Flower()
 
 
-def registered_federation(experiment: Experiment, seed: int, post: Post, patience: float) -> Remote:
-    """Ask every node whether it takes part, and what it holds; the held-out data are the server's."""
-    data = experiment.table("data")
-    known = None if data.get("source") in (None, NODES) else federation_in(experiment, seed)
-    if known is not None and known.clients != len(post.nodes):
-        raise InvalidOption(f"[data] clients = {known.clients}, but the deployment has {len(post.nodes)} nodes")
-    found = _greeted(experiment, post, patience)
-    limit = data.get("max_samples")
-    most = known.sizes if known is not None else None if limit is None else [int(limit)] * len(found)
-    check_registered(found, None if known is None else known.spec, most)
-    importance = data.get("importance", "size")
-    if known is not None:
-        return Remote(found, importance, known.test_shard, known.spec)
-    if "test" not in data:
-        return Remote(found, importance, None, data or None)
-    beside = experiment.path.parent if experiment.path is not None else Path()
-    data["test"] = str((beside / str(data["test"])).resolve())  # a run that goes on finds it from its own folder
-    return Remote(found, importance, _held_out(data, found[0]), data)
+def _on_nodes(experiment: Experiment) -> bool:
+    """Whether its work is done by nodes."""
+    given = experiment.table("run").get("backend")
+    return (given.get("name") if isinstance(given, Mapping) else given) == "flower"
 
 
-def _greeted(experiment: Experiment, post: Post, patience: float) -> list[Mapping[str, Any]]:
-    """What each node holds, in the order of the clients; a node that refuses the plan ends it before it begins."""
-    parts = parts_in(experiment)
-    metrics = [m for m in experiment.table("run").get("metrics", ()) if m.startswith(OF_CLIENTS)]
-    plan = {
-        "solver": describe(parts.solver), "reports": sorted(parts.reports), "metrics": metrics,
-        "cohort": len(post.nodes),
-    }  # fmt: skip
-    letters = {c: Letter({**post.common("hello", c), **plan}) for c in post.nodes}
-    replies = post.ask(letters, patience)
-    return [_registration(c, replies[c], post.nodes[c], letters[c].facts["nonce"]) for c in sorted(letters)]
-
-
-def _registration(client: int, reply: Letter | str, node: int, nonce: str) -> Mapping[str, Any]:
-    """What a node told about itself; raises where it did not."""
-    if isinstance(reply, str):
-        raise UpdateRefused(f"client {client} does not take part: {reply}", "poise deploy status DIR")
-    if "refused" in reply.facts:
-        raise UpdateRefused(
-            f"client {client} does not take part: {reply.facts['refused']}", "ask for less, or talk to who runs it"
+def _refuse_grown(federation: Remote, sizes: Ints) -> None:
+    """What a request promises is about the data that the run was trained on."""
+    for client in np.flatnonzero(federation.sizes != sizes):
+        raise IncompatibleParts(
+            f"client {federation.members[client]} has {federation.sizes[client]} samples now, "
+            f"and had {sizes[client]} in the training",
+            "a request to forget needs the data that the others trained on",
         )
-    if reply.sender != node or reply.facts.get("nonce") != nonce or reply.facts.get("client") != client:
-        raise UpdateRefused(f"client {client} sent a reply to another request")
-    return {name: reply.facts.get(name) for name in ("samples", "shape", "classes", "data")}
 
 
-def _held_out(data: Mapping[str, Any], form: Mapping[str, Any]) -> Shards:
-    """The server's own test file."""
-    x, y = read_arrays(Path(data["test"]), str(data.get("label", "y")), form["classes"])
-    options = {"classes": form["classes"]} if form["classes"] else {}
-    return make_federation((x, y), [np.arange(len(y))], 1, **options).shards([0])
+def _score(run: Any) -> str:
+    """What retraining is aimed at, as far as a policy cares: accuracy where the run has it, else the loss."""
+    return ACCURACY if any(name.endswith("accuracy") for name in run.metrics) else LOSSES[0]

@@ -107,7 +107,7 @@ class Supervisor(Tending):
 
 
 def run_node(path: str | Path) -> None:
-    """Keep the node of one folder alive in this process, until SIGTERM or Ctrl-C."""
+    """Keep the node of one folder alive in this process, until SIGTERM or Ctrl-C; a folder that `check_node` passed."""
     folder = Path(path).resolve()
     tending = Tending()
     tending.children.append(supernode(folder, folder, folder / "node.log"))

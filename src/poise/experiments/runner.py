@@ -24,6 +24,8 @@ from poise.unlearning.request import FILE as REQUEST
 
 Observer = Callable[[Record], None]
 
+NODES = "nodes"  # the source of an experiment whose data only the nodes of a deployment know
+
 
 def compose(experiment: Experiment, seed: int, federation: Any = None, task: Any = None) -> Composition:
     """The composition of one seed; objects given here stand for tables that the file does not have."""
@@ -96,11 +98,7 @@ def resume(
         backend: another backend to go on with; the result does not depend on it.
     """
     folder = Path(path)
-    if (folder / REQUEST).exists():
-        raise IncompatibleParts(
-            f"{folder} was made by a request to forget, and ends where that request says",
-            "`poise unlearn` with the same clients and options finishes it",
-        )
+    refuse_branch(folder)
     experiment = recorded(folder)
     composition = compose(experiment, experiment.seeds[0], federation, task)
     if rounds is not None:
@@ -110,6 +108,15 @@ def resume(
             composition, backend=build("backend", {"name": backend}) if isinstance(backend, str) else backend
         )
     return take_up(composition, folder, callbacks, stop)
+
+
+def refuse_branch(folder: Path, verb: str = "poise unlearn") -> None:
+    """A branch goes on through its request: what it promises depends on how it ends."""
+    if (folder / REQUEST).exists():
+        raise IncompatibleParts(
+            f"{folder} was made by a request to forget, and ends where that request says",
+            f"`{verb}` with the same clients and options finishes it",
+        )
 
 
 def runs_in(path: str | Path) -> list[Run]:
@@ -151,6 +158,10 @@ def federation_in(experiment: Experiment, seed: int) -> Any:
             )
         if "source" not in options:
             raise InvalidOption("[data] has no source", 'for example source = "digits"')
+        if options["source"] == NODES:
+            raise InvalidOption(
+                "the data of this experiment are on its nodes", "poise deploy run|resume|unlearn … --to DIR"
+            )
         return make_federation(**{"seed": seed, **options})
 
 

@@ -7,7 +7,7 @@ from poise.graph.alteration import (
     squared_deviation,
     squared_deviation_bounds,
 )
-from poise.graph.principal import message, messages
+from poise.graph.principal import message, message_of, messages
 from poise.graph.similarity import SimilarityGraph, similarity
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "absolute_deviation",
     "absolute_deviation_bounds",
     "message",
+    "message_of",
     "messages",
     "probability_less_homogeneous",
     "similarity",

@@ -44,6 +44,11 @@ def message(x: ArrayLike) -> Floats:
     return np.asarray(-direction if direction @ mean < 0 else direction)
 
 
+def message_of(x: ArrayLike, symbols: int = 0) -> Floats:
+    """The `message` of samples of any shape, flattened; of texts, of the share of each of ``symbols`` characters."""
+    return message(_features(np.asarray(x), symbols))
+
+
 def _power(rows: Floats, begin: Floats, most: int = 60) -> Floats | None:
     """The limit of v <- X'X v, of length 1; None where it is not reached."""
     table, v = torch.from_numpy(rows), torch.from_numpy(begin / np.linalg.norm(begin))

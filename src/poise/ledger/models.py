@@ -91,6 +91,16 @@ class MemoryStore:
         self._kept.pop(key, None)
 
 
+def _apart(tensors: Tensors) -> dict[str, Vector]:
+    """Tensors as they are written: the same vector under two names is there twice, which the format insists on."""
+    found: dict[str, Vector] = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        shared = any(plain.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in found.values())
+        found[name] = plain.clone() if shared else plain
+    return found
+
+
 class FileStore:
     """Models as ``models/<key>.safetensors``."""
 
@@ -103,7 +113,7 @@ class FileStore:
 
     def put(self, key: str, tensors: Tensors) -> str:
         """Write a file that is whole or not there."""
-        write_whole(self.path(key), save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}))
+        write_whole(self.path(key), save(_apart(tensors)))
         return content_hash(tensors)
 
     def get(self, key: str, digest: str | None = None) -> dict[str, Vector]:

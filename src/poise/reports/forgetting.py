@@ -56,12 +56,17 @@ def _cells(story: Story) -> list[str]:
     guarantee = f"epsilon {promise['epsilon']:g}, delta {promise['delta']:g}" if promise["promised"] else "none"
     if promise["promised"] and said["grounds"]["not proved"]:
         guarantee += " (heuristic)"
-    scores = [result["on remaining clients"], result["on forgotten clients"]]
+    scores = [_score(result["on remaining clients"]), _score(result["on forgotten clients"])]
+    if "on held-out data" in result:  # what retraining aimed at, where the clients' own data were not asked about
+        scores[0] = f"{_score(result['on held-out data'])} (held-out data)"
     return [
         str(story.branch), ", ".join(map(str, said["clients"])), said["request"]["method"], guarantee,
-        f"branch {story.start[0]}, round {story.start[1]}", str(story.rounds),
-        *("not measured" if s is None else f"{s:.4f}" for s in scores),
+        f"branch {story.start[0]}, round {story.start[1]}", str(story.rounds), *scores,
     ]  # fmt: skip
+
+
+def _score(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4f}"
 
 
 def tree_figure(stories: Sequence[Story], present: Sequence[tuple[int, int]]) -> Figure:

@@ -20,7 +20,7 @@ from poise.experiments.runner import parts_in
 from poise.experiments.spec import parse
 from poise.ledger.run import Run
 from poise.unlearning.gaussian import epsilon_at
-from poise.unlearning.histories import Histories, members_of
+from poise.unlearning.histories import Histories
 from poise.unlearning.tree import Node
 
 EXACT = "exact composition of Gaussian mechanisms (Balle & Wang 2018)"
@@ -192,7 +192,7 @@ def _over(histories: Histories, nodes: Sequence[Node], client: int) -> list[Rele
     found: list[Release] = []
     for branch, n in nodes:
         run = histories.run(branch)
-        row = np.flatnonzero(members_of(run) == client)
+        row = np.flatnonzero(histories.members(branch) == client)
         found += releases(run, int(row[0]), n) if len(row) else []
     return found
 

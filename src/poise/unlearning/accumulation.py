@@ -16,7 +16,7 @@ from poise.core.threads import one_thread
 from poise.core.types import Floats
 from poise.core.vectors import Vector
 from poise.ledger.run import Run
-from poise.unlearning.histories import Histories, members_of
+from poise.unlearning.histories import Histories
 from poise.unlearning.tree import Node
 
 
@@ -53,16 +53,18 @@ def reaggregated(histories: Histories, nodes: Sequence[Node], parts: Any, gone: 
     theta = torch.from_numpy(histories.root.models(0))
     with one_thread():
         for branch, rounds in nodes:
-            theta = _replayed(theta, histories.run(branch), parts, gone, rounds)
+            theta = _replayed(
+                theta, histories.run(branch), parts, np.isin(histories.members(branch), list(gone)), rounds
+            )
     return theta
 
 
-def _replayed(theta: Vector, run: Run, parts: Any, gone: Sequence[int], rounds: int) -> Vector:
-    """The steps of one branch."""
+def _replayed(theta: Vector, run: Run, parts: Any, gone: np.ndarray, rounds: int) -> Vector:
+    """The steps of one branch; ``gone`` says of each of its clients whether it is to be left out."""
     server = seeded(parts, int(run.meta["seed"])).server
     state = server.init(theta[: run.trainable])
     c = run.contributions
-    stays = ~np.isin(members_of(run)[c["client"]], list(gone))
+    stays = ~gone[c["client"]]
     ends = np.searchsorted(c["round"], np.arange(rounds + 1))
     for n in range(rounds):
         span = slice(int(ends[n]), int(ends[n + 1]))

@@ -22,6 +22,7 @@ from poise.unlearning.histories import CERTIFICATE, Histories, members_of
 from poise.unlearning.methods import CERTIFIED, along
 from poise.unlearning.proof import Grounds
 from poise.unlearning.request import Request
+from poise.unlearning.retraining import HELD_OUT
 
 FORMAT = 1
 
@@ -51,8 +52,7 @@ def certify(
         "noise": {"sigma": request.sigma, "drawn": request.noise, "commitment": request.commitment},
         "result": {
             "rounds": made.rounds, "bytes up": int(made.bytes_up.sum()), "bytes down": int(made.bytes_down.sum()),
-            "score": score, "on remaining clients": _last(made, score), "target reached": reached,
-            "on forgotten clients": forgotten,
+            "score": score, **_scored(made, score), "target reached": reached, "on forgotten clients": forgotten,
         },
         "evidence": {
             "training": evidence(histories.run(0)),
@@ -118,6 +118,14 @@ def _composed(histories: Histories, request: Request) -> float:
             squares += 0.0 if moved == 0 else (moved / sigma) ** 2 if sigma else np.inf
         worst = max(worst, float(np.sqrt(squares)))
     return epsilon_at(worst, request.budget.delta)
+
+
+def _scored(made: Run, score: str) -> dict[str, float | None]:
+    """How good the new model is, and on what."""
+    value = _last(made, score)
+    if score == HELD_OUT:
+        return {"on remaining clients": None, "on held-out data": value}
+    return {"on remaining clients": value}
 
 
 def _last(run: Run, score: str) -> float | None:

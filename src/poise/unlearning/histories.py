@@ -103,6 +103,10 @@ class Histories:
             nodes = grown(nodes, branch.request.node)
         return nodes
 
+    def members(self, branch: int) -> Ints:
+        """Which client of the training each client of a branch is; the training itself may be without some owners."""
+        return np.searchsorted(members_of(self.root), members_of(self.run(branch)))
+
     def psi(self, branch: int, budget: Budget) -> Floats:
         """Psi_s(n, i) of a branch with clients numbered as in the training, (R_s + 1, N)."""
         counting = Budget(participation=budget.participation, strong_convexity=budget.strong_convexity)
@@ -110,7 +114,7 @@ class Histories:
             run = self.run(branch)
             own = counted(run, counting)
             whole = np.zeros((len(own), self.root.clients))
-            whole[:, members_of(run)] = own
+            whole[:, self.members(branch)] = own
             self._counted[branch, counting] = whole
         return self._counted[branch, counting]
 
@@ -134,7 +138,7 @@ def one_at_a_time(folder: Path | None) -> Iterator[None]:
 
 
 def members_of(run: Run) -> Ints:
-    """Which client of the training each client of a run is."""
+    """Which owner each client of a run is: of the data that its ``[data]`` names, ``without`` or not."""
     members = run.array("members")
     return np.arange(run.clients) if members is None else np.asarray(members)
 

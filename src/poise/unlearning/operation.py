@@ -17,19 +17,20 @@ from poise.core.types import Record
 from poise.core.vectors import Layout, Vector
 from poise.ledger.run import Run, open_run
 from poise.unlearning.budget import Budget, Participation
-from poise.unlearning.certificate import certify, write
+from poise.unlearning.certificate import certify, read, write
 from poise.unlearning.gaussian import Calibration
-from poise.unlearning.histories import Branch, Histories, one_at_a_time
+from poise.unlearning.histories import CERTIFICATE, Branch, Histories, one_at_a_time
 from poise.unlearning.methods import CERTIFIED, admit, decide, grounds_for, start_of
 from poise.unlearning.noise import commitment
 from poise.unlearning.proof import Grounds, refuse
-from poise.unlearning.request import Request, checked_clients
+from poise.unlearning.request import Request, checked_clients, load
 from poise.unlearning.retraining import (
     Goal,
     aimed,
     begun,
     composition_of,
     fits,
+    present_score,
     remaining,
     retrain,
     score_of,
@@ -56,8 +57,9 @@ def unlearn(
     sigma: float = 0.05, target: float | None = None, *, calibration: Calibration = "analytic",
     participation: Participation = "conservative", strong_convexity: float | None = None, min_rounds: int = 50,
     max_rounds: int = 10_000, heuristic: bool = False, noise: Literal["seeded", "secret"] = "seeded",
-    measure_forgotten: bool = False, out: str | Path | None = None, federation: Any = None, task: Any = None,
-    callbacks: Iterable[Callable[[Record], None]] = (), stop: Callable[[], bool] = lambda: False,
+    measure_forgotten: bool = False, held_out: bool = False, out: str | Path | None = None,
+    federation: Any = None, task: Any = None, callbacks: Iterable[Callable[[Record], None]] = (),
+    stop: Callable[[], bool] = lambda: False,
 ) -> Unlearned:  # fmt: skip
     """Forget clients: restart from a model that they hardly moved, hide the rest by noise, retrain without them.
 
@@ -83,6 +85,7 @@ def unlearn(
         noise: ``seeded`` draws it from the run's seed, which makes the result reproducible and the noise known to
             whoever has the run; ``secret`` draws a seed that is not kept, and the certificate only commits to it.
         measure_forgotten: measure the new model on the forgotten clients too, which reads their data.
+        held_out: aim at the accuracy on the held-out data instead of that on the remaining clients' own.
         out: folder of the branches; ``unlearning`` in the run's folder by default.
         federation: needed where the run was made with data given as Python objects.
         task: likewise for its task.
@@ -99,15 +102,19 @@ def unlearn(
         histories = Histories.of(trained, place)  # as the request before this one left them
         wanted = checked_clients(clients, histories.root.clients, histories.forgotten)
         whole = composition_of(histories.root, federation, task)
+        if federation is None and getattr(whole.backend, "name", "") == "flower":
+            raise InvalidOption(
+                "the clients of this run are nodes of a deployment", "poise deploy unlearn RUN --to DIR"
+            )
         gone = sorted({*histories.forgotten, *wanted})
         left = remaining(whole, gone)
         oracle = left.task.bind(left.federation, left.backend.device)
-        score = score_of(oracle.metrics)
+        score = score_of(oracle.metrics, held_out)
         fits(left, oracle, score)  # before the request is written down, which only finishing it takes back
         open_ = histories.open_request
         if target is None:
             newest = torch.from_numpy(histories.run(histories.newest).model)
-            target = open_.target if open_ else short_of(score_on(oracle, newest, score), score)
+            target = open_.target if open_ else short_of(present_score(left, oracle, newest, score), score)
         target = target.item() if isinstance(target, np.generic) else target
         asked = Request(wanted, method, budget, target, min_rounds, max_rounds, heuristic, noise)
         job = _job(asked, open_, histories, whole, oracle.layout)
@@ -122,6 +129,15 @@ def unlearn(
         document = certify(histories, job.request, job.grounds, score, goal.met, seen)
         path = None if folder is None else write(document, folder)
         return Unlearned(made, made.rounds, job.request.node, document, goal.met, path)
+
+
+def outcome(made: Run) -> Unlearned:
+    """What came of the request whose branch this is, from its folder; without certificate where it is not finished."""
+    assert made.path is not None
+    path = made.path / CERTIFICATE
+    document = read(path) if path.exists() else {}
+    reached = bool(document) and document["result"]["target reached"]
+    return Unlearned(made, made.rounds, load(made.path).node, document, reached, path if document else None)
 
 
 def _on_forgotten(whole: Composition, gone: list[int], made: Run, score: str) -> float:

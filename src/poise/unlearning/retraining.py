@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from poise.composition import Composition
-from poise.core.errors import IncompatibleParts
+from poise.core.errors import IncompatibleParts, require
 from poise.core.plan import Parts
 from poise.core.rng import address
 from poise.core.types import Record
@@ -25,7 +25,7 @@ from poise.unlearning.request import Request
 RESTARTING = ("sifu", "scratch")
 """Methods after which a request may restart inside the branch; the others go on from its end."""
 
-ACCURACY, LOSSES = "train_accuracy", ("train_loss", "loss")
+ACCURACY, LOSSES, HELD_OUT = "train_accuracy", ("train_loss", "loss"), "accuracy"
 
 
 def composition_of(run: Run, federation: Any = None, task: Any = None) -> Composition:
@@ -34,9 +34,15 @@ def composition_of(run: Run, federation: Any = None, task: Any = None) -> Compos
     return compose(experiment, experiment.seeds[0], federation, task)
 
 
-def score_of(metrics: Iterable[str]) -> str:
-    """What a target is about: accuracy on the training data of the clients, or the loss where there is none."""
+def score_of(metrics: Iterable[str], held_out: bool = False) -> str:
+    """What a target is about: accuracy on the training data of the clients, or the loss where there is none.
+
+    ``held_out``: accuracy on the held-out data instead, which nobody has to be asked for.
+    """
     known = set(metrics)
+    if held_out:
+        require(HELD_OUT in known, "held_out: there is no accuracy on held-out data", "leave it out")
+        return HELD_OUT
     return next(name for name in (ACCURACY, *LOSSES) if name in known)
 
 
@@ -125,7 +131,8 @@ class Goal:
     @property
     def met(self) -> bool:
         """Whether the remaining clients are served well enough."""
-        enough = self.value >= self.request.target if self.score == ACCURACY else self.value <= self.request.target
+        more = self.score in (ACCURACY, HELD_OUT)
+        enough = self.value >= self.request.target if more else self.value <= self.request.target
         return bool(enough) and self.rounds >= self.request.min_rounds
 
     def reached(self) -> bool:
@@ -166,6 +173,15 @@ def score_on(oracle: Any, model: Vector, score: str) -> float:
     return float(found[score])
 
 
+def present_score(left: Composition, oracle: Any, model: Vector, score: str) -> float:
+    """The score of a model on the clients that are left, measured where their data are."""
+    bench = left.backend.open(oracle, left.parts.solver, left.federation.sizes, left.seed)
+    try:
+        return float(bench.measure(model, frozenset({score}))[score])
+    finally:
+        bench.close()
+
+
 def short_of(value: float, score: str) -> float:
     """The target where none is given: what the model to be cleaned has on the remaining clients, short by 1 %."""
-    return value * (0.99 if score == ACCURACY else 1.01)
+    return value * (0.99 if score in (ACCURACY, HELD_OUT) else 1.01)

@@ -15,7 +15,7 @@ from poise.experiments.runner import parts_in, recorded
 from poise.ledger.models import content_hash
 from poise.ledger.run import open_run
 from poise.unlearning.certificate import certify, read
-from poise.unlearning.histories import FOLDER, Histories, members_of
+from poise.unlearning.histories import FOLDER, Histories
 from poise.unlearning.methods import decide, grounds_for, least_noise, start_of
 from poise.unlearning.noise import commitment
 from poise.unlearning.request import Request
@@ -78,9 +78,8 @@ def _examined(histories: Histories, request: Request, document: dict[str, Any]) 
         yield f"the ledger of {_name(s)} is whole", run.damage or _grown(run, wanted, s)
     yield from _recomputed(histories, request, document)
     yield from _restarted(histories, request)
-    made = histories.run(request.index)
     gone = set(histories.forgotten)
-    back = sorted(gone & set(members_of(made).tolist()))
+    back = sorted(gone & set(histories.members(request.index).tolist()))
     yield "the forgotten took no part in retraining", f"client {back[0]} did" if back else ""
 
 

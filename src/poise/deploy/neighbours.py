@@ -1,0 +1,49 @@
+"""The similarity graph of clients on nodes: each tells one direction, made from its own data."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from poise.backends.letters import Letter
+from poise.backends.post import Post
+from poise.backends.replies import SLACK
+from poise.core.errors import UpdateRefused
+from poise.core.types import Floats
+
+UNIT = 1e-6  # how far the length of a message may be from 1
+
+
+def asked_messages(post: Post, patience: float, size: int) -> Floats:
+    """Every client's message, (N, D) with D = ``size``; raises where a node does not send one that can be used."""
+    letters = {c: Letter(post.common("graph", c)) for c in sorted(post.nodes)}
+    replies = post.ask(letters, patience)
+    found = []
+    for client, letter in letters.items():
+        reply = replies[client]
+        wrong = reply if isinstance(reply, str) else _objection(reply, letter, post.nodes[client], size)
+        if wrong or isinstance(reply, str):
+            raise UpdateRefused(
+                f"client {post.number(client)} was asked for its message of the similarity graph and sent {wrong}",
+                "a weighting without a graph needs none",
+            )
+        found.append(reply.parcels["0"].vector().numpy())
+    return np.stack(found)
+
+
+def _objection(reply: Letter, letter: Letter, node: int, size: int) -> str:
+    """Why a reply is not used; empty where it is in order."""
+    facts = reply.facts
+    if reply.sender != node or facts.get("nonce") != letter.facts["nonce"]:
+        return "a reply to another request"
+    if "refused" in facts:
+        return f"a refusal: {str(facts['refused'])[:500]}"
+    if facts.get("client") != letter.facts["client"]:
+        return f"that of client {str(facts.get('client'))[:60]}"
+    if reply.size > (most := size * torch.float64.itemsize + SLACK):
+        return f"a reply of {reply.size} bytes, where {most} are the most it can have"
+    if set(reply.parcels) != {"0"} or not reply.parcels["0"].fits(size, torch.float64):
+        forms = ", ".join(f"{list(p.shape)} {p.dtype}"[:60] for p in reply.parcels.values()) or "nothing"
+        return f"{forms[:200]} instead of [{size}] float64"
+    length = float(torch.linalg.vector_norm(reply.parcels["0"].vector()))
+    return "" if abs(length - 1) < UNIT else f"a message of length {length:.6g} instead of 1"

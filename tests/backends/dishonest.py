@@ -1,0 +1,94 @@
+"""A client app for tests that lies: ``lies.json`` in a node's folder says which lie it tells of which model version."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from poise.backends.letters import Letter, Parcel
+from poise.deploy.folder import NODE
+from poise.deploy.node import replied
+
+GB = 10**9
+
+
+def client_app() -> Any:
+    from flwr.clientapp import ClientApp
+
+    app = ClientApp()
+    for kind in ("hello", "work"):
+        app.query(kind)(receive)
+    return app
+
+
+def receive(message: Any, context: Any) -> Any:
+    from flwr.app import Message
+
+    folder = Path(os.environ[NODE])
+    asked, honest = Letter.read(message).facts, replied(message, folder)
+    lies = json.loads((folder / "lies.json").read_text()) if (folder / "lies.json").exists() else {}
+    lie = lies.get(str(asked["versions"][0]) if asked["kind"] == "work" else "hello")
+    reply = LIES[lie](honest, folder) if lie else honest
+    return Message(reply.content(), reply_to=message)
+
+
+def keep(reply: Letter, folder: Path) -> Letter:
+    """The truth, noted for later."""
+    parcels = {k: [p.dtype, p.shape, p.data.hex()] for k, p in reply.parcels.items()}
+    (folder / "kept.json").write_text(json.dumps({"facts": dict(reply.facts), "parcels": parcels}))
+    return reply
+
+
+def replay(reply: Letter, folder: Path) -> Letter:
+    kept = json.loads((folder / "kept.json").read_text())
+    parcels = {
+        k: Parcel(dtype, tuple(shape), bytes.fromhex(data)) for k, (dtype, shape, data) in kept["parcels"].items()
+    }
+    return Letter(kept["facts"], parcels)
+
+
+def samples(reply: Letter, folder: Path) -> Letter:
+    return replace(reply, facts={**reply.facts, "samples": GB})
+
+
+def nan(reply: Letter, folder: Path) -> Letter:
+    size = reply.parcels["0"].shape
+    return replace(reply, parcels={"0": Parcel.of(torch.full(size, float("nan")))})
+
+
+def shape(reply: Letter, folder: Path) -> Letter:
+    return replace(reply, parcels={"0": Parcel.of(torch.zeros(7))})
+
+
+def large(reply: Letter, folder: Path) -> Letter:
+    """All of it on the wire: no two chunks are the same."""
+    return replace(reply, parcels={"0": Parcel("float32", (GB // 4,), os.urandom(GB))})
+
+
+def piece(reply: Letter, folder: Path) -> Letter:
+    """In one piece, where Flower would send many."""
+    from flwr.app.message import array
+
+    array.FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE = 2 * GB
+    return large(reply, folder)
+
+
+def zeros(reply: Letter, folder: Path) -> Letter:
+    """Little on the wire, since Flower sends equal chunks once, and all of it when put together."""
+    return replace(reply, parcels={"0": Parcel("float32", (GB // 4,), bytes(GB))})
+
+
+def facts(reply: Letter, folder: Path) -> Letter:
+    """Words without end."""
+    return replace(reply, facts={**reply.facts, "words": "x" * (GB // 100)})
+
+
+LIES: dict[str, Callable[[Letter, Path], Letter]] = {
+    f.__name__: f for f in (keep, replay, samples, nan, shape, large, piece, zeros, facts)
+}

@@ -1,0 +1,95 @@
+"""Real nodes that lie: each is refused by name, the ledger says why, and the round goes on with the others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backends import dishonest
+from backends.conftest import TEXT
+from poise.core.errors import PoiseError
+from poise.deploy import jobs
+from poise.deploy.folder import Deployment
+from poise.experiments.spec import parse
+
+pytest.importorskip("flwr", reason="the extra [flower] is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+
+APPS = """from poise.deploy.server import server_app
+from poise_app.dishonest import client_app
+
+client = client_app()
+server = server_app()
+"""
+LIES = {
+    1: {"0": "keep", "1": "replay"},
+    2: {"0": "nan", "1": "samples", "2": "facts"},
+    3: {"0": "shape", "1": "large", "2": "zeros"},
+}
+
+
+@pytest.fixture
+def liars(deployed: Deployment) -> Iterator[Deployment]:
+    """The deployment with an app that lies where a node's folder says so."""
+    app = deployed.server / "app" / "poise_app"
+    before = (app / "apps.py").read_text()
+    (app / "apps.py").write_text(APPS)
+    shutil.copy(dishonest.__file__, app / "dishonest.py")
+    try:
+        yield deployed
+    finally:
+        (app / "apps.py").write_text(before)
+        (app / "dishonest.py").unlink()
+        for client in range(deployed.nodes):
+            (deployed.node(client) / "lies.json").unlink(missing_ok=True)
+
+
+def peak(pid: int) -> int:
+    """The most memory that a process ever held, in bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def server_of(deployment: Deployment) -> int:
+    """The process of the run that goes on now."""
+    log = max(deployment.jobs.glob("*.log"), key=lambda file: file.stat().st_mtime)
+    return int(json.loads(log.read_text().splitlines()[0])["pid"])
+
+
+def test_lies_are_refused_by_name_and_the_round_goes_on(liars: Deployment, tmp_path: Path) -> None:
+    for client, lies in LIES.items():
+        (liars.node(client) / "lies.json").write_text(json.dumps(lies))
+    held: list[int] = []
+
+    def look(line: Mapping[str, Any]) -> None:
+        held.append(peak(server_of(liars)))
+
+    run = jobs.run_deployed(
+        parse(TEXT.replace("rounds = 2", "rounds = 3")), liars.path, tmp_path / "out", observe=look
+    )[0]
+    most = "a reply of more than 1051176 bytes, the most it can have"  # 2^20 of facts, and 650 numbers of 4
+    claimed = [(n, client, reason.split(" instead of ")[0]) for n, client, reason in run.refusals]
+    assert claimed == [
+        (0, 2, "an update that is not finite (nan)"), (0, 3, "an update of shape [7] 'float32' in 28 bytes"),
+        (1, 1, "an old reply once more"), (1, 2, "samples 1000000000"), (1, 3, most),
+        (2, 2, most), (2, 3, most),
+    ]  # fmt: skip
+    assert (run.rounds, run.meta["status"]) == (3, "done")
+    weighed = [sorted(np.flatnonzero(row).tolist()) for row in np.asarray(run.weights)]
+    assert weighed == [[0, 1], [0], [0, 1]]
+    assert np.isfinite(run.model).all()
+    assert held
+    assert max(held) < dishonest.GB  # the reply never was in the server's memory
+
+
+def test_a_lie_at_the_start_is_told_before_anything_is_trained(liars: Deployment, tmp_path: Path) -> None:
+    (liars.node(1) / "lies.json").write_text(json.dumps({"hello": "samples"}))
+    with pytest.raises(PoiseError, match=r"client 1 registered 1000000000 samples, and can have \d+"):
+        jobs.run_deployed(parse(TEXT), liars.path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,96 @@
+"""Four real nodes, one of which leaves for good and is forgotten, and one of which lies and is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+
+import poise
+from backends.test_flower_forgetting import TEXT as WHOLE
+from faults.support import call
+from poise.deploy import control, jobs
+from poise.deploy.folder import Deployment, make_deployment, read_toml
+from poise.deploy.policy import Policy
+from poise.experiments.runner import federation_in, run_experiment
+from poise.experiments.spec import parse
+
+pytest.importorskip("flwr", reason="the extra [flower] is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+
+LEAVES, LIES = 2, 1
+TEXT = WHOLE.replace("rounds = 6", "rounds = 2")  # a round costs a new process on every node
+ASKED: dict[str, Any] = {"target": 0.1, "min_rounds": 1, "max_rounds": 1}
+
+
+@pytest.fixture(scope="module")
+def hospital(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, list[subprocess.Popen[bytes]]]]:
+    """A server, and four nodes that run by themselves."""
+    made = make_deployment(tmp_path_factory.mktemp("leaving") / "four", 4, federation_in(parse(TEXT), 0).spec)
+    for client in range(4):
+        (made.node(client) / "policy.toml").write_text(tomli_w.dumps(Policy(metrics=True).table()))
+    control.up(made.path, nodes=False, seconds=300)
+    verb = [sys.executable, "-c", "from poise.cli import main; main()", "deploy", "node"]
+    nodes = [subprocess.Popen([*verb, str(made.node(k))], stderr=subprocess.DEVNULL) for k in range(4)]
+    try:
+        yield made, nodes
+    finally:
+        for node in nodes:
+            node.terminate()
+        for node in nodes:
+            node.wait(60)
+        control.down(made.path)
+
+
+def journal(deployed: Deployment, client: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (deployed.node(client) / "journal.jsonl").read_text().splitlines()]
+
+
+def test_a_node_that_left_is_forgotten_on_the_others(hospital: Any, tmp_path: Path) -> None:
+    deployed, nodes = hospital
+    there = jobs.run_deployed(parse(TEXT), deployed.path, tmp_path / "there")[0]
+    nodes[LEAVES].send_signal(signal.SIGTERM)
+    assert nodes[LEAVES].wait(60) == 0
+    before = journal(deployed, LEAVES)
+    (here,) = run_experiment(parse(TEXT), tmp_path / "here")
+    for method, held_out in (("sifu", False), ("scratch", True)):
+        options = {**ASKED, "method": method, "held_out": held_out}
+        made = jobs.unlearn_deployed(there.path, deployed.path, [LEAVES], {**options, "out": tmp_path / method})
+        local = poise.unlearn(here, [LEAVES], **options, out=tmp_path / f"local-{method}")
+        assert (made.restart, made.rounds, made.reached) == (local.restart, 1, True)
+        assert (made.restart[1] > 0) == (method == "sifu")
+        assert np.abs(np.asarray(made.run.model) - np.asarray(local.run.model)).max() <= 1e-6
+        assert made.path is not None
+        poise.unlearning.verify(made.path, there.path)
+    assert journal(deployed, LEAVES) == before
+    stays = journal(deployed, 3)
+    assert {line["kind"] for line in before} == {"hello", "work"}
+    assert {line["kind"] for line in stays if line["time"] > before[-1]["time"]} >= {"hello", "work", "measure"}
+
+
+def test_a_node_that_lies_is_found_and_its_weight_is_gone(hospital: Any, tmp_path: Path) -> None:
+    deployed, nodes = hospital
+    if nodes[LEAVES].poll() is None:
+        nodes[LEAVES].send_signal(signal.SIGTERM)
+    file = deployed.node(LIES) / "node.toml"
+    file.write_text(tomli_w.dumps({**read_toml(file), "attack": {"name": "free-rider"}, "delay": 0.5}))
+    text = TEXT.replace("[task]", f"without = [{LEAVES}]\n[task]")
+    text = text.replace("rounds = 2", 'rounds = 3\naudit = "quarantine"')
+    with pytest.warns(UserWarning, match="is quarantined"):
+        run = jobs.run_deployed(parse(text), deployed.path, tmp_path / "lied")[0]
+    assert (run.weights[0] > 0).all()
+    assert run.weights[-1, LIES] == 0
+    found = call("audit", run.path, "--json", "--out", tmp_path / "audit.html")
+    assert json.loads(found.out)["runs"][0]["suspects"] == [LIES], found.err
+    assert os.path.getsize(tmp_path / "audit.html") > 1000
+    here = run_experiment(parse(text + f'\n[[attacks]]\nname = "free-rider"\nclients = [{LIES}]\n'), None)
+    assert np.abs(np.asarray(run.model) - np.asarray(here[0].model)).max() <= 1e-6
