@@ -28,7 +28,6 @@ from poise.deploy.holding import Holding, open_holding
 from poise.deploy.policy import GRAPH, Policy, PolicyRefused, outgoing
 from poise.deploy.shelf import Shelf
 from poise.deploy.trials import Trial
-from poise.graph import message_of
 from poise.tasks import task as make_task
 
 NOTED = ("kind", "run", "versions", "cohort", "solver", "reports", "metrics", "graph")  # of a request, in the journal
@@ -189,6 +188,8 @@ def _graph(letter: Letter, here: Here) -> Told:
     holding, policy = here.holding, here.policy
     if not policy.graph:
         raise PolicyRefused(f"its policy does not allow {GRAPH}")
+    from poise.graph import message_of  # scipy comes with it, and every message is a process that imports anew
+
     pool = holding.own.samples
     mine = message_of(holding.own.arrays()[0], pool.vocabulary if pool.tokens else 0)
     return outgoing(policy, "graph", {"client": holding.client}, message=mine, secret=holding.secret)
