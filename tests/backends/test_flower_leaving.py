@@ -92,5 +92,6 @@ def test_a_node_that_lies_is_found_and_its_weight_is_gone(hospital: Any, tmp_pat
     found = call("audit", run.path, "--json", "--out", tmp_path / "audit.html")
     assert json.loads(found.out)["runs"][0]["suspects"] == [LIES], found.err
     assert os.path.getsize(tmp_path / "audit.html") > 1000
-    here = run_experiment(parse(text + f'\n[[attacks]]\nname = "free-rider"\nclients = [{LIES}]\n'), None)
+    with pytest.warns(UserWarning, match="is quarantined"):
+        here = run_experiment(parse(text + f'\n[[attacks]]\nname = "free-rider"\nclients = [{LIES}]\n'), None)
     assert np.abs(np.asarray(run.model) - np.asarray(here[0].model)).max() <= 1e-6

@@ -135,7 +135,7 @@ def _work(letter: Letter, here: Here) -> Told:
         own = {**kept, **{name: beside[name] for name in (MEAN,) if name in beside}}
         mine = piece.work(oracle, solver, models, reports, None, Memories(sent=shared, own={me: own}), personal)
         flight = Flight(0.0, me, int(version), int(occurrence))
-        done.append(here.trial.sent(mine, flight, models, oracle.layout.trainable, str(facts["run"])))
+        done.append(here.trial.sent(mine, flight, models, oracle.layout.trainable, str(facts.get("run"))))
     if "state" in facts:
         state = {name: rows[0] for name, rows in done[-1].own.items()}
         here.shelf.write(facts["state"], int(facts["versions"][-1]), state, facts["held"])
@@ -185,6 +185,8 @@ def _measure(letter: Letter, here: Here) -> Told:
 
 def _graph(letter: Letter, here: Here) -> Told:
     """The main direction of the node's data: all that the similarity graph needs to know of a client."""
+    from poise.graph import message_of  # here: most requests have no use for what it imports
+
     holding, policy = here.holding, here.policy
     if not policy.graph:
         raise PolicyRefused(f"its policy does not allow {GRAPH}")
