@@ -190,8 +190,6 @@ def _graph(letter: Letter, here: Here) -> Told:
     holding, policy = here.holding, here.policy
     if not policy.graph:
         raise PolicyRefused(f"its policy does not allow {GRAPH}")
-    from poise.graph import message_of  # scipy comes with it, and every message is a process that imports anew
-
     pool = holding.own.samples
     mine = message_of(holding.own.arrays()[0], pool.vocabulary if pool.tokens else 0)
     return outgoing(policy, "graph", {"client": holding.client}, message=mine, secret=holding.secret)
