@@ -110,13 +110,18 @@ class Composed(FedAvg):
         self.loss_keys = {name: keys[name] for name in sorted(weighting.needs | sampler.needs)}
         self.given = dict(sizes or {})
         self.sizes: dict[int, int] = dict(self.given)
-        self.nodes: list[int] = []
+        self._numbers: dict[int, int] = {}  # by node id, in the order in which nodes were first seen
         self.history = History()
         self.record: Record | None = None
         self._form: Form | None = None
         self._state: ServerState | None = None
         self._asked: _Asked | None = None
         self._setting: tuple[list[int], Setting] = ([], Setting(0, np.zeros(0, dtype=np.int64), np.zeros(0)))
+
+    @property
+    def nodes(self) -> list[int]:
+        """The node id of each client number."""
+        return list(self._numbers)
 
     def summary(self) -> None:
         """Log the parts."""
@@ -130,7 +135,8 @@ class Composed(FedAvg):
         """Draw who works in this round."""
         _, connected = sample_nodes(grid, self.min_available_nodes, 0)  # waits until so many are there
         present = sorted(connected)
-        self.nodes += [node for node in present if node not in self.nodes]
+        for node in present:
+            self._numbers.setdefault(node, len(self._numbers))
         if self._form is None:
             self._form = Form.of(arrays, self.averages)
         theta = self._form.vector(arrays)
@@ -161,7 +167,7 @@ class Composed(FedAvg):
 
     def _past(self, present: list[int]) -> History:
         """What the sampler looks back on, with the numbers that nodes have in this draw."""
-        row = {self.nodes.index(node): k for k, node in enumerate(present)}
+        row = {self._numbers[node]: k for k, node in enumerate(present)}
         tables = ("lowest_loss", "last_loss", "last_norm", "taken_part")
         mine: dict[str, Any] = {
             name: {row[c]: value for c, value in getattr(self.history, name).items() if c in row} for name in tables
@@ -216,11 +222,11 @@ class Composed(FedAvg):
 
     def _weighed(self, n: int, base: Floats, told: Sequence[Told]) -> tuple[Record, Vector]:
         """The coefficients of this round, and the direction that they give."""
-        numbers: Ints = np.array([self.nodes.index(t.node) for t in told], dtype=np.int64)
+        numbers: Ints = np.array([self._numbers[t.node] for t in told], dtype=np.int64)
         sizes, norms = np.array([t.samples for t in told]), np.array([t.norm for t in told])
         losses: dict[str, Any] = {name: np.array([t.losses[name] for t in told]) for name in self.loss_keys}
         updates = Updates(torch.stack([t.delta for t in told]), norms, sizes, np.zeros_like(sizes), **losses)
-        known = dict.fromkeys(self.nodes, 1) if self.importance == "equal" else self.sizes
+        known = dict.fromkeys(self._numbers, 1) if self.importance == "equal" else self.sizes
         importance = np.array([known[t.node] for t in told]) / sum(known.values())
         omega = self.weighting.coefficients(
             base, loss_before=updates.loss_before, loss_after=updates.loss_after, sizes=sizes, clients=numbers,
