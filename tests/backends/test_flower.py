@@ -48,7 +48,7 @@ def test_the_same_model_as_in_one_process(deployed: Deployment, first: First) ->
     lines = [json.loads(line) for line in (deployed.node(1) / "journal.jsonl").read_text().splitlines()]
     assert [line["kind"] for line in lines[:3]] == ["hello", "work", "work"]
     assert set(lines[2]["left"]) == {
-        "client", "loss_before", "nonce", "occurrences", "samples", "steps", "versions",
+        "boot", "client", "loss_before", "nonce", "occurrences", "samples", "steps", "versions",
     }  # fmt: skip
 
 

@@ -293,6 +293,52 @@ def test_work_is_asked_for_again_after_a_node_was_away() -> None:
     assert np.array_equal(run.model, trained(nodes()).model)
 
 
+def test_work_that_died_with_its_node_is_asked_for_again() -> None:
+    """The node was back before anybody saw that it was away: Flower reports nothing, its reply never comes."""
+    boots = dict.fromkeys(range(N), "first")
+    lost: list[str] = []
+
+    class Dying(Nodes):
+        def pull_messages(self, ids: Iterable[str]) -> list[Any]:
+            there = list(ids)
+            for name in there:
+                client, letter = self.sent[int(name)]
+                if client == 3 and letter.facts.get("versions") == [1] and not lost:
+                    lost.append(name)
+                    boots[3] = "second"
+            return super().pull_messages([name for name in there if name not in lost])
+
+        def _answered(self, client: int, letter: Letter) -> Letter:
+            return answer(letter, Here(self.holdings[client], self.policy, boot=boots[client]))
+
+    dying = Dying(nodes().holdings)
+    remote = Remote([h.facts() for h in dying.holdings], "size", federation().test_shard, federation().spec)
+    way = Post(dying, {c: 100 + c for c in range(N)}, "run", TASK)
+    way.ask({c: Letter({**way.common("call", c)}) for c in range(N)}, 5.0)  # as a run begins, with a word to everybody
+    with connected(way):
+        run = poise.train(remote, poise.task(**TASK), SGD, rounds=3, backend=Flower(patience=600.0))
+    assert lost
+    assert run.refusals == []
+    assert run.times[-1] < 60, "it was not left to the patience with which slow nodes are waited for"
+    assert np.array_equal(run.model, trained(nodes()).model)
+    assert [letter.facts["kind"] for client, letter in dying.sent if client == 3] == [
+        "call", "work", "work", "call", "work", "work",
+    ]  # fmt: skip
+
+
+def test_a_node_that_is_only_slow_is_not_asked_twice() -> None:
+    grid = nodes(slow={3: 100.0})
+    way = Post(grid, {c: 100 + c for c in range(N)}, "run", TASK)
+    remote = Remote([h.facts() for h in grid.holdings], "size", federation().test_shard, federation().spec)
+    way.boots.update({100 + c: "" for c in range(N)})
+    way.boots[103] = "here"
+    grid._answered = lambda client, letter: answer(letter, Here(grid.holdings[client], grid.policy, boot="here"))  # type: ignore[method-assign]
+    with connected(way):
+        run = poise.train(remote, poise.task(**TASK), SGD, rounds=1, backend=Flower(patience=600.0))
+    assert run.refusals == []
+    assert [letter.facts["kind"] for client, letter in grid.sent if client == 3] == ["work", "call"]
+
+
 def test_a_node_that_never_answers_is_named() -> None:
     run = trained(nodes(away=[0]), rounds=1, backend=Flower(patience=0.2))
     assert run.refusals == [(0, 0, "nothing within 0.2 seconds")]

@@ -117,7 +117,9 @@ def test_a_node_answers_with_its_own_data() -> None:
     assert hello["samples"] == fed.sizes[3]
     assert (hello["shape"], hello["classes"], hello["data"]["client"]) == ([1, 8, 8], 10, 3)
     done = answer(request("work", reports=["loss_after"]), Here(mine, Policy()))
-    assert set(done.facts) == {"nonce", "client", "versions", "occurrences", "samples", "steps", "loss_after"}
+    assert set(done.facts) == {
+        "boot", "client", "loss_after", "nonce", "occurrences", "samples", "steps", "versions",
+    }  # fmt: skip
     assert done.parcels["0"].vector().norm() > 0
     told = answer(request("measure", metrics=["loss"]), Here(mine, Policy(metrics=True))).facts["metrics"]
     assert told["loss"] == pytest.approx(np.log(10), rel=1e-5)

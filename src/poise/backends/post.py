@@ -16,6 +16,7 @@ from poise.core.errors import InvalidOption, UpdateRefused
 PAUSE = 0.2  # seconds between two looks into the mailbox
 CRASHES = 3  # how often work is asked for again after the app on the node crashed
 AWAY = (3, 4, 5)  # Flower's errors of a node that is away: message, reply, or node unavailable
+SILENCE = 45.0  # seconds after which a node is asked whether it was started anew; then twice as many, and so on
 CRASHED = 8  # Flower's error of an app whose process ended
 
 
@@ -38,6 +39,7 @@ class Post:
     task: Mapping[str, Any] = field(default_factory=dict)
     state: str = ""  # names what nodes keep between rounds; the same when a run is taken up
     members: tuple[int, ...] | None = None
+    boots: dict[int, str] = field(default_factory=dict)  # by node: the process that its last reply came from
 
     def among(self, members: Sequence[int]) -> Post:
         """The way to these nodes and no others; client k is the k-th of them, as in a federation without the rest."""
@@ -73,19 +75,26 @@ class _Sent:
     letter: Letter
     patience: float
     until: float
-    message: str = ""  # Flower's name of the message; empty while it has to be sent, or sent again
+    due: bool = True  # it has to be sent, for the first time or once more
+    messages: list[str] = field(default_factory=list)  # Flower's names of it; an answer to any of them will do
     crashes: int = 0
+    boot: str = ""  # of the node's process that it went to, as far as that is known
+    silence: float = SILENCE  # seconds until the node is asked whether it is still that process
+    asked: float = 0.0  # when that, or the letter itself, was last sent
 
 
 @dataclass
 class Mailbox:
     """Letters that are out. What a lost node did not answer is sent again.
 
-    A piece of work depends on its address only, so that asking for it a second time changes nothing.
+    A piece of work depends on its address only, so that asking for it a second time changes nothing. Flower reports a
+    node that is away, but not one that died and was back before anybody looked: with it, all that it had been sent is
+    gone. So every reply names the process it comes from, and a node that is silent for long is asked for that name.
     """
 
     post: Post
     _out: dict[str, _Sent] = field(default_factory=dict)
+    _calls: dict[str, str] = field(default_factory=dict)  # by Flower's name of the question: the letter it is about
 
     def put(self, client: int, letter: Letter, patience: float) -> str:
         """Take a letter that is to be sent; the name under which `look` has the answer."""
@@ -100,12 +109,16 @@ class Mailbox:
     def look(self) -> dict[str, Letter | str]:
         """The answers that have come since the last look; in words, why there will be none."""
         self.send()
-        waiting = {sent.message: name for name, sent in self._out.items() if sent.message}
+        self._call()
+        waiting = {message: name for name, sent in self._out.items() for message in sent.messages}
         found: dict[str, Letter | str] = {}
-        for message in self.post.grid.pull_messages(list(waiting)) if waiting else ():
-            name = waiting.get(message.metadata.reply_to_message_id)
-            if name is not None and not self._again(self._out[name], message):
-                found[name] = _opened(message)
+        every = [*waiting, *self._calls]
+        for message in self.post.grid.pull_messages(every) if every else ():
+            to = message.metadata.reply_to_message_id
+            if to in self._calls:
+                self._told(self._calls.pop(to), message)
+            elif (name := waiting.get(to)) in self._out and not self._again(self._out[name], to, message):
+                found[name] = self._opened(self._out[name], message)
         now = time.monotonic()
         for name, sent in self._out.items():
             if name not in found and now > sent.until:
@@ -114,31 +127,65 @@ class Mailbox:
             del self._out[name]
         return found
 
+    def _opened(self, sent: _Sent, message: Any) -> Letter | str:
+        reply = _opened(message)
+        if not isinstance(reply, str) and isinstance(boot := reply.facts.get("boot"), str):
+            self.post.boots[self.post.nodes[sent.client]] = boot
+        return reply
+
     @staticmethod
-    def _again(sent: _Sent, message: Any) -> bool:
+    def _again(sent: _Sent, to: str, message: Any) -> bool:
         """Whether a letter has to be sent once more: its node was away, or the app there crashed."""
         code = message.error.code if message.has_error() else None
         sent.crashes += code == CRASHED
         again = code in AWAY or (code == CRASHED and sent.crashes <= CRASHES)
-        sent.message = "" if again else sent.message
+        if again:
+            sent.messages.remove(to)
+            sent.due = not sent.messages
         return again
 
     def send(self) -> None:
         """Push the letters that are to be sent, to those who are there; the others stay for the next time."""
-        todo = [sent for sent in self._out.values() if not sent.message]
-        if not todo:
+        due = {name: sent for name, sent in self._out.items() if sent.due}
+        for name, message in self._pushed({name: sent.letter for name, sent in due.items()}).items():
+            sent = due[name]
+            sent.messages.append(message)
+            sent.due, sent.asked = False, time.monotonic()
+            sent.boot = self.post.boots.get(self.post.nodes[sent.client], "")
+
+    def _call(self) -> None:
+        """Ask those who have been silent for long which process they are."""
+        now, out = time.monotonic(), self._out
+        silent = [name for name, s in out.items() if not s.due and s.boot and now > s.asked + s.silence]
+        questions = {name: Letter(self.post.common("call", out[name].client)) for name in silent}
+        for name, message in self._pushed(questions).items():
+            self._calls[message] = name
+            out[name].asked, out[name].silence = now, 2 * out[name].silence
+
+    def _told(self, name: str, message: Any) -> None:
+        """Send a letter again where the process that had it is gone."""
+        sent, reply = self._out.get(name), _opened(message)
+        if sent is None or isinstance(reply, str) or not isinstance(boot := reply.facts.get("boot"), str):
             return
+        sent.due, sent.boot = sent.due or boot != sent.boot, boot
+        self.post.boots[self.post.nodes[sent.client]] = boot
+
+    def _pushed(self, letters: Mapping[str, Letter]) -> dict[str, str]:
+        """Push letters to those who are there; Flower's names of the messages."""
+        if not letters:
+            return {}
         grid, present = self.post.grid, set(self.post.grid.get_node_ids())
-        there = [sent for sent in todo if self.post.nodes[sent.client] in present]
+        there = [name for name in letters if self.post.nodes[self._out[name].client] in present]
         messages = [
             grid.create_message(
-                sent.letter.content(), f"query.{sent.letter.facts['kind']}", self.post.nodes[sent.client],
-                self.post.run, max(sent.until - time.monotonic(), 1.0),
+                letters[name].content(), f"query.{letters[name].facts['kind']}",
+                self.post.nodes[self._out[name].client], self.post.run,
+                max(self._out[name].until - time.monotonic(), 1.0),
             )
-            for sent in there
+            for name in there
         ]  # fmt: skip
-        for sent, name in zip(there, grid.push_messages(messages) if messages else (), strict=True):
-            sent.message = name or ""
+        pushed = grid.push_messages(messages) if messages else ()
+        return {name: message for name, message in zip(there, pushed, strict=True) if message}
 
 
 def _opened(message: Any) -> Letter | str:

@@ -22,6 +22,7 @@ from poise.deploy.starting import write_starters
 
 LOOPBACK = "127.0.0.1"
 MARK = "POISE_DEPLOY"  # the variable that tells every process of a deployment which folder it belongs to
+BOOT = "POISE_BOOT"  # names one start of a process, for itself and all that it starts
 NODE = "POISE_NODE"  # and every process of a node which node it is
 
 _APPS = {  # one file each: a node starts a process for every message, and must not import what only the server needs

@@ -23,7 +23,7 @@ from poise.core.neighbours import MEAN
 from poise.core.parts import build
 from poise.core.types import Flight, Updates
 from poise.core.vectors import Vector
-from poise.deploy.folder import NODE, read_toml
+from poise.deploy.folder import BOOT, NODE, read_toml
 from poise.deploy.holding import Holding, open_holding
 from poise.deploy.policy import GRAPH, Policy, PolicyRefused, outgoing
 from poise.deploy.shelf import Shelf
@@ -77,6 +77,7 @@ class Here:
     policy: Policy
     shelf: Shelf = field(default_factory=Shelf)
     trial: Trial = Trial()
+    boot: str = ""  # names the process of the node: whoever starts it anew gives it another
 
 
 def _own(folder: Path) -> Here:
@@ -87,7 +88,8 @@ def _own(folder: Path) -> Here:
         holding = open_holding(int(config["client"]), config["data"], folder)
         key = folder / "node.key"
         secret = hashlib.blake2b(key.read_bytes()).digest() if key.exists() else b""
-        return Here(replace(holding, secret=secret), policy, Shelf(folder / "state"), Trial.of(config, folder))
+        trial, boot = Trial.of(config, folder), os.environ.get(BOOT, "")
+        return Here(replace(holding, secret=secret), policy, Shelf(folder / "state"), trial, boot)
     except Exception as error:
         raise UpdateRefused("its node is not set up right; its journal says why") from error
 
@@ -114,7 +116,7 @@ def _hello(letter: Letter, here: Here) -> Told:
     plan, holding, policy = letter.facts, here.holding, here.policy
     solver = build("solver", plan["solver"])
     policy.allow(solver, holding.samples, plan["cohort"], plan["reports"], plan["metrics"], bool(plan.get("graph")))
-    return outgoing(policy, "hello", holding.facts())
+    return outgoing(policy, "hello", {**holding.facts(), "boot": here.boot})
 
 
 def _work(letter: Letter, here: Here) -> Told:
@@ -144,7 +146,7 @@ def _work(letter: Letter, here: Here) -> Told:
     }
     told = {
         "client": me, "versions": list(facts["versions"]), "occurrences": list(facts["occurrences"]),
-        "samples": holding.samples, "steps": int(done[0].steps[0]), **losses,
+        "samples": holding.samples, "steps": int(done[0].steps[0]), "boot": here.boot, **losses,
     }  # fmt: skip
     return outgoing(policy, "work", told, done)
 
@@ -195,7 +197,12 @@ def _graph(letter: Letter, here: Here) -> Told:
     return outgoing(policy, "graph", {"client": holding.client}, message=mine, secret=holding.secret)
 
 
-ANSWERS = {"hello": _hello, "work": _work, "measure": _measure, "graph": _graph}
+def _call(letter: Letter, here: Here) -> Told:
+    """Which process this node is: after a silence, the server asks whether what it sent is lost."""
+    return outgoing(here.policy, "call", {"client": here.holding.client, "boot": here.boot})
+
+
+ANSWERS = {"hello": _hello, "work": _work, "measure": _measure, "graph": _graph, "call": _call}
 
 
 def _bound(table: Mapping[str, Any], holding: Holding) -> Any:

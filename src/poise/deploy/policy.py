@@ -19,10 +19,11 @@ from poise.core.types import Floats, Updates
 from poise.core.vectors import Stack
 
 LEAVES = {
-    "hello": ("client", "samples", "shape", "classes", "data"),
-    "work": ("client", "versions", "occurrences", "samples", "steps", "loss_before", "loss_after"),
+    "hello": ("client", "samples", "shape", "classes", "data", "boot"),
+    "work": ("client", "versions", "occurrences", "samples", "steps", "loss_before", "loss_after", "boot"),
     "measure": ("client", "metrics"),
     "graph": ("client",),
+    "call": ("client", "boot"),
 }
 """All facts that ever leave a node, by the kind of request; beside them, only the updates of ``work`` and the message
 of ``graph``."""

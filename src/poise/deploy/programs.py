@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from poise.core.errors import InvalidOption, require
-from poise.deploy.folder import LOOPBACK, NODE, Deployment, environment, read_toml
+from poise.deploy.folder import BOOT, LOOPBACK, NODE, Deployment, environment, read_toml
 
 SHORT = 10.0  # seconds; a process that lived for less waits longer before its next start
 LONGEST = 30.0  # the longest pause
@@ -51,8 +52,8 @@ class Child:
             return False
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, env=dict(self.environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                cwd=self.log.parent, start_new_session=True,
+                self.command, env={**self.environment, BOOT: secrets.token_hex(8)}, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, cwd=self.log.parent, start_new_session=True,
             )  # fmt: skip
         self.starts, self.began = self.starts + 1, now
         return True
