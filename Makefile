@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+SITE   := $(VENV)/.site
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench docs notebooks clean
 .DEFAULT_GOAL := help
 
 help:            ## what can be made
@@ -15,6 +16,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 
+$(SITE): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $(SITE)
+
 demo: $(READY)   ## train on data that ships with scikit-learn, print a table, write report.html
 	$(BIN)/poise demo
 
@@ -22,8 +27,8 @@ test: $(READY)   ## run the tests
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 check: $(READY)  ## lint, types, import rules
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples tools
+	$(BIN)/ruff format --check src tests benchmarks examples tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -32,5 +37,11 @@ bench: $(READY)  ## measure rounds against plain PyTorch loops, and samplers; wr
 	$(BIN)/python benchmarks/samplers.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/asynchronous.py --write docs/benchmarks.md
 
+docs: $(SITE)    ## write the documentation into site/, to be read without a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+notebooks: $(READY)  ## write the notebooks of the examples anew
+	$(BIN)/python tools/notebooks.py
+
 clean:           ## remove what was installed and made
-	rm -rf $(VENV) runs report.html .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) site runs report.html .pytest_cache .mypy_cache .ruff_cache
