@@ -11,6 +11,7 @@ import click
 import typer
 
 from poise.cli.deploy_verbs import deploy
+from poise.cli.exporting import export
 from poise.core.errors import PoiseError
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app = typer.Typer(
 data = typer.Typer(no_args_is_help=True, help="Data sets: list them, fetch them, verify them.")
 app.add_typer(data, name="data")
 app.add_typer(deploy, name="deploy")
+app.command()(export)
 
 
 @app.callback(invoke_without_command=True)
