@@ -4,8 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
+SITE   := $(VENV)/.site
 
-.PHONY: demo test check bench bench-deploy hospitals clean
+.PHONY: demo test check docs notebooks hospitals bench bench-deploy clean
 .DEFAULT_GOAL := help
 
 help:            ## what can be made
@@ -16,10 +17,14 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 
-# Flower and Ray, for the tests that start real nodes and a real cluster
+# what the tests of real nodes, clusters, exports and the documentation need beside
 $(EXTRAS): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower,ray,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower,ray,tensorboard,mlflow,docs,dev]'
 	@touch $(EXTRAS)
+
+$(SITE): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $(SITE)
 
 demo: $(READY)   ## train on data that ships with scikit-learn, print a table, write report.html
 	$(BIN)/poise demo
@@ -28,8 +33,8 @@ test: $(EXTRAS)  ## run the tests
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 check: $(READY)  ## lint, types, import rules
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples tools
+	$(BIN)/ruff format --check src tests benchmarks examples tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -45,5 +50,11 @@ bench-deploy: $(EXTRAS) ## measure a Ray cluster against one process, and real n
 	$(BIN)/python benchmarks/cluster.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/deployed.py --write docs/benchmarks.md
 
+docs: $(SITE)    ## write the documentation into site/, to be read without a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+notebooks: $(READY)  ## write the notebooks of the examples anew
+	$(BIN)/python tools/notebooks.py
+
 clean:           ## remove what was installed and made
-	rm -rf $(VENV) runs report.html .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) site runs report.html .pytest_cache .mypy_cache .ruff_cache

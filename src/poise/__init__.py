@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         attacks,
         backends,
         clocks,
+        exports,
         graph,
         recipes,
         samplers,
@@ -57,8 +58,8 @@ _HOMES = {
     "unlearn": "poise.unlearning.operation",
 }
 _MODULES = {
-    "attacks", "backends", "clocks", "graph", "recipes", "samplers", "servers", "solvers", "testing", "theory",
-    "unlearning", "weightings",
+    "attacks", "backends", "clocks", "exports", "graph", "recipes", "samplers", "servers", "solvers", "testing",
+    "theory", "unlearning", "weightings",
 }  # fmt: skip
 
 __all__ = [
@@ -71,6 +72,7 @@ __all__ = [
     "backends",
     "clocks",
     "explain",
+    "exports",
     "federation",
     "graph",
     "open_run",

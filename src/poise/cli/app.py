@@ -12,6 +12,7 @@ import typer
 
 from poise.cli import asking
 from poise.cli.deploy_verbs import deploy
+from poise.cli.exporting import export
 from poise.core.errors import PoiseError
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
 data = typer.Typer(no_args_is_help=True, help="Data sets: list them, fetch them, verify them.")
 app.add_typer(data, name="data")
 app.add_typer(deploy, name="deploy")
+app.command()(export)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,70 @@
+# %% [markdown]
+# # Slow devices
+#
+# Twenty devices, the slowest five times as slow as the fastest. Waiting for everyone wastes the fast ones' time; not
+# waiting lets them answer more often, and so count for more, unless the weights make up for it. Time is simulated:
+# all runs below have the same budget of it.
+#
+# The data ships with scikit-learn.
+
+# %%
+import os
+from pathlib import Path
+
+import numpy as np
+
+import poise
+from poise.core.types import Record
+from poise.reports import group_runs, write_page
+
+TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # as the tests run it
+BUDGET = 3.0 if TINY else 20.0
+
+fed = poise.federation("digits", "dirichlet", alpha=0.1, clients=20, seed=0)
+task = poise.task("logistic")
+solver = poise.solvers.SGD(lr=0.05, steps=5, batch_size=16)
+tau = "F80"  # device 0 needs 1, the last one 80 % less
+
+choices = {
+    "wait for everyone": {"clock": poise.clocks.Synchronous(tau)},
+    "every 0.25, weighed by time (FedFix)": {
+        "clock": poise.clocks.FixedWindow(0.25, tau), "weighting": poise.weightings.TimeBased(),
+    },
+    "every 0.25, all answers alike": {
+        "clock": poise.clocks.FixedWindow(0.25, tau), "weighting": poise.weightings.Identical(),
+    },
+    "five answers (FedBuff)": {"clock": poise.clocks.Buffered(5, tau), "weighting": poise.weightings.Identical()},
+}  # fmt: skip
+
+# %% [markdown]
+# Before training: which of them minimise what was asked for? χ² is how far the objective is from it.
+
+# %%
+for name, parts in choices.items():
+    said = poise.explain(fed, task, solver, **parts, time=BUDGET)
+    print(f"{name:40} {'unbiased' if said.unbiased else 'biased':9} χ² {said.chi2:.3f}")
+
+
+# %%
+def show(record: Record) -> None:
+    """A line every twentieth round."""
+    if (record.index + 1) % 20 == 0:
+        print(f"  round {record.index + 1:3d}, time {record.time:5.2f}: accuracy {record.metrics['accuracy']:.3f}")
+
+
+runs = {}
+for name, parts in choices.items():
+    print(name)
+    runs[name] = poise.train(fed, task, solver, **parts, time=BUDGET, seed=0, callbacks=[show])
+
+# %%
+print(f"{'':40} {'rounds':>7} {'accuracy':>9} {'loss':>7} {'slow half counts':>17}")
+for name, run in runs.items():
+    share = run.weights[:, :10].sum() / run.weights.sum()
+    accuracy, loss = run.metric("accuracy")[-1], run.metric("loss")[-1]
+    print(f"{name:40} {run.rounds:7d} {accuracy:9.3f} {loss:7.3f} {share:17.2f}")
+print(f"asked for: the slow half has {np.asarray(fed.importance)[:10].sum():.2f} of the data")
+
+# %%
+page = write_page(group_runs(runs.values()), Path("slow_devices.html"), "Slow devices")
+print(f"who worked when, from which version: {page}")

@@ -1,0 +1,232 @@
+"""What TensorBoard and MLflow get is what the ledger has, number by number."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import poise
+from faults.support import call
+from poise.core.errors import InvalidOption
+from poise.core.types import Record
+from poise.exports import Live, MLflow, Scalar, TensorBoard, scalars
+from poise.ledger.run import Run, open_run
+
+Numbers = dict[str, dict[int, float]]
+ROUNDS = 6
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with metrics of both kinds, one of them not measured in every round."""
+    path = tmp_path_factory.mktemp("runs") / "exp" / "seed-0"
+    train(path)
+    return path
+
+
+def train(path: Path, **options: Any) -> None:
+    fed = poise.federation("digits", "dirichlet", alpha=0.3, clients=8, seed=0, samples=400)
+    parts = poise.recipes.fedavg(m=3, lr=0.1, steps=2, batch_size=8)
+    poise.train(
+        fed,
+        poise.task("logistic"),
+        **parts,
+        rounds=ROUNDS,
+        evaluate_every=2,
+        metrics=["client_loss"],
+        out=path,
+        **options,
+    ).close()
+
+
+def in_ledger(path: Path) -> Numbers:
+    """The numbers, from the database itself."""
+    found: Numbers = {}
+
+    def put(name: str, n: int, value: float) -> None:
+        found.setdefault(name, {})[n + 1] = value
+
+    database = sqlite3.connect(path / "ledger.sqlite")
+    for n, name, value, blob in database.execute("SELECT n, name, value, per_client FROM metrics"):
+        if blob is None:
+            put(name, n, value)
+        else:
+            row = np.sort(np.frombuffer(blob, "<f8"))
+            middle = (row[(len(row) - 1) // 2] + row[len(row) // 2]) / 2
+            for word, one in (("least", row[0]), ("median", middle), ("largest", row[-1])):
+                put(f"{name}/{word}", n, one)
+    for n, time, up, down in database.execute("SELECT n, time, bytes_up, bytes_down FROM rounds"):
+        for name, one in (("time", time), ("bytes_up", up), ("bytes_down", down), ("refused", 0)):
+            put(name, n, one)
+    for n in range(ROUNDS):
+        rows = database.execute("SELECT coefficient, norm FROM contributions WHERE n = ?", (n,)).fetchall()
+        put("clients", n, len(rows))
+        put("weights/sum", n, sum(c for c, _ in rows))
+        put("weights/largest", n, max(c for c, _ in rows))
+        put("norms/median", n, sorted(norm for _, norm in rows)[1])  # of three
+    return found
+
+
+def same(found: Numbers, wanted: Numbers, kind: Any = np.float64) -> None:
+    """The same names, rounds and numbers; sums of three weights may round in another order."""
+    assert found.keys() == wanted.keys()
+    for name, curve in wanted.items():
+        assert found[name].keys() == curve.keys(), name
+        for n, value in curve.items():
+            assert kind(found[name][n]) == pytest.approx(kind(value), rel=float(np.finfo(kind).eps)), (name, n)
+
+
+def grouped(numbers: Iterable[Scalar]) -> Numbers:
+    found: Numbers = {}
+    for number in numbers:
+        assert number.step not in found.setdefault(number.name, {}), "one number per name and round"
+        found[number.name][number.step] = number.value
+    return found
+
+
+def test_numbers_are_those_of_the_ledger(folder: Path) -> None:
+    wanted = in_ledger(folder)
+    assert len(wanted["accuracy"]) == ROUNDS // 2 < len(wanted["time"])
+    same(grouped(scalars(open_run(folder))), wanted)
+
+
+def test_only_rounds_that_are_asked_for(folder: Path) -> None:
+    run = open_run(folder)
+    assert [*scalars(run, 4)] == [s for s in scalars(run) if s.step > 4]
+
+
+class Kept:
+    """A sink that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.numbers: list[Scalar] = []
+        self.calls: list[str] = []
+
+    def begin(self, run: Run) -> None:
+        self.calls.append("begin")
+
+    def write(self, numbers: Iterable[Scalar]) -> None:
+        self.calls.append("write")
+        self.numbers += numbers
+
+    def end(self, run: Run) -> None:
+        self.calls.append(f"end after {run.rounds}")
+
+
+def test_live_exports_every_round_once_and_at_once(tmp_path: Path, folder: Path) -> None:
+    sink, there = Kept(), []
+    with Live(tmp_path / "run", sink) as live:
+        train(tmp_path / "run", callbacks=[live, lambda record: there.append(max(s.step for s in sink.numbers))])
+    assert there == [*range(1, ROUNDS + 1)]
+    assert sink.calls == ["begin", *["write"] * ROUNDS, f"end after {ROUNDS}"]
+    same(grouped(sink.numbers), in_ledger(folder))
+
+
+def test_live_believes_the_ledger_and_not_the_record(folder: Path) -> None:
+    sink = Kept()
+    Live(folder, sink)(Record(0, 99.0, (), {"accuracy": 99.0}, 99, 99))
+    same(grouped(sink.numbers), in_ledger(folder))
+
+
+def test_nothing_happened_nothing_is_exported(tmp_path: Path) -> None:
+    sink = Kept()
+    with Live(tmp_path / "run", sink):
+        pass
+    assert sink.calls == []
+
+
+# TensorBoard ---------------------------------------------------------------------------------------------------------
+
+
+def events(folder: Path) -> Numbers:
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="extra tensorboard")
+    found = reader.EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    found.Reload()
+    return {tag: {event.step: event.value for event in found.Scalars(tag)} for tag in found.Tags()["scalars"]}
+
+
+def test_tensorboard_has_every_number(tmp_path: Path, folder: Path) -> None:
+    pytest.importorskip("tensorboard", reason="extra tensorboard")
+    assert poise.exports.tensorboard(open_run(folder), tmp_path / "board") == tmp_path / "board"
+    same(events(tmp_path / "board"), in_ledger(folder), np.float32)
+
+
+def test_tensorboard_live_is_the_export(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="extra tensorboard")
+    with Live(tmp_path / "run", TensorBoard(tmp_path / "live")) as live:
+        train(tmp_path / "run", callbacks=[live])
+    poise.exports.tensorboard(open_run(tmp_path / "run"), tmp_path / "after")
+    assert events(tmp_path / "live") == events(tmp_path / "after") != {}
+
+
+def test_two_runs_do_not_become_one_curve(tmp_path: Path, folder: Path) -> None:
+    pytest.importorskip("tensorboard", reason="extra tensorboard")
+    poise.exports.tensorboard(open_run(folder), tmp_path)
+    with pytest.raises(InvalidOption, match="has event files already"):
+        poise.exports.tensorboard(open_run(folder), tmp_path)
+
+
+def test_a_missing_extra_is_named(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [m for m in sys.modules if m.startswith("torch.utils.tensorboard")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
+    for name, sink in (("tensorboard", TensorBoard(tmp_path)), ("mlflow", MLflow("sqlite:///x.db"))):
+        with pytest.raises(InvalidOption, match=rf"pip install 'poise\[{name}\]'"):
+            sink.begin(open_run(folder))
+
+
+# MLflow --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_mlflow_has_every_number_and_option(tmp_path: Path, folder: Path) -> None:
+    tracking = pytest.importorskip("mlflow.tracking", reason="extra mlflow")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    one, two = (poise.exports.mlflow(open_run(folder), uri, "study") for _ in range(2))
+    assert one != two, "every export is a run of its own"
+    client = tracking.MlflowClient(tracking_uri=uri)
+    wanted = in_ledger(folder)
+    for run_id in (one, two):
+        found = client.get_run(run_id)
+        same(
+            {name: {m.step: m.value for m in client.get_metric_history(run_id, name)} for name in found.data.metrics},
+            wanted,
+        )
+        assert found.data.params["solver.lr"] == "0.1"
+        assert found.data.params["sampler.m"] == "3"
+        assert found.data.params["seed"] == "0"
+        assert found.data.tags["poise.digest"] == open_run(folder).digest
+        assert (found.info.status, found.info.run_name) == ("FINISHED", "exp-seed-0")
+
+
+def test_a_store_that_mlflow_refuses_is_named(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason="extra mlflow")
+    with pytest.raises(InvalidOption, match="MLflow refuses the store nowhere://x"):
+        poise.exports.mlflow(open_run(folder), "nowhere://x")
+
+
+# The command line ----------------------------------------------------------------------------------------------------
+
+
+def test_the_verb_takes_a_folder_of_seeds(tmp_path: Path, folder: Path) -> None:
+    pytest.importorskip("tensorboard", reason="extra tensorboard")
+    outcome = call("export", folder.parent, "--tensorboard", tmp_path / "board", "--json")
+    assert outcome.code == 0, outcome.err
+    (made,) = json.loads(outcome.out)["runs"]
+    assert made == {"run": str(folder), "tensorboard": str(tmp_path / "board" / "exp" / "seed-0")}
+    same(events(Path(made["tensorboard"])), in_ledger(folder), np.float32)
+
+
+def test_the_verb_asks_where(folder: Path) -> None:
+    outcome = call("export", folder)
+    assert outcome.code == 2
+    assert "--tensorboard DIR, --mlflow URI" in outcome.err
