@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable
 from importlib.metadata import version
 
@@ -61,7 +62,7 @@ def main(file: str) -> None:
             return {name: value.numpy() for name, value in arrays.to_torch_state_dict().items()}
 
         while len(list(grid.get_node_ids())) < len(data.y):
-            pass
+            time.sleep(0.01)
         talk.ready(flwr=version("flwr"), ray=version("ray"), torch=version("torch"))
         talk.serve(rounds, model)
 

@@ -9,6 +9,7 @@ import os
 import sys
 from importlib.metadata import version
 from itertools import chain, cycle
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +17,11 @@ from models import weights_of, with_weights
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.callback.base import TrainingProcessCallback
 from pfl.data.federated_dataset import FederatedDataset
 from pfl.data.pytorch import PyTorchTensorDataset
-from pfl.hyperparam import NNTrainHyperParams
-from pfl.internal.ops import pytorch_ops
+from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
+from pfl.internal.ops.selector import get_default_framework_module as get_ops
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
 from talk import Exported, Talk, read
@@ -37,9 +39,9 @@ class WithLoss(nn.Module):
         """Mean cross-entropy."""
         return F.cross_entropy(self.inner(x), y)
 
-    def metrics(self, x: torch.Tensor, y: torch.Tensor) -> Metrics:
+    def metrics(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
         """Nothing is measured in a round."""
-        return Metrics()
+        return {}
 
 
 def federated(data: Exported) -> FederatedDataset:
@@ -50,38 +52,50 @@ def federated(data: Exported) -> FederatedDataset:
     return FederatedDataset(lambda user: users[user], lambda: next(order))
 
 
+class Pause(TrainingProcessCallback):
+    """Waits for the driver where a block is over; the first process talks, the others follow."""
+
+    def __init__(self, talk: Talk | None, module: WithLoss) -> None:
+        self.talk, self.module = talk, module
+        self.left = self._next()
+
+    def after_central_iteration(
+        self, aggregate_metrics: Metrics, model: PyTorchModel, *, central_iteration: int
+    ) -> tuple[bool, Metrics]:
+        """True where the driver has enough."""
+        self.left -= 1
+        if self.left == 0:
+            if self.talk is not None:
+                self.talk.done()
+            self.left = self._next()
+        return self.left == 0, Metrics()
+
+    def _next(self) -> int:
+        """The number of rounds that the first process is told, in all processes."""
+        told = torch.tensor(self.talk.block(lambda: weights_of(self.module.inner)) if self.talk is not None else 0)
+        if torch.distributed.is_initialized():
+            torch.distributed.broadcast(told, 0)
+        return int(told)
+
+
 def main(file: str) -> None:
-    """Train until the driver has enough; the first process talks, the others follow."""
-    rank = int(os.environ.get("RANK", "0"))
-    talk, data = Talk() if rank == 0 else None, read(file)
-    torch.set_num_threads(1 if "RANK" in os.environ else len(os.sched_getaffinity(0)))
+    """Train until the driver has enough. pfl measures clients in the very first round, which is not counted."""
+    talk, data = Talk() if os.environ.get("RANK", "0") == "0" else None, read(file)
+    torch.set_num_threads(1)  # one process per core
     module = WithLoss(with_weights(data.model, data.weights))
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
     samples = federated(data)
-    backend = SimulatedBackend(samples, samples)
-    train = NNTrainHyperParams(local_batch_size=data.batch, local_num_epochs=1, local_learning_rate=data.lr)
-
-    def rounds(count: int) -> None:
-        params = NNAlgorithmParams(
-            central_num_iterations=count, evaluation_frequency=10**9, train_cohort_size=data.clients, val_cohort_size=0
-        )
-        FederatedAveraging().run(params, backend, model, train, train, send_metrics_to_platform=False)
-
     if talk is not None:
-        talk.ready(pfl=version("pfl"), torch=version("torch"), processes=pytorch_ops.distributed.world_size)
-    while count := _told(talk.block(lambda: weights_of(module.inner)) if talk is not None else 0):
-        rounds(count)
-        if talk is not None:
-            talk.done()
-
-
-def _told(count: int) -> int:
-    """The number of rounds that the first process was told, in all of them."""
-    if not torch.distributed.is_initialized():
-        return count
-    told = torch.tensor(count)
-    torch.distributed.broadcast(told, 0)
-    return int(told)
+        talk.ready(pfl=version("pfl"), torch=version("torch"), processes=get_ops().distributed.world_size)
+    pause = Pause(talk, module)
+    FederatedAveraging().run(
+        NNAlgorithmParams(
+            central_num_iterations=10**9, evaluation_frequency=10**9, train_cohort_size=data.clients, val_cohort_size=0
+        ),
+        SimulatedBackend(samples, samples), model,
+        NNTrainHyperParams(local_batch_size=data.batch, local_num_epochs=1, local_learning_rate=data.lr),
+        NNEvalHyperParams(local_batch_size=None), [pause], send_metrics_to_platform=False,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
