@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
 
-.PHONY: demo test check bench bench-deploy hospitals clean
+.PHONY: demo test check bench bench-deploy bench-peers hospitals clean
 .DEFAULT_GOAL := help
 
 help:            ## what can be made
@@ -45,5 +45,9 @@ bench-deploy: $(EXTRAS) ## measure a Ray cluster against one process, and real n
 	$(BIN)/python benchmarks/cluster.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/deployed.py --write docs/benchmarks.md
 
+bench-peers: $(READY) ## measure Flower, pfl-research, FedJAX and a plain loop on the same work, each in its own environment
+	$(BIN)/python benchmarks/peers/environments.py
+	$(BIN)/python benchmarks/peers/run.py --write docs/benchmarks.md
+
 clean:           ## remove what was installed and made
-	rm -rf $(VENV) runs report.html .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) benchmarks/peers/.envs benchmarks/peers/.data benchmarks/peers/.results runs report.html .pytest_cache .mypy_cache .ruff_cache

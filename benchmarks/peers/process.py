@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -114,11 +115,9 @@ class Running:
 
     def _order(self, line: str) -> None:
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # the answer that does not come says why
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the answer that does not come says why
 
     def _answer(self, key: str) -> Any:
         assert self._process.stdout is not None
@@ -170,7 +169,5 @@ def _status(pid: int, name: str) -> int:
 
 def _end(pid: int) -> None:
     """End a process of ours that outlived its parent."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, 15)
-    except ProcessLookupError:
-        pass

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -144,10 +145,8 @@ def _whole(peer: str, variant: str, file: Path, data: Exported, target: float | 
 
 
 def _row(label: str, tolerance: dict[str, float]) -> dict[str, Any]:
-    processor = next(
-        (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
-        "unknown processor",
-    )  # fmt: skip
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    processor = next((line.partition(":")[2].strip() for line in lines if "model name" in line), "unknown processor")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
     return {
         "label": label, "date": str(datetime.now(UTC).date()), "cores": os.cpu_count(), "processor": processor,
@@ -174,9 +173,9 @@ def _tell(row: dict[str, Any]) -> None:
         waiting = found["waiting"] / found["waited"] if found.get("waited") else 0.0
         used = summary(found.get("processor") or [0.0]).median
         print(
-            f"  {peer:7} {found['variant']:2} {s.median:.4f} s ({s.low:.4f} to {s.high:.4f}), processor {used:.3f} s, start-up"
-            f" {found['startup']:.1f} s, first {found.get('first', 0):.2f} s, {found['peak_mb']:.0f} MB, waiting"
-            f" {waiting:.2f} cores, accuracy {found.get('accuracy', 0):.4f}, loss {found.get('loss', 0):.4f}"
+            f"  {peer:7} {found['variant']:2} {s.median:.4f} s ({s.low:.4f} to {s.high:.4f}), processor {used:.3f} s,"
+            f" start-up {found['startup']:.1f} s, first {found.get('first', 0):.2f} s, {found['peak_mb']:.0f} MB,"
+            f" waiting {waiting:.2f} cores, accuracy {found.get('accuracy', 0):.4f}, loss {found.get('loss', 0):.4f}"
         )  # fmt: skip
     for line in disagreements(row):
         print(f"  DISAGREES {line}")
@@ -203,6 +202,7 @@ def main() -> None:
             row = measure(name, peers, options.repeats)
         _tell(row)
     if options.write:
+        sys.path.append(str(HERE.parent))  # the page's sections are written as those of the other benchmarks
         from published import publish
 
         publish(options.write, {f.stem: json.loads(f.read_text(encoding="utf-8")) for f in RESULTS.glob("*.json")})

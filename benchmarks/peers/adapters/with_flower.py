@@ -10,13 +10,13 @@ from importlib.metadata import version
 
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", FLWR_TELEMETRY_ENABLED="0")
 
-from flower_client import app as client_app  # noqa: E402
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict  # noqa: E402
-from flwr.serverapp import Grid, ServerApp  # noqa: E402
-from flwr.serverapp.strategy import FedAvg  # noqa: E402
-from flwr.simulation import run_simulation  # noqa: E402
-from models import with_weights  # noqa: E402
-from talk import Arrays, Exported, Talk, read  # noqa: E402
+from flower_client import app as client_app
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
+from models import with_weights
+from talk import Arrays, Exported, Talk, read
 
 
 class ListedFedAvg(FedAvg):
