@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
 SITE   := $(VENV)/.site
 
-.PHONY: demo test check docs notebooks hospitals bench bench-deploy clean
+.PHONY: demo test check docs notebooks hospitals bench bench-deploy bench-peers clean
 .DEFAULT_GOAL := help
 
 help:            ## what can be made
@@ -56,5 +56,10 @@ docs: $(SITE)    ## write the documentation into site/, to be read without a net
 notebooks: $(READY)  ## write the notebooks of the examples anew
 	$(BIN)/python tools/notebooks.py
 
+bench-peers: $(READY) ## measure Flower, pfl-research, FedJAX and a plain loop on the same work, each in its own environment
+	$(BIN)/python benchmarks/peers/environments.py
+	$(BIN)/python benchmarks/peers/run.py --write docs/benchmarks.md
+
 clean:           ## remove what was installed and made
-	rm -rf $(VENV) site runs report.html .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) benchmarks/peers/.envs benchmarks/peers/.data benchmarks/peers/.results
+	rm -rf site runs report.html .pytest_cache .mypy_cache .ruff_cache

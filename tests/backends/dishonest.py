@@ -22,7 +22,7 @@ def client_app() -> Any:
     from flwr.clientapp import ClientApp
 
     app = ClientApp()
-    for kind in ("hello", "work"):
+    for kind in ("call", "hello", "work"):
         app.query(kind)(receive)
     return app
 

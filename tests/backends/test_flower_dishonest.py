@@ -21,12 +21,7 @@ from poise.experiments.spec import parse
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
 
-APPS = """from poise.deploy.server import server_app
-from poise_app.dishonest import client_app
-
-client = client_app()
-server = server_app()
-"""
+APP = "from poise_app.dishonest import client_app\n\napp = client_app()\n"
 LIES = {
     1: {"0": "keep", "1": "replay"},
     2: {"0": "nan", "1": "samples", "2": "facts"},
@@ -38,13 +33,13 @@ LIES = {
 def liars(deployed: Deployment) -> Iterator[Deployment]:
     """The deployment with an app that lies where a node's folder says so."""
     app = deployed.server / "app" / "poise_app"
-    before = (app / "apps.py").read_text()
-    (app / "apps.py").write_text(APPS)
+    before = (app / "client.py").read_text()
+    (app / "client.py").write_text(APP)
     shutil.copy(dishonest.__file__, app / "dishonest.py")
     try:
         yield deployed
     finally:
-        (app / "apps.py").write_text(before)
+        (app / "client.py").write_text(before)
         (app / "dishonest.py").unlink()
         for client in range(deployed.nodes):
             (deployed.node(client) / "lies.json").unlink(missing_ok=True)

@@ -1,0 +1,76 @@
+"""Write the data of a work, who works in which round and the initial weights into one neutral file, once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from works import Work
+
+import poise
+from poise.core.vectors import Layout
+
+ROUNDS, HELD_OUT = 500, 10_000
+
+
+def export(work: Work, file: Path) -> Path:
+    """The file of a work, made where it does not exist.
+
+    ``x`` (population, samples, …) bytes or token numbers, ``y`` (population, samples), ``test_x``, ``test_y``,
+    ``cohorts`` (rounds, clients), ``w:name`` the initial weights under PyTorch's names, ``about`` the rest as JSON.
+    """
+    if file.exists():
+        return file
+    x, y, test = _dealt(work)
+    fed = federation(work, x, y)
+    oracle = poise.task(work.model).bind(fed, "cpu")
+    weights = _named(oracle.layout, oracle.initial(0))
+    rng = np.random.default_rng(0)
+    cohorts = np.stack([np.sort(rng.choice(work.population, work.clients, replace=False)) for _ in range(ROUNDS)])
+    about = {name: getattr(work, name) for name in ("model", "steps", "batch", "lr", "clients")}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part.npz")
+    np.savez(
+        part, x=x, y=y, test_x=test[0], test_y=test[1], cohorts=cohorts, about=json.dumps(about),
+        **{f"w:{name}": value for name, value in weights.items()},
+    )  # fmt: skip
+    part.rename(file)
+    return file
+
+
+def federation(work: Work, x: np.ndarray, y: np.ndarray) -> poise.Federation:
+    """The arrays of a work as a federation of poise."""
+    rows = np.arange(y.size).reshape(y.shape)
+    options = {"vocabulary": 100} if work.source == "shakespeare" else {}
+    classes = 100 if options else 10
+    flat = x.reshape(-1, *x.shape[2:])
+    return poise.federation((flat, y.reshape(-1)), list(rows), classes=classes, **options)
+
+
+def _dealt(work: Work) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Images dealt at random; text by its roles, those that say enough."""
+    if work.source == "shakespeare":
+        fed = poise.federation("shakespeare", "by-key")
+        able = np.flatnonzero(fed.sizes >= work.samples)
+    else:
+        fed = poise.federation(work.source, "iid", clients=work.population)
+        able = np.arange(work.population)
+    if len(able) < work.population:
+        raise ValueError(f"{work.source}: {len(able)} clients own {work.samples} samples, not {work.population}")
+    owned = [fed.client(i) for i in able[: work.population]]
+    x = np.stack([_bytes(x[: work.samples]) for x, _ in owned])
+    y = np.stack([np.asarray(y[: work.samples], np.int64) for _, y in owned])
+    tests, labels = fed.test
+    chosen = np.random.default_rng(1).permutation(len(labels))[:HELD_OUT]
+    return x, y, (_bytes(tests[chosen]), np.asarray(labels[chosen], np.int64))
+
+
+def _bytes(x: np.ndarray) -> np.ndarray:
+    """Images in [0, 1] back as bytes, which is how all peers get them; token numbers fit as they are."""
+    return np.rint(np.asarray(x) * 255).astype(np.uint8) if x.dtype.kind == "f" else x.astype(np.uint8)
+
+
+def _named(layout: Layout, theta: torch.Tensor) -> dict[str, np.ndarray]:
+    return {name: view.numpy().copy() for name, view in layout.views(theta).items()}

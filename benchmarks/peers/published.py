@@ -1,0 +1,149 @@
+"""Tables, plot and remarks of the benchmark page, from what the driver has measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from figures import ahead, best_other, disagreements, goal, ratios, summary
+from page import put
+from plot import drawn
+from process import PEERS, TITLES
+from works import PUBLIC_WORK, ROWS, TARGET
+
+Rows = Mapping[str, Mapping[str, Any]]
+
+INTRODUCTION = """## Against the others
+
+Measured on {dates} with `make bench-peers` on {cores} cores ({processor}), poise at {commits}. Every peer is its
+released package in an environment of its own ({versions}), driven by a small adapter (`benchmarks/peers/adapters`), in
+the faster of its configurations (column in brackets: processes, devices or threads). All get the same samples, clients
+of each round, model, initial weights, local steps, batch size and learning rate; each client owns just the samples of
+its steps and all count the same. One round as *clients × local steps × batch*, medians of {repeats} repetitions with
+quartiles; peers take turns, and while one works the others wait for the driver. Start-up and the first round (which
+compiles or starts workers) are apart, below. The *lower bound* pushes the same samples through one model at the best
+batch size: no federated learning at all.
+
+"""
+
+FLUTE = """FLUTE's README gives for this row, on its authors' machine and with clients of unequal size: Flower 1.0.0
+30:14 minutes and FLUTE 3:20 minutes on CPUs. These are their figures, not measured here.
+"""
+
+
+def publish(page: Path, results: Rows) -> None:
+    """Put all that was measured into its section of the page, and the plot beside it."""
+    rows = {name: results[name] for name in ROWS if name in results}
+    text = _introduction(rows) + _speeds(rows)
+    text += "\n![Seconds per round of every peer and work, on a logarithmic axis](peers.svg)\n"
+    text += _goals(rows) + _ahead(rows) + _same(rows) + _memory(rows)
+    if "target" in results:
+        text += f"\n### Time to {TARGET:.0%} accuracy\n\n" + _whole(results["target"])
+    if PUBLIC_WORK in results:
+        text += (
+            "\n### LR-MNIST, 100 rounds\n\n1,000 clients, 10 per round, batch 10, learning rate 0.03, one local epoch"
+            " (60 samples for every client).\n\n" + _whole(results[PUBLIC_WORK]) + "\n" + FLUTE
+        )
+    page.with_name("peers.svg").write_text(drawn(rows, TITLES), encoding="utf-8")
+    put(page, "peers", text)
+
+
+def _introduction(rows: Rows) -> str:
+    versions = {k: v for row in rows.values() for p in row["peers"].values() for k, v in p["about"].items()}
+    counts = sorted({len(p["seconds"]) for row in rows.values() for p in row["peers"].values()})
+    one = next(iter(rows.values()))
+    return INTRODUCTION.format(
+        dates=_some(rows, "date"), commits=_some(rows, "commit"), cores=one["cores"], processor=one["processor"],
+        versions=", ".join(f"{name} {value}" for name, value in versions.items() if isinstance(value, str)),
+        repeats=" to ".join(str(n) for n in sorted({counts[0], counts[-1]})),
+    )  # fmt: skip
+
+
+def _some(rows: Rows, key: str) -> str:
+    return ", ".join(sorted({str(row[key]) for row in rows.values()}))
+
+
+def _speeds(rows: Rows) -> str:
+    lines = [
+        "| one round | " + " | ".join(TITLES[p] for p in PEERS) + " | over Flower | over the best other |",
+        "|---" * (len(PEERS) + 3) + "|",
+    ]
+    for row in rows.values():
+        cells = [_seconds(row["peers"].get(peer)) for peer in PEERS]
+        best, flower = best_other(row), ratios(row).get("flower")
+        last = ["" if flower is None else f"**{flower:.1f} ×**"]
+        last.append("" if best is None else f"**{best[1]:.2f} ×** ({TITLES[best[0]]})")
+        lines.append("| " + " | ".join([row["label"], *cells, *last]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _seconds(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return "–"
+    s = summary(found["seconds"])
+    variant = f" [{found['variant']}]" if found["variant"] else ""
+    return f"{s.median:.3f} s ({s.low:.3f}–{s.high:.3f}){variant}"
+
+
+def _goals(rows: Rows) -> str:
+    told = [f"- {row['label']}: {goal(name, row)}" for name, row in rows.items() if goal(name, row)]
+    return "\nGoals:\n\n" + "\n".join(told) + "\n" if told else ""
+
+
+def _ahead(rows: Rows) -> str:
+    found = ahead(rows)
+    if not found:
+        return "\nNo peer was ahead of poise on any of these rows.\n"
+    told = [f"- {rows[work]['label']}: {TITLES[peer]} takes {ratio:.2f} × poise's time" for work, peer, ratio in found]
+    return "\nRows where a peer is ahead:\n\n" + "\n".join(told) + "\n"
+
+
+def _same(rows: Rows) -> str:
+    """Whether all have computed the same."""
+    lines = [
+        "\n**The same work.** Held-out accuracy after the same number of rounds; stated beforehand: within 1",
+        "percentage point, and the loss within 0.05, of the median of the peers.\n",
+        "| one round | rounds | " + " | ".join(TITLES[p] for p in PEERS if not PEERS[p].reference) + " | agree |",
+        "|---" * (len(PEERS) + 2) + "|",
+    ]
+    for row in rows.values():
+        cells = [
+            f"{row['peers'][p]['accuracy']:.2%}" if "accuracy" in row["peers"].get(p, {}) else "–"
+            for p in PEERS if not PEERS[p].reference
+        ]  # fmt: skip
+        lines.append(f"| {row['label']} | {row.get('rounds', '')} | " + " | ".join(cells) + f" | {_agree(row)} |")
+    failed = [(row["label"], TITLES[p], why) for row in rows.values() for p, why in row["failed"].items()]
+    return "\n".join(lines) + "\n" + "".join(f"\n{label}: {peer} failed ({why})\n" for label, peer, why in failed)
+
+
+def _agree(row: Mapping[str, Any]) -> str:
+    return "; ".join(disagreements(row)) or "yes"
+
+
+def _memory(rows: Rows) -> str:
+    """Start-up, first round and peak memory."""
+    lines = [
+        "\n**Start-up + first round, and peak memory** (sum over a peer's processes, shared pages in each):\n",
+        "| one round | " + " | ".join(TITLES[p] for p in PEERS) + " |", "|---" * (len(PEERS) + 1) + "|",
+    ]  # fmt: skip
+    for row in rows.values():
+        cells = []
+        for peer in PEERS:
+            f = row["peers"].get(peer)
+            cells.append(f"{f['startup']:.1f} + {f['first']:.1f} s, {f['peak_mb']:.0f} MB" if f else "–")
+        lines.append("| " + " | ".join([row["label"], *cells]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _whole(row: Mapping[str, Any]) -> str:
+    """A table of runs from the start of the process to the end."""
+    lines = ["| | seconds in all | of them start-up | rounds | accuracy | peak |", "|---|---|---|---|---|---|"]
+    for peer, f in row["peers"].items():
+        if "seconds" in f:
+            lines.append(
+                f"| {TITLES[peer]} | {_seconds(f)} | {f['startup']:.1f} | {f['rounds']} | {f['accuracy']:.2%}"
+                f" | {f['peak_mb']:.0f} MB |"
+            )
+    where = f"Measured on {row['date']}, poise at {row['commit']}; a new process for every repetition, in turns."
+    return "\n".join(lines) + f"\n\n{where} The first round is counted; handing a model out and measuring it is not.\n"

@@ -1,0 +1,213 @@
+"""Run the peers side by side, in turns, and write what was measured.
+
+python benchmarks/peers/run.py [--work NAME …] [--peer NAME …] [--repeats 5] [--write docs/benchmarks.md]
+
+A work is a row of the table (`works.py`), ``target`` (time to an accuracy) or ``lr-mnist`` (100 rounds in all); every
+work is measured by default. Each is written to ``.results/NAME.json`` as it goes; ``--write`` puts all that lie there
+into the page, ``--only-write`` without measuring anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from evaluate import held_out
+from export import export
+from figures import disagreements, medians, summary
+from process import HERE, PEERS, PeerFailed, Running
+from talk import Exported, read
+from works import PUBLIC_WORK, ROWS, TARGET, TARGET_WORK, WORKS
+
+RESULTS, DATA = HERE / ".results", HERE / ".data"
+CALIBRATION, SETTLE = 2, 0.3  # rounds for choosing a configuration; seconds until a peer's threads lie down
+PUBLIC_ROUNDS, MOST_ROUNDS = 100, 100
+
+
+def measure(name: str, peers: list[str], repeats: int) -> dict[str, Any]:
+    """One row: every peer in its best configuration, blocks of rounds in turns."""
+    work, file = WORKS[name], export(WORKS[name], DATA / f"{name}.npz")
+    data, row = read(file), _row(work.label, {"points": work.points, "nats": work.nats})
+    at_work: dict[str, Running] = {}
+    try:
+        for peer in peers:
+            if work.model in PEERS[peer].lacks:
+                continue
+            try:
+                at_work[peer], row["peers"][peer] = _best(peer, file)
+            except PeerFailed as failure:
+                _failed(row, peer, failure)
+        for _ in range(repeats):
+            for peer, running in list(at_work.items()):
+                _timed(running, row["peers"][peer], work.block)
+                _save(name, row)
+        _measure_models(data, at_work, row, CALIBRATION + 1 + repeats * work.block)
+    finally:
+        for running in at_work.values():
+            running.close()
+    _save(name, row)
+    return row
+
+
+def _best(peer: str, file: Path) -> tuple[Running, dict[str, Any]]:
+    """The configuration whose first rounds after the very first one are fastest; the others are ended."""
+    kept: tuple[float, Running, dict[str, Any]] | None = None
+    tried = {}
+    for variant in PEERS[peer].variants:
+        running = Running(peer, variant, file)
+        first, seconds = running.go(1), running.go(CALIBRATION) / CALIBRATION
+        tried[variant] = seconds
+        time.sleep(SETTLE)
+        if kept is not None and kept[0] <= seconds:
+            running.close()
+            continue
+        if kept is not None:
+            kept[1].close()
+        about = {"about": running.about, "variant": variant, "startup": running.startup, "first": first}
+        kept = seconds, running, {**about, "seconds": [], "processor": [], "waiting": 0.0, "waited": 0.0}
+    assert kept is not None
+    return kept[1], {**kept[2], "tried": tried}
+
+
+def _timed(running: Running, found: dict[str, Any], block: int) -> None:
+    """One block of a peer; and what its processes used of the processor since its last one, while others worked."""
+    if "rested" in found:
+        found["waiting"] += running.processor_seconds() - found["rested"][0]
+        found["waited"] += time.perf_counter() - found["rested"][1]
+    before = running.processor_seconds()
+    found["seconds"].append(running.go(block) / block)
+    time.sleep(SETTLE)
+    found["peak_mb"] = running.peak_megabytes()
+    found["rested"] = running.processor_seconds(), time.perf_counter()
+    found["processor"].append((found["rested"][0] - before) / block)
+
+
+def _measure_models(data: Exported, at_work: dict[str, Running], row: dict[str, Any], rounds: int) -> None:
+    """Held-out accuracy and loss of each peer's model after the same rounds."""
+    row["rounds"] = rounds
+    for peer, running in at_work.items():
+        if not PEERS[peer].reference:
+            row["peers"][peer] |= held_out(data, running.model())
+
+
+def end_to_end(name: str, label: str, peers: list[str], repeats: int, target: float | None) -> dict[str, Any]:
+    """Start-up and rounds until an accuracy, or for a number of rounds: every time a new process, in turns.
+
+    Handing out a model and measuring it is done between rounds and not counted. Of the configurations of a peer the
+    one with the best median stays.
+    """
+    work = WORKS[TARGET_WORK if target else PUBLIC_WORK]
+    file = export(work, DATA / f"{TARGET_WORK if target else PUBLIC_WORK}.npz")
+    data, row = read(file), _row(label, {"points": work.points, "nats": work.nats})
+    tried: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for _ in range(repeats):
+        for peer in peers:
+            for variant in () if PEERS[peer].reference else PEERS[peer].variants:
+                try:
+                    tried.setdefault((peer, variant), []).append(_whole(peer, variant, file, data, target))
+                except PeerFailed as failure:
+                    _failed(row, peer, failure)
+        for (peer, variant), runs in tried.items():
+            seconds = [run["total"] for run in runs]
+            known = row["peers"].get(peer, {})
+            if "seconds" not in known or known["variant"] == variant or summary(seconds).median < medians(row)[peer]:
+                row["peers"][peer] = {**runs[-1], "variant": variant, "seconds": seconds}
+        _save(name, row)
+    return row
+
+
+def _whole(peer: str, variant: str, file: Path, data: Exported, target: float | None) -> dict[str, Any]:
+    """One run from the start of its process to the target."""
+    running = Running(peer, variant, file)
+    try:
+        if target is None:
+            seconds, rounds = running.go(PUBLIC_ROUNDS), PUBLIC_ROUNDS
+            reached = held_out(data, running.model())
+        else:
+            seconds, rounds, reached = 0.0, 0, {"accuracy": 0.0, "loss": float("nan")}
+            while reached["accuracy"] < target and rounds < MOST_ROUNDS:
+                seconds, rounds = seconds + running.go(1), rounds + 1
+                reached = held_out(data, running.model())
+        peak = running.peak_megabytes()
+    finally:
+        running.close()
+    found = {"total": running.startup + seconds, "startup": running.startup, "rounds": rounds, "peak_mb": peak}
+    print(f"  {peer} {variant}: {found['total']:.2f} s, {rounds} rounds, {reached['accuracy']:.4f}", flush=True)
+    return {**found, **reached, "about": running.about}
+
+
+def _row(label: str, tolerance: dict[str, float]) -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    processor = next((line.partition(":")[2].strip() for line in lines if "model name" in line), "unknown processor")
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
+    return {
+        "label": label, "date": str(datetime.now(UTC).date()), "cores": os.cpu_count(), "processor": processor,
+        "commit": commit.strip(), "load": os.getloadavg()[0], "tolerance": tolerance, "peers": {}, "failed": {},
+    }  # fmt: skip
+
+
+def _failed(row: dict[str, Any], peer: str, failure: PeerFailed) -> None:
+    """A peer that cannot do a work is told, not hidden."""
+    print(f"  {failure}", flush=True)
+    row["failed"][peer] = str(failure).splitlines()[-1]
+
+
+def _save(name: str, row: dict[str, Any]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    part = RESULTS / f"{name}.part"
+    part.write_text(json.dumps(row, indent=1), encoding="utf-8")
+    part.rename(RESULTS / f"{name}.json")
+
+
+def _tell(row: dict[str, Any]) -> None:
+    for peer, found in row["peers"].items():
+        s = summary(found["seconds"])
+        waiting = found["waiting"] / found["waited"] if found.get("waited") else 0.0
+        used = summary(found.get("processor") or [0.0]).median
+        print(
+            f"  {peer:7} {found['variant']:2} {s.median:.4f} s ({s.low:.4f} to {s.high:.4f}), processor {used:.3f} s,"
+            f" start-up {found['startup']:.1f} s, first {found.get('first', 0):.2f} s, {found['peak_mb']:.0f} MB,"
+            f" waiting {waiting:.2f} cores, accuracy {found.get('accuracy', 0):.4f}, loss {found.get('loss', 0):.4f}"
+        )  # fmt: skip
+    for line in disagreements(row):
+        print(f"  DISAGREES {line}")
+
+
+def main() -> None:
+    """Measure what was asked for, print it, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", action="append", choices=[*ROWS, "target", PUBLIC_WORK])
+    parser.add_argument("--peer", action="append", choices=list(PEERS))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--only-write", action="store_true")
+    options = parser.parse_args()
+    peers = options.peer or list(PEERS)
+    for name in () if options.only_write else options.work or [*ROWS, "target", PUBLIC_WORK]:
+        print(name, flush=True)
+        if name == "target":
+            label = f"{WORKS[TARGET_WORK].label} until {TARGET:.0%}"
+            row = end_to_end(name, label, peers, options.repeats, TARGET)
+        elif name == PUBLIC_WORK:
+            row = end_to_end(name, f"LR-MNIST, {PUBLIC_ROUNDS} rounds", peers, options.repeats, None)
+        else:
+            row = measure(name, peers, options.repeats)
+        _tell(row)
+    if options.write:
+        sys.path.append(str(HERE.parent))  # the page's sections are written as those of the other benchmarks
+        from published import publish
+
+        publish(options.write, {f.stem: json.loads(f.read_text(encoding="utf-8")) for f in RESULTS.glob("*.json")})
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        main()

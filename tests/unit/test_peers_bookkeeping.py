@@ -1,0 +1,93 @@
+"""The bookkeeping of the benchmark against the peers, on made-up numbers; no peer is needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"peers_{name}", FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+figures, works = load("figures"), load("works")
+
+
+def row(**peers: Any) -> dict[str, Any]:
+    return {"label": "made up", "tolerance": {"points": 1.0, "nats": 0.05}, "peers": peers, "failed": {}}
+
+
+def peer(*seconds: float, **more: float) -> dict[str, Any]:
+    return {"seconds": list(seconds), **more}
+
+
+def test_median_and_quartiles_of_five_lie_on_the_second_third_and_fourth_value() -> None:
+    assert figures.summary([5.0, 1.0, 4.0, 2.0, 3.0]) == figures.Summary(median=3.0, low=2.0, high=4.0)
+
+
+def test_quartiles_of_four_lie_between_the_values() -> None:
+    assert figures.summary([10.0, 20.0, 30.0, 40.0]) == figures.Summary(median=25.0, low=17.5, high=32.5)
+
+
+def test_one_repetition_is_its_own_quartiles() -> None:
+    assert figures.summary([7.0]) == figures.Summary(7.0, 7.0, 7.0)
+
+
+def test_ratios_are_of_medians_and_leave_the_lower_bound_out() -> None:
+    found = row(
+        poise=peer(0.1, 0.2, 9.0), flower=peer(2.0, 1.0, 3.0), fedjax=peer(0.3, 0.3, 0.3), bound=peer(0.01, 0.01, 0.01)
+    )
+    assert figures.ratios(found) == pytest.approx({"flower": 10.0, "fedjax": 1.5})
+    assert figures.best_other(found) == ("fedjax", pytest.approx(1.5))
+
+
+def test_a_peer_that_is_ahead_is_named_with_its_ratio() -> None:
+    rows = {"a": row(poise=peer(1.0), pfl=peer(0.8), plain=peer(2.0)), "b": row(poise=peer(1.0), pfl=peer(1.5))}
+    assert figures.ahead(rows) == [("a", "pfl", pytest.approx(0.8))]
+
+
+def test_peers_agree_within_the_stated_distance_from_their_median() -> None:
+    found = row(
+        poise=peer(1.0, accuracy=0.900, loss=0.40), plain=peer(1.0, accuracy=0.905, loss=0.41),
+        pfl=peer(1.0, accuracy=0.8955, loss=0.44),
+    )  # fmt: skip
+    assert figures.disagreements(found) == []
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "loss"), [(0.889, 0.40), (0.912, 0.40), (0.90, 0.46), (0.90, 0.34), (0.90, float("nan"))]
+)
+def test_a_peer_that_computes_something_else_is_named(accuracy: float, loss: float) -> None:
+    found = row(
+        poise=peer(1.0, accuracy=0.90, loss=0.40), plain=peer(1.0, accuracy=0.90, loss=0.40),
+        flower=peer(1.0, accuracy=0.90, loss=0.40), odd=peer(1.0, accuracy=accuracy, loss=loss), bound=peer(1.0),
+    )  # fmt: skip
+    (told,) = figures.disagreements(found)
+    assert told.startswith("odd: ")
+
+
+def test_goals_are_judged_by_the_row_s_own_ratios() -> None:
+    found = row(poise=peer(0.1), flower=peer(0.9), pfl=peer(0.13))
+    assert figures.goal("mlp-100x10x50", found) == "≥ 8 × Flower: met; ≥ 1.4 × the best other: missed"
+    assert figures.goal("mlp-10x10x50", found) == ""
+
+
+def test_the_rows_with_goals_are_works_and_named_after_what_they_do() -> None:
+    assert set(figures.GOALS) <= set(works.ROWS)
+    for name in works.ROWS:
+        work = works.WORKS[name]
+        assert name == f"{work.model}-{work.clients}x{work.steps}x{work.batch}"
+        assert work.clients <= work.population
