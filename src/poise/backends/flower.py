@@ -176,7 +176,7 @@ class FlowerNodes:
         shared = {
             f"{v}/{name}": Parcel.of(vector) for v in versions for name, vector in memories.sent.get(v, {}).items()
         }
-        mean = memories.own.get(asked.client, {}).get(MEAN)
+        mean = memories.own.get(client, {}).get(MEAN)  # by number in the run: others may have left
         beside = {} if mean is None else {f"{v}/{MEAN}": Parcel.of(mean) for v in versions}
         return Letter(facts, {**parcels, **shared, **beside})
 
