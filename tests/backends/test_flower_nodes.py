@@ -306,6 +306,16 @@ def test_a_policy_is_felt_in_the_round() -> None:
     assert "a refusal: its policy does not allow" in run.refusals[0][2]
 
 
+def test_what_a_node_says_can_be_written_down(tmp_path: Path) -> None:
+    """Half of a surrogate pair is a string of JSON, and no text that a ledger or a terminal takes."""
+
+    def odd(client: int, reply: Letter) -> Letter:
+        return Letter({"nonce": reply.facts["nonce"], "refused": "no \ud800\x1b[2J"}) if client == 1 else reply
+
+    run = trained(nodes(forge=odd), rounds=1, out=tmp_path / "run")
+    assert poise.open_run(run.path).refusals == [(0, 1, "a refusal: no ??[2J")]
+
+
 def test_metrics_of_the_clients_data_only_where_policies_allow() -> None:
     with pytest.raises(UpdateRefused, match="client 0 was asked for metrics and sent a refusal: its policy"):
         trained(nodes(), metrics=["client_loss"])
@@ -330,6 +340,8 @@ def test_nodes_that_do_not_fit_are_named() -> None:
         check_registered([*facts[:2], {**facts[2], "shape": [3]}], None)
     with pytest.raises(InvalidOption, match="client 1 registered -5 samples"):
         check_registered([facts[0], {**facts[1], "samples": -5}], None)
+    with pytest.raises(InvalidOption, match="client 0 registered 100 samples: it does not fit"):
+        check_registered([{**facts[0], "data": ["digits"]}], {"source": "digits"})
     spec = {"source": "digits", "seed": 0, "importance": "size"}
     check_registered([{**facts[0], "data": {**spec, "client": 0, "importance": "equal"}}], spec)
     with pytest.raises(InvalidOption, match="seed = 0, but client 0's node holds seed = 1"):

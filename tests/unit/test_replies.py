@@ -35,6 +35,7 @@ def test_a_reply_in_order_is_used() -> None:
 @pytest.mark.parametrize(
     ("forged", "words"),
     [
+        (letter(refused="no\ud800 \x00\x1b[2J"), "a refusal: no? ??[2J"),
         (letter(sender=78), "a reply from node 78, whose key is not that of client 3"),
         (letter(client=2), "client 2 instead of 3"),
         (letter(client="3"), "client '3' instead of 3"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from poise.backends.letters import Letter
+from poise.backends.letters import Letter, words
 
 SLACK = 4096  # bytes that a reply may have beyond its updates
 LARGEST = sys.float_info.max  # JSON has whole numbers beyond it, which no float is made of
@@ -47,7 +47,7 @@ def objection(reply: Letter, asked: Asked, answered: Container[str] = ()) -> str
     if nonce in answered:
         return "an old reply once more"
     if "refused" in facts:
-        return f"a refusal: {str(facts['refused'])[:500]}"
+        return f"a refusal: {words(facts['refused'])}"
     if reply.size > (most := len(asked.versions) * asked.size * asked.dtype.itemsize + SLACK):
         return f"a reply of {reply.size} bytes, where {most} are the most it can have"
     wanted = {
