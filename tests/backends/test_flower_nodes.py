@@ -264,6 +264,20 @@ def test_a_forged_reply_is_recorded_and_the_round_goes_on(forge: Any, words: str
     assert np.isfinite(run.model).all()
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("loss", [1.7e308, -1.7e308])
+@pytest.mark.parametrize("name", ["SoftMax", "SoftMin", "Exp"])
+def test_an_absurd_loss_does_not_end_the_run(name: str, loss: float) -> None:
+    def absurd(client: int, reply: Letter) -> Letter:
+        lies = {k: [loss if k == "loss_before" else -loss] for k in reply.facts if k.startswith("loss_")}
+        return replace(reply, facts={**reply.facts, **lies}) if client == 1 else reply
+
+    run = trained(nodes(forge=absurd), weighting=getattr(poise.weightings, name)(0.2))
+    assert run.rounds == 3
+    counts = (loss > 0) == (name == "SoftMax")  # who claims the extreme is all or nothing
+    assert run.weights[:, 1].tolist() == [float(counts)] * 3
+
+
 def test_bad_updates_may_stop_the_run() -> None:
     with pytest.raises(UpdateRefused, match="round 0: client 1 sent an update that is not finite"):
         trained(nodes(forge=nan), bad_updates="stop")

@@ -19,9 +19,9 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 def words(value: Any, most: int = 500) -> str:
-    """What a node says, fit for a ledger and a terminal: one line of printable characters, not too long.
+    r"""What a node says, fit for a ledger and a terminal: one line of printable characters, not too long.
 
-    >>> words("no \\ud800\\x1b[2J")
+    >>> words("no \ud800\x1b[2J")
     'no ??[2J'
     """
     return "".join(c if c.isprintable() else "?" for c in str(value)[:most])
