@@ -181,6 +181,14 @@ def test_a_refused_update_does_not_change_what_its_client_remembers() -> None:
     assert asked == [-1, 0, 0, 2]
 
 
+def test_states_that_never_counted_do_not_pile_up(tmp_path: Path) -> None:
+    shelves = {c: Shelf(tmp_path / str(c)) for c in range(N)}
+    solver = poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=16)
+    trained(nodes(policy=ANY, forge=nan, shelves=shelves), solver=solver, rounds=8)
+    kept = [sorted(int(f.stem) for f in (tmp_path / str(c)).rglob("*.safetensors")) for c in range(N)]
+    assert kept == [[4, 5, 6, 7], [7], [4, 5, 6, 7], [4, 5, 6, 7]], "client 1 is refused every time"
+
+
 def test_a_run_that_goes_on_finds_the_states_of_its_clients(tmp_path: Path) -> None:
     solver = poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=16)
     shelves = {c: Shelf(tmp_path / str(c)) for c in range(N)}
