@@ -207,3 +207,16 @@ def test_a_refusal_is_recorded_on_both_sides(tmp_path: Path) -> None:
         assert line["refused"] in words
         assert "its policy does not allow" in words
     assert lines[0]["graph"] is True
+
+
+def test_neighbours_are_those_of_the_run_where_a_client_has_left() -> None:
+    """Client k of the run is then node k + 1, and must be sent the mean that is its own."""
+    grid, fed = nodes(policy=Policy(graph=True, solvers=("perturbed",))), federation().without([0])
+    left = way(grid).among(fed.members.tolist())
+    facts = [grid.holdings[c].facts() for c in fed.members]
+    found = Remote(facts, "size", fed.test_shard, None, lambda size: asked_messages(left, 5.0, size), fed.members)
+    options: dict[str, Any] = {"solver": poise.solvers.Perturbed(0.6, lr=0.1, steps=4, batch_size=16), "rounds": 3}
+    with connected(left):
+        there = poise.train(found, poise.task(**TASK), backend=Flower(60.0), **options)
+    here = poise.train(fed, poise.task(**TASK), **options)
+    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6

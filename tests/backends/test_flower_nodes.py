@@ -181,6 +181,14 @@ def test_a_refused_update_does_not_change_what_its_client_remembers() -> None:
     assert asked == [-1, 0, 0, 2]
 
 
+def test_states_that_never_counted_do_not_pile_up(tmp_path: Path) -> None:
+    shelves = {c: Shelf(tmp_path / str(c)) for c in range(N)}
+    solver = poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=16)
+    trained(nodes(policy=ANY, forge=nan, shelves=shelves), solver=solver, rounds=8)
+    kept = [sorted(int(f.stem) for f in (tmp_path / str(c)).rglob("*.safetensors")) for c in range(N)]
+    assert kept == [[4, 5, 6, 7], [7], [4, 5, 6, 7], [4, 5, 6, 7]], "client 1 is refused every time"
+
+
 def test_a_run_that_goes_on_finds_the_states_of_its_clients(tmp_path: Path) -> None:
     solver = poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=16)
     shelves = {c: Shelf(tmp_path / str(c)) for c in range(N)}
@@ -262,6 +270,20 @@ def test_a_forged_reply_is_recorded_and_the_round_goes_on(forge: Any, words: str
     assert all(words in reason for *_, reason in run.refusals)
     assert (run.weights[:, 1] == 0).all()
     assert np.isfinite(run.model).all()
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("loss", [1.7e308, -1.7e308])
+@pytest.mark.parametrize("name", ["SoftMax", "SoftMin", "Exp"])
+def test_an_absurd_loss_does_not_end_the_run(name: str, loss: float) -> None:
+    def absurd(client: int, reply: Letter) -> Letter:
+        lies = {k: [loss if k == "loss_before" else -loss] for k in reply.facts if k.startswith("loss_")}
+        return replace(reply, facts={**reply.facts, **lies}) if client == 1 else reply
+
+    run = trained(nodes(forge=absurd), weighting=getattr(poise.weightings, name)(0.2))
+    assert run.rounds == 3
+    counts = (loss > 0) == (name == "SoftMax")  # who claims the extreme is all or nothing
+    assert run.weights[:, 1].tolist() == [float(counts)] * 3
 
 
 def test_bad_updates_may_stop_the_run() -> None:
@@ -352,6 +374,16 @@ def test_a_policy_is_felt_in_the_round() -> None:
     assert "a refusal: its policy does not allow" in run.refusals[0][2]
 
 
+def test_what_a_node_says_can_be_written_down(tmp_path: Path) -> None:
+    """Half of a surrogate pair is a string of JSON, and no text that a ledger or a terminal takes."""
+
+    def odd(client: int, reply: Letter) -> Letter:
+        return Letter({"nonce": reply.facts["nonce"], "refused": "no \ud800\x1b[2J"}) if client == 1 else reply
+
+    run = trained(nodes(forge=odd), rounds=1, out=tmp_path / "run")
+    assert poise.open_run(run.path).refusals == [(0, 1, "a refusal: no ??[2J")]
+
+
 def test_metrics_of_the_clients_data_only_where_policies_allow() -> None:
     with pytest.raises(UpdateRefused, match="client 0 was asked for metrics and sent a refusal: its policy"):
         trained(nodes(), metrics=["client_loss"])
@@ -376,6 +408,8 @@ def test_nodes_that_do_not_fit_are_named() -> None:
         check_registered([*facts[:2], {**facts[2], "shape": [3]}], None)
     with pytest.raises(InvalidOption, match="client 1 registered -5 samples"):
         check_registered([facts[0], {**facts[1], "samples": -5}], None)
+    with pytest.raises(InvalidOption, match="client 0 registered 100 samples: it does not fit"):
+        check_registered([{**facts[0], "data": ["digits"]}], {"source": "digits"})
     spec = {"source": "digits", "seed": 0, "importance": "size"}
     check_registered([{**facts[0], "data": {**spec, "client": 0, "importance": "equal"}}], spec)
     with pytest.raises(InvalidOption, match="seed = 0, but client 0's node holds seed = 1"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ import pytest
 import poise
 from poise.backends.local import Local, LocalWorkers
 from poise.clocks import Asynchronous, Buffered, FixedWindow, Synchronous
+from poise.core.memory import Memories
 from poise.core.parts import part
-from poise.core.realtime import Key
-from poise.core.types import Flight, Updates
+from poise.core.realtime import Key, RealTime
+from poise.core.types import Cohort, Flight, Sky, Updates
 
 TIMES = [1.0, 0.3, 0.45, 2.2]
 
@@ -25,16 +27,18 @@ class ByTheHour:
     """A backend whose clients take these times of a clock that stands still unless somebody waits."""
 
     crash: int = -1  # after so many pieces of work have been handed out
+    measuring: float = 0.0  # how long the server takes to measure
     device = "cpu"
 
     def open(self, *given: Any) -> Hours:
-        return Hours(Local(workers=1).open(*given), crash=self.crash)
+        return Hours(Local(workers=1).open(*given), self.crash, self.measuring)
 
 
 @dataclass
 class Hours:
     here: LocalWorkers
     crash: int
+    measuring: float
     now: float = 0.0
     out: dict[Key, float] = field(default_factory=dict)
     handed: list[tuple[Key, int]] = field(default_factory=list)
@@ -71,6 +75,7 @@ class Hours:
         return self.here.work(models, flights, *more)
 
     def measure(self, *given: Any) -> dict[str, Any]:
+        self.now += self.measuring
         return self.here.measure(*given)
 
     def close(self) -> None:
@@ -99,6 +104,44 @@ def test_real_time_takes_the_steps_of_simulated_time(clock: Any) -> None:
     assert np.allclose(lived.times, known.times, rtol=1e-9)
     assert lived.model.tolist() == known.model.tolist()
     assert lived.refusals == known.refusals
+
+
+NOBODY_AT_WORK = [Synchronous(), Synchronous(deadline=1.5), Synchronous(enough=2), FixedWindow(2.5)]
+
+
+@pytest.mark.parametrize("clock", NOBODY_AT_WORK, ids=str)
+def test_measuring_takes_no_time(clock: Any) -> None:
+    """It lasts longer than a deadline or a window here: counted, every later round would end before it began."""
+    known = train(replace(clock, durations=TIMES))
+    lived = train(clock, backend=ByTheHour(measuring=7.0))
+    assert [s.clients.tolist() for s in lived.schedule] == [s.clients.tolist() for s in known.schedule]
+    assert np.allclose(lived.times, known.times, rtol=1e-9)
+    assert lived.model.tolist() == known.model.tolist()
+
+
+def test_who_is_done_while_the_server_measures_is_there_when_it_looks() -> None:
+    run = train(FixedWindow(0.5), rounds=3, backend=ByTheHour(measuring=7.0))
+    assert [s.clients.tolist() for s in run.schedule] == [[1, 2], [0, 1, 2, 3], [1, 2]]
+    assert [s.versions.tolist() for s in run.schedule] == [[0, 0], [0, 1, 1, 0], [2, 2]]
+    assert run.times.tolist() == [0.5, 1.0, 1.5]
+
+
+def test_what_was_seen_after_a_step_is_not_waited_for_again() -> None:
+    """A large answer takes 12 seconds to be taken in, and the first window of 5 ends meanwhile."""
+    looks: list[float] = []
+
+    def answered(wait: float) -> list[Key]:
+        looks.append(wait if looks else 12.0)
+        return [] if len(looks) > 1 else [(0, 0, 0)]
+
+    nothing = lambda *given: None
+    carrier = SimpleNamespace(answered=answered, seconds=lambda: sum(looks), hand_out=nothing, call_off=nothing)
+    pace = RealTime(FixedWindow(5.0), carrier)
+    flights = pace.launch(Cohort(np.array([0]), np.ones(1)), Sky(), 0)
+    step, sky = pace.next_step(Sky(), flights, 0, {}, Memories())
+    assert (step.time, step.flights) == (5.0, ())
+    step, sky = pace.next_step(sky, (), 1, {}, Memories())
+    assert (step.time, [f.client for f in step.flights]) == (10.0, [0])
 
 
 @pytest.mark.parametrize("clock", [Asynchronous(), Buffered(2), FixedWindow(0.5), Synchronous(enough=2)], ids=str)

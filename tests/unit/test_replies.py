@@ -35,6 +35,7 @@ def test_a_reply_in_order_is_used() -> None:
 @pytest.mark.parametrize(
     ("forged", "words"),
     [
+        (letter(refused="no\ud800 \x00\x1b[2J"), "a refusal: no? ??[2J"),
         (letter(sender=78), "a reply from node 78, whose key is not that of client 3"),
         (letter(client=2), "client 2 instead of 3"),
         (letter(client="3"), "client '3' instead of 3"),
@@ -49,6 +50,8 @@ def test_a_reply_in_order_is_used() -> None:
         (letter(loss_before=[0.5]), "loss_before [0.5], which is not a finite number for each"),
         (letter(loss_before=[0.5, float("nan")]), "which is not a finite number"),
         (letter(loss_before=[0.5, True]), "which is not a finite number"),
+        (letter(loss_before=[0.5, 10**400]), "which is not a finite number"),
+        (letter(loss_before=[0.5, float("-inf")]), "which is not a finite number"),
         (letter(loss_before=None), "loss_before None"),
         (letter(loss_after=[0.5, 0.5]), "loss_after, which nobody asked for"),
         (letter([torch.ones(6)]), "1 updates instead of 2"),

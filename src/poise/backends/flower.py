@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from poise.backends.letters import Letter, Parcel
+from poise.backends.letters import Letter, Parcel, words
 from poise.backends.post import PAUSE, Mailbox, Post, current
 from poise.backends.replies import Asked, objection
 from poise.backends.table import HELD, NOTHING, Answer, Table
@@ -176,7 +176,7 @@ class FlowerNodes:
         shared = {
             f"{v}/{name}": Parcel.of(vector) for v in versions for name, vector in memories.sent.get(v, {}).items()
         }
-        mean = memories.own.get(asked.client, {}).get(MEAN)
+        mean = memories.own.get(client, {}).get(MEAN)  # by number in the run: others may have left
         beside = {} if mean is None else {f"{v}/{MEAN}": Parcel.of(mean) for v in versions}
         return Letter(facts, {**parcels, **shared, **beside})
 
@@ -229,7 +229,7 @@ class FlowerNodes:
         if reply.sender != self.post.nodes[client] or facts.get("nonce") != nonce:
             return "a reply to another request"
         if "refused" in facts:
-            return f"a refusal: {str(facts['refused'])[:500]}"
+            return f"a refusal: {words(facts['refused'])}"
         found = facts.get("metrics")
         if not isinstance(found, dict) or set(found) != set(wanted):
             return "other metrics than those asked for"

@@ -18,6 +18,15 @@ MOST = 1 << 20  # bytes of facts in a letter; what is large travels in parcels
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
+def words(value: Any, most: int = 500) -> str:
+    r"""What a node says, fit for a ledger and a terminal: one line of printable characters, not too long.
+
+    >>> words("no \ud800\x1b[2J")
+    'no ??[2J'
+    """
+    return "".join(c if c.isprintable() else "?" for c in str(value)[:most])
+
+
 @dataclass(frozen=True)
 class Parcel:
     """A vector as it travels; its form is a claim until `vector` has been asked for."""

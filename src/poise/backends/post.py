@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from poise.backends.letters import Letter
+from poise.backends.letters import Letter, words
 from poise.core.errors import InvalidOption, UpdateRefused
 
 PAUSE = 0.2  # seconds between two looks into the mailbox
@@ -190,7 +190,7 @@ class Mailbox:
 
 def _opened(message: Any) -> Letter | str:
     if message.has_error():
-        return f"error {message.error.code} of its node: {str(message.error.reason)[:300]}"
+        return f"error {message.error.code} of its node: {words(message.error.reason, 300)}"
     try:
         return Letter.read(message)
     except UpdateRefused as error:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from poise.backends.letters import Letter
+from poise.backends.letters import Letter, words
 
 SLACK = 4096  # bytes that a reply may have beyond its updates
+LARGEST = sys.float_info.max  # JSON has whole numbers beyond it, which no float is made of
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def objection(reply: Letter, asked: Asked, answered: Container[str] = ()) -> str
     if nonce in answered:
         return "an old reply once more"
     if "refused" in facts:
-        return f"a refusal: {str(facts['refused'])[:500]}"
+        return f"a refusal: {words(facts['refused'])}"
     if reply.size > (most := len(asked.versions) * asked.size * asked.dtype.itemsize + SLACK):
         return f"a reply of {reply.size} bytes, where {most} are the most it can have"
     wanted = {
@@ -82,7 +84,7 @@ def _of_values(reply: Letter, asked: Asked) -> str:
 
 def _losses(found: Any, count: int) -> bool:
     return isinstance(found, list) and len(found) == count and all(
-        isinstance(v, float | int) and not isinstance(v, bool) and math.isfinite(v) for v in found
+        isinstance(v, float | int) and not isinstance(v, bool) and abs(v) <= LARGEST for v in found
     )  # fmt: skip
 
 

@@ -42,7 +42,10 @@ class Carrier(Protocol):
 
 @dataclass
 class RealTime:
-    """The steps of a clock, in seconds since the run began.
+    """The steps of a clock, in seconds that passed while the run waited for its clients.
+
+    As in simulated time, what the server does between two steps takes none: were a measurement longer than a deadline
+    or a window, the next one would be over before anybody had been asked.
 
     A clock looks at arrivals only: what it does at time t depends on those until t. So its next step is found by
     asking it again and again, with work that has not been answered at infinity, until the step it names lies in the
@@ -61,7 +64,6 @@ class RealTime:
     reports: frozenset[str] = frozenset()
     end: float = np.inf
     stop: Callable[[], bool] = lambda: False
-    _began: float | None = None
     _out: dict[Key, float] = field(default_factory=dict)  # when each answer came, infinity where it has not
 
     ahead = False
@@ -75,15 +77,16 @@ class RealTime:
         self, sky: Sky, started: tuple[Flight, ...], index: int, models: Mapping[int, Vector], memories: Memories
     ) -> tuple[Step, Sky]:
         """Hand out what has begun, and wait until the clock has a step for what came back."""
-        if self._began is None:
-            self._began = self.carrier.seconds() - sky.now  # a run that was taken up goes on where it was
+        began = self.carrier.seconds() - sky.now  # time goes on where it was, as for a run that was taken up
+        here = {key: min(came, sky.now) for key, came in self._out.items() if came < np.inf}
+        self._out |= here  # seen in a look that lasted beyond the step: there it is all the same
         flying = (*sky.flights, *started)
         new = [f for f in flying if f.key not in self._out]  # after a resume, all that was under way
         self.carrier.hand_out(new, models, memories, len({f.client for f in flying}), self.reports)
         self._out |= dict.fromkeys((f.key for f in new), np.inf)
         wait = 0.0
         while True:
-            came, now = tuple(self.carrier.answered(wait)), self.carrier.seconds() - self._began
+            came, now = tuple(self.carrier.answered(wait)), self.carrier.seconds() - began
             self._out |= dict.fromkeys(came, now)
             step, left = self.clock.advance(replace(sky, flights=self._seen(sky.flights)), self._seen(started), index)
             if step.time <= now:

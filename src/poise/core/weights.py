@@ -17,14 +17,21 @@ Floor: TypeAlias = float | Literal["running_min"] | Mapping[int, float] | tuple[
 def renormalised(base: Floats, exponents: Floats) -> Floats:
     """``base_i * exp(exponent_i)``, divided by its sum; the exponents are shifted by their maximum first.
 
+    An exponent beyond all numbers is the largest one: a loss that somebody made up must not end the run of all.
+
     >>> renormalised(np.array([0.5, 0.5]), np.array([1000.0, 1000.0]))
     array([0.5, 0.5])
+    >>> renormalised(np.array([0.5, 0.5]), np.array([1.0, np.inf]))
+    array([0., 1.])
     """
     if len(base) == 0:
         return np.zeros(0)
     alive = base > 0
     require(bool(alive.any()), "every client of the cohort has base weight 0: there is nothing to renormalise")
-    shifted = np.exp(np.where(alive, exponents - exponents[alive].max(), 0.0))
+    most = np.finfo(np.float64).max
+    within = np.clip(exponents, -most, most)
+    with np.errstate(over="ignore"):  # a difference of -inf is a weight of 0
+        shifted = np.exp(np.where(alive, within - within[alive].max(), 0.0))
     raised = np.where(alive, base * shifted, 0.0)
     return np.asarray(raised / raised.sum(), dtype=np.float64)
 

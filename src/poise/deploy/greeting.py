@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from poise.backends.letters import Letter
+from poise.backends.letters import Letter, words
 from poise.backends.post import Post, current
 from poise.composition import OF_CLIENTS
 from poise.core.errors import InvalidOption, UpdateRefused, require
@@ -97,7 +97,7 @@ def _registration(letter: Letter, reply: Letter | str, node: int, hint: str) -> 
     if isinstance(reply, str):
         raise UpdateRefused(f"client {client} does not take part: {reply}", "poise deploy status DIR")
     if "refused" in reply.facts:
-        raise UpdateRefused(f"client {client} does not take part: {reply.facts['refused']}", hint)
+        raise UpdateRefused(f"client {client} does not take part: {words(reply.facts['refused'])}", hint)
     if reply.sender != node or any(reply.facts.get(name) != letter.facts[name] for name in ("nonce", "client")):
         raise UpdateRefused(f"client {client} sent a reply to another request")
     return {name: reply.facts.get(name) for name in ("samples", "shape", "classes", "data")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from poise.backends.letters import Letter
+from poise.backends.letters import Letter, words
 from poise.backends.post import Post
 from poise.backends.replies import SLACK
 from poise.core.errors import UpdateRefused
@@ -37,13 +37,13 @@ def _objection(reply: Letter, letter: Letter, node: int, size: int) -> str:
     if reply.sender != node or facts.get("nonce") != letter.facts["nonce"]:
         return "a reply to another request"
     if "refused" in facts:
-        return f"a refusal: {str(facts['refused'])[:500]}"
+        return f"a refusal: {words(facts['refused'])}"
     if facts.get("client") != letter.facts["client"]:
-        return f"that of client {str(facts.get('client'))[:60]}"
+        return f"that of client {words(facts.get('client'), 60)}"
     if reply.size > (most := size * torch.float64.itemsize + SLACK):
         return f"a reply of {reply.size} bytes, where {most} are the most it can have"
     if set(reply.parcels) != {"0"} or not reply.parcels["0"].fits(size, torch.float64):
         forms = ", ".join(f"{list(p.shape)} {p.dtype}"[:60] for p in reply.parcels.values()) or "nothing"
-        return f"{forms[:200]} instead of [{size}] float64"
+        return f"{words(forms, 200)} instead of [{size}] float64"
     length = float(torch.linalg.vector_norm(reply.parcels["0"].vector()))
     return "" if abs(length - 1) < UNIT else f"a message of length {length:.6g} instead of 1"

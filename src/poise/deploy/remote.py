@@ -136,6 +136,7 @@ def check_registered(
     for place, (client, facts) in enumerate(zip(numbers, found, strict=True)):
         whole = type(facts.get("samples")) is int and facts["samples"] >= 1
         form = isinstance(facts.get("shape"), list) and type(facts.get("classes")) is int
+        form = form and isinstance(facts.get("data"), Mapping | None)
         require(whole and form, f"client {client} registered {facts.get('samples')!r} samples: it does not fit")
         if most is not None and facts["samples"] > most[place]:
             raise InvalidOption(

@@ -43,7 +43,10 @@ class Shelf:
             raise UpdateRefused(f"its node does not have the state of its client after version {version}") from error
 
     def write(self, run: str, version: int, named: Named, used: int) -> None:
-        """Keep a state; those from long before the one that was ``used`` go."""
+        """Keep a state; those from long before the one that was ``used`` go.
+
+        So do those between the two: work that came late or was refused left them, and no server counts on them.
+        """
         if self.folder is None:
             self._held[run, version] = named
             return
@@ -52,8 +55,10 @@ class Shelf:
         draft = file.with_suffix(".new")
         draft.write_bytes(save({name: v.contiguous() for name, v in named.items()}))
         draft.replace(file)
-        for old in sorted(int(f.stem) for f in file.parent.glob("*.safetensors") if int(f.stem) < used)[:-SPARE]:
-            self._file(run, old).unlink()
+        kept = sorted(int(f.stem) for f in file.parent.glob("*.safetensors"))
+        before, unused = [v for v in kept if v < used], [v for v in kept if used < v < version]
+        for old in (*before[:-SPARE], *unused):
+            self._file(run, old).unlink(missing_ok=True)  # another request may be at it as well
 
     def _file(self, run: str, version: int) -> Path:
         if not NAME.fullmatch(run) or version < 0 or self.folder is None:
