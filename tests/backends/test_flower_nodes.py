@@ -328,6 +328,14 @@ def test_a_policy_is_felt_in_the_round() -> None:
     assert "a refusal: its policy does not allow" in run.refusals[0][2]
 
 
+def test_what_pytorch_says_of_a_failure_stays_on_the_node() -> None:
+    task, one = {"model": "mlp", "hidden": 4, "norm": True}, poise.solvers.SGD(lr=0.1, steps=1, batch_size=1)
+    run = trained(nodes(), rounds=1, task=task, solver=one)
+    said = run.refusals[0][2]
+    assert "its local work failed (ValueError); its journal says why (batch norm needs batches of two" in said
+    assert "torch.Size" not in said
+
+
 def test_what_a_node_says_can_be_written_down(tmp_path: Path) -> None:
     """Half of a surrogate pair is a string of JSON, and no text that a ledger or a terminal takes."""
 
