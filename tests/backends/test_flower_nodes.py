@@ -245,6 +245,13 @@ def test_clocks_go_by_the_time_that_nodes_really_take(clock: Any, tmp_path: Path
     assert np.allclose(run.weights, again.weights)
 
 
+def test_times_that_were_given_are_not_those_of_nodes() -> None:
+    for clock in (poise.clocks.Asynchronous([1.0, 2.0, 3.0, 4.0]), poise.clocks.Synchronous(deadline=2.0)):
+        with pytest.raises(IncompatibleParts, match=r"TimeBased: clients take the time they take.*estimated"):
+            trained(nodes(), clock=clock, weighting=poise.weightings.TimeBased())
+    assert trained(nodes(), weighting=poise.weightings.TimeBased(), rounds=1).rounds == 1  # all are waited for
+
+
 def test_simulated_time_on_nodes() -> None:
     clock = poise.clocks.FixedWindow(0.5, [1.0, 0.4, 0.3, 2.0])
     backend = Flower(patience=5.0, time="simulated")
