@@ -15,11 +15,11 @@ import numpy as np
 from poise.core import equation, neighbours
 from poise.core.attacking import attacked
 from poise.core.checks import check_coefficients, late, refusals, without
-from poise.core.errors import UpdateRefused
+from poise.core.errors import IncompatibleParts, UpdateRefused
 from poise.core.gauges import readings
 from poise.core.history import History
 from poise.core.memory import Memories, Named, memory_of, server_side
-from poise.core.plan import Journal, Pace, Parts, Plan, State, simulated
+from poise.core.plan import ESTIMATE, Journal, Pace, Parts, Plan, State, simulated
 from poise.core.protocols import Backend, Oracle
 from poise.core.realtime import RealTime
 from poise.core.rng import generator
@@ -46,6 +46,11 @@ def run(
 ) -> State:  # fmt: skip
     """Go on until the budget of rounds or of time is used, or ``stop`` says so."""
     real = bool(getattr(backend, "real_time", False))
+    if real and plan.parts.by_given_times:
+        raise IncompatibleParts(
+            f"{type(plan.parts.weighting).__name__}: clients take the time they take, not the clock's durations",
+            ESTIMATE,
+        )
     bench = Workbench(backend, plan.parts.reports, plan.idle, as_they_come=real)
     pace = RealTime(plan.parts.clock, backend, bench.reports, plan.end, stop) if real else simulated(plan)
     ahead: tuple[Step, State] | None = None

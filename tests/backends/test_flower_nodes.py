@@ -245,6 +245,13 @@ def test_clocks_go_by_the_time_that_nodes_really_take(clock: Any, tmp_path: Path
     assert np.allclose(run.weights, again.weights)
 
 
+def test_times_that_were_given_are_not_those_of_nodes() -> None:
+    for clock in (poise.clocks.Asynchronous([1.0, 2.0, 3.0, 4.0]), poise.clocks.Synchronous(deadline=2.0)):
+        with pytest.raises(IncompatibleParts, match=r"TimeBased: clients take the time they take.*estimated"):
+            trained(nodes(), clock=clock, weighting=poise.weightings.TimeBased())
+    assert trained(nodes(), weighting=poise.weightings.TimeBased(), rounds=1).rounds == 1  # all are waited for
+
+
 def test_simulated_time_on_nodes() -> None:
     clock = poise.clocks.FixedWindow(0.5, [1.0, 0.4, 0.3, 2.0])
     backend = Flower(patience=5.0, time="simulated")
@@ -372,6 +379,14 @@ def test_a_policy_is_felt_in_the_round() -> None:
     run = trained(nodes(policy=Policy(max_steps=1)), rounds=1)
     assert len(run.refusals) == N
     assert "a refusal: its policy does not allow" in run.refusals[0][2]
+
+
+def test_what_pytorch_says_of_a_failure_stays_on_the_node() -> None:
+    task, one = {"model": "mlp", "hidden": 4, "norm": True}, poise.solvers.SGD(lr=0.1, steps=1, batch_size=1)
+    run = trained(nodes(), rounds=1, task=task, solver=one)
+    said = run.refusals[0][2]
+    assert "its local work failed (ValueError); its journal says why (batch norm needs batches of two" in said
+    assert "torch.Size" not in said
 
 
 def test_what_a_node_says_can_be_written_down(tmp_path: Path) -> None:

@@ -286,3 +286,14 @@ def test_the_mean_of_keeping_absent_clients() -> None:
         total[cohort.clients] += cohort.weights
     mean, error = total / 4000, P * np.sqrt(0.4 * 0.6 / 4000)
     assert (np.abs(mean - explained(sampler=Uniform(2, absent="keep")).mean) <= 5 * error).all()
+
+
+@pytest.mark.parametrize("options", [{"deadline": 1.5}, {"enough": 3}], ids=str)
+def test_whoever_is_left_out_of_every_round_is_not_what_is_minimised(options: Any) -> None:
+    """Times of 1, 1, 1 and 2: the last client is never in time, by hand."""
+    fed = poise.quadratics([[0.0], [1.0], [2.0], [5.0]])
+    clock = poise.clocks.Synchronous([1.0, 1.0, 1.0, 2.0], **options)
+    found = poise.explain(fed, fed.task, poise.solvers.SGD(lr=0.1, steps=1), clock=clock)
+    assert "E[ω]: 0.25, 0.25, 0.25, 0 " in str(found)
+    assert "holds: everyone takes part in every round" not in str(found)
+    assert "unbiased" not in str(found)

@@ -52,6 +52,13 @@ class Parts:
         return found
 
     @property
+    def by_given_times(self) -> bool:
+        """Whether weights follow from the durations that the clock was given."""
+        clock = self.clock
+        some = any(getattr(clock, name, None) is not None for name in ("deadline", "enough"))
+        return "balance" in self.weighting.needs and (not clock.waits or some)
+
+    @property
     def perturbs(self) -> bool:
         """Whether the solver is to be sent the mean of each client's neighbours."""
         return bool(getattr(self.solver, "neighbours", False))

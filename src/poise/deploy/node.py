@@ -103,6 +103,12 @@ def answer(letter: Letter, here: Here) -> Letter:
         raise UpdateRefused(f"this node is client {here.holding.client}, not {client}")
     try:
         told, deltas = ANSWERS[kind](letter, here)
+    except UpdateRefused as error:
+        if not isinstance(cause := error.__cause__, RuntimeError | ValueError | IndexError | TypeError):
+            raise
+        # in the middle of the work: what PyTorch says may speak of the samples it was at
+        words = f"its local work failed ({type(cause).__name__}); its journal says why"
+        raise UpdateRefused(words, error.hint) from cause
     except (KeyError, TypeError, ValueError, IndexError) as error:  # its words may speak of data: they stay here
         raise UpdateRefused(f"a request that cannot be read ({type(error).__name__})") from error
     return Letter({"nonce": facts["nonce"], **told}, {str(k): Parcel.of(d) for k, d in enumerate(deltas)})

@@ -13,7 +13,7 @@ from poise import theory
 from poise.core.durations import FixedDurations
 from poise.explaining.constants import Constants
 from poise.explaining.remarks import Seen
-from poise.explaining.scheme import Scheme, by_losses, name_of
+from poise.explaining.scheme import Scheme, by_losses, name_of, waits_for_all
 from poise.theory import Assumption, Terms
 
 PLAIN = ("sgd", "prox")
@@ -26,11 +26,11 @@ def bounds(seen: Seen, constants: Constants, rounds: float) -> Mapping[str, Term
     if steps is None or rounds < 1:
         return {}
     found: list[Terms] = []
-    together = bool(getattr(seen.parts.sampler, "everyone", False)) and seen.parts.clock.waits
+    together = bool(getattr(seen.parts.sampler, "everyone", False)) and waits_for_all(seen.parts.clock)
     if together and isfinite(problem.smoothness):
         convex = isfinite(problem.convexity) and problem.convexity > 0
         found += _convex(seen, problem, steps, int(rounds)) if convex else _smooth(seen, problem, steps, int(rounds))
-    if seen.parts.clock.waits and not by_losses(seen.scheme.weighting):
+    if waits_for_all(seen.parts.clock) and not by_losses(seen.scheme.weighting):
         found += _sampled(seen, constants, steps, int(rounds))
     if not seen.parts.clock.waits:
         found += _late(seen, constants, steps, rounds)
@@ -120,7 +120,7 @@ def conditions(seen: Seen, constants: Constants | None) -> tuple[Assumption, ...
     whole_mean = not scheme.biased(seen.p) and abs(float(scheme.mean.sum()) - 1) <= room_of(scheme)
     mu = None if constants is None else constants.convexity.value
     known = mu is not None and isfinite(mu)
-    everyone = bool(getattr(seen.parts.sampler, "everyone", False)) and seen.parts.clock.waits
+    everyone = bool(getattr(seen.parts.sampler, "everyone", False)) and waits_for_all(seen.parts.clock)
     whole = seen.parts.clock.waits and float(np.ptp(scheme.schedule.sums)) <= 1e-9
     texts: dict[str, bool | None] = {
         "E[ω_i] = p_i (E Definition 2.1)": whole_mean,

@@ -11,7 +11,7 @@ import numpy as np
 from poise import theory
 from poise.core.plan import Parts
 from poise.core.types import Floats, Setting
-from poise.explaining.scheme import SAME, Scheme, by_losses, name_of
+from poise.explaining.scheme import SAME, Scheme, by_losses, name_of, waits_for_all
 from poise.samplers import MD, ClusteredBySize, Uniform
 
 UNSTEADY = 0.05
@@ -130,7 +130,7 @@ def _power_of_choice(seen: Seen) -> Iterator[Remark]:
 def _times(seen: Seen) -> Iterator[Remark]:
     """Weights that do not make up for how often each client answers."""
     parts, scheme, p = seen.parts, seen.scheme, seen.p
-    if parts.clock.waits or by_losses(scheme.weighting) or name_of(scheme.weighting) == "time-based":
+    if waits_for_all(parts.clock) or by_losses(scheme.weighting) or name_of(scheme.weighting) == "time-based":
         return
     total, clock = float(scheme.mean.sum()), type(parts.clock).__name__
     everyone = getattr(parts.sampler, "everyone", False) and scheme.shares is not None

@@ -97,13 +97,18 @@ def scheme_of(parts: Parts, setting: Setting, table: dict[str, Floats], seed: in
         long = "in the long run" if getattr(weighting, "times", "") == "estimated" else "closed form"
         return Scheme(found, None, long, statistics, shares, balance, schedule, weighting)
     mean, half = schedule.mean, schedule.half_width
-    if parts.clock.waits and statistics is not None and name_of(parts.sampler) != "power-of-choice":
+    if waits_for_all(parts.clock) and statistics is not None and name_of(parts.sampler) != "power-of-choice":
         ratio, spread = schedule.ratio(table.get("like"))  # the sampler's part is known exactly
         seen = np.isfinite(ratio)
         mean = statistics.mean * np.where(seen, ratio, np.nanmean(ratio))
         half = statistics.mean * np.where(seen, spread, np.nanmean(ratio))
     method = f"estimated from {schedule.aggregations} simulated aggregations"
     return Scheme(mean, half, method, statistics, shares, balance, schedule, weighting)
+
+
+def waits_for_all(clock: Any) -> bool:
+    """Whether everyone who was asked is heard, however long that takes."""
+    return bool(clock.waits) and getattr(clock, "deadline", None) is None and getattr(clock, "enough", None) is None
 
 
 def closed_form(
@@ -113,9 +118,9 @@ def closed_form(
     p, clock = np.asarray(setting.importance, dtype=np.float64), parts.clock
     weighting: Any = parts.weighting
     name = name_of(weighting)
-    if name == "time-based" and (weighting.times == "estimated" or not clock.waits):
+    if name == "time-based" and (weighting.times == "estimated" or not waits_for_all(clock)):
         return p
-    if clock.waits:
+    if waits_for_all(clock):
         known = statistics is not None and name_of(parts.sampler) != "power-of-choice"
         base, heard = (statistics.mean, np.ones(len(p))) if known and statistics is not None else (None, None)
     else:

@@ -17,7 +17,7 @@ from poise.explaining.client_gradients import Clients, cost, double
 from poise.explaining.constants import Constants
 from poise.explaining.convex import minimise
 from poise.explaining.probe import Probe, probe
-from poise.explaining.scheme import Scheme, by_losses, name_of, scheme_of
+from poise.explaining.scheme import Scheme, by_losses, name_of, scheme_of, waits_for_all
 
 MOST = 60  # steps of Anderson's method
 CLOSE = 1e-7  # largest difference of the logarithms of the weights
@@ -38,7 +38,7 @@ def settle(
     solved; None where there is no rest, or none that a run would stay at, or where it takes too long.
     """
     parts, fed = composition.parts, composition.federation
-    everyone = bool(getattr(parts.sampler, "everyone", False)) and parts.clock.waits
+    everyone = bool(getattr(parts.sampler, "everyone", False)) and waits_for_all(parts.clock)
     jumps = name_of(scheme.weighting) in ("max", "min")
     if known is None or known.optimum is None or not everyone or not by_losses(scheme.weighting) or jumps:
         return None
