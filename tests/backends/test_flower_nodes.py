@@ -399,9 +399,20 @@ def test_what_a_node_says_can_be_written_down(tmp_path: Path) -> None:
     assert poise.open_run(run.path).refusals == [(0, 1, "a refusal: no ??[2J")]
 
 
+@pytest.mark.filterwarnings("ignore:client . was asked for metrics")
 def test_metrics_of_the_clients_data_only_where_policies_allow() -> None:
-    with pytest.raises(UpdateRefused, match="client 0 was asked for metrics and sent a refusal: its policy"):
-        trained(nodes(), metrics=["client_loss"])
+    with pytest.warns(UserWarning, match="client 0 was asked for metrics and sent a refusal: its policy"):
+        silent = trained(nodes(), metrics=["client_loss", "train_loss"])
+    assert np.isnan(silent.metric("client_loss")).all()
+    assert np.isnan(silent.metric("train_loss")).all()
+    assert np.isfinite(silent.metric("accuracy")).all(), "what the server has is measured all the same"
+    one = nodes(policy=Policy(metrics=True), forge=lambda c, r: 7 if c == 2 and "metrics" in r.facts else r)
+    with pytest.warns(UserWarning, match="client 2 was asked for metrics and sent error 7"):
+        some = trained(one, metrics=["client_loss", "train_loss"])
+    told, p = some.metric("client_loss"), federation().importance
+    rest = [0, 1, 3]
+    assert np.isnan(told[:, 2]).all()
+    assert np.allclose(some.metric("train_loss"), told[:, rest] @ p[rest] / p[rest].sum())
     there = trained(nodes(policy=Policy(metrics=True)), metrics=["client_loss", "train_accuracy"])
     here = poise.train(
         federation(), poise.task(**TASK), solver=SGD, rounds=3, metrics=["client_loss", "train_accuracy"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -16,7 +17,7 @@ from poise.backends.letters import Letter, Parcel, words
 from poise.backends.post import PAUSE, Mailbox, Post, current
 from poise.backends.replies import Asked, objection
 from poise.backends.table import HELD, NOTHING, Answer, Table
-from poise.core.errors import UpdateRefused, require
+from poise.core.errors import require
 from poise.core.memory import Memories, memory_of
 from poise.core.neighbours import MEAN
 from poise.core.parts import describe, part
@@ -199,12 +200,12 @@ class FlowerNodes:
             weights = self.sizes / self.sizes.sum()
             importance = getattr(getattr(self.oracle, "federation", None), "importance", weights)
             every: dict[str, Any] = {f"client_{n}": v for n, v in values.items()}
-            every |= {f"train_{n}": float(importance @ v) for n, v in values.items()}
+            every |= {f"train_{n}": _mean(importance, v) for n, v in values.items()}
             result |= {n: every[n] for n in theirs}
         return {name: result[name] for name in sorted(names)}
 
     def _of_clients(self, theta: Vector, wanted: list[str], memories: Memories | None) -> dict[str, np.ndarray]:
-        """Each metric of each client's data, (N,); raises where a node does not tell."""
+        """Each metric of each client's data, (N,); nan where a node does not tell: nobody ends the run of all."""
         letters = {
             c: Letter(
                 {**self.post.common("measure", c), "metrics": wanted, **self._state(c, memories)},
@@ -212,13 +213,15 @@ class FlowerNodes:
             )
             for c in range(len(self.sizes))
         }
-        values = {name: np.empty(len(letters)) for name in wanted}
+        values = {name: np.full(len(letters), np.nan) for name in wanted}
         for client, reply in self.post.ask(letters, self.patience).items():
             told = (
                 reply if isinstance(reply, str) else self._told(reply, client, letters[client].facts["nonce"], wanted)
             )
             if isinstance(told, str):
-                raise UpdateRefused(f"client {self.post.number(client)} was asked for metrics and sent {told}")
+                who = self.post.number(client)
+                warnings.warn(f"client {who} was asked for metrics and sent {told}", stacklevel=2)
+                continue
             for name in wanted:
                 values[name][client] = told[name]
         return values
@@ -239,6 +242,12 @@ class FlowerNodes:
 
     def close(self) -> None:
         """Nothing is held: the nodes stay up for the next run."""
+
+
+def _mean(importance: np.ndarray, values: np.ndarray) -> float:
+    """By importance, over those who told; nan where nobody did."""
+    there = ~np.isnan(values)
+    return float(importance[there] @ values[there] / importance[there].sum()) if there.any() else float("nan")
 
 
 def _one_by_one(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
