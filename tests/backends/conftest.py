@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +20,11 @@ from poise.experiments.spec import parse
 
 
 @pytest.fixture(scope="session")
-def tapped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, Tap]]:
+def tapped(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Deployment, Tap]]:
+    grouped = any(item.nodeid.endswith("@flower") for item in request.session.items)
+    assert grouped or "PYTEST_XDIST_WORKER" not in os.environ, "every worker would start a deployment of its own"
     made = make_deployment(tmp_path_factory.mktemp("flower") / "four", 4, federation_in(parse(TEXT), 0).spec)
     tap = Tap(made.port)
     config = made.node(0) / "node.toml"
