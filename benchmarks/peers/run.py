@@ -28,7 +28,8 @@ from talk import Exported, read
 from works import PUBLIC_WORK, ROWS, TARGET, TARGET_WORK, WORKS
 
 RESULTS, DATA = HERE / ".results", HERE / ".data"
-CALIBRATION, SETTLE = 2, 0.3  # rounds for choosing a configuration; seconds until a peer's threads lie down
+CALIBRATION, HOPELESS = 1, 5.0  # rounds for choosing a configuration; not if already its first one is so much slower
+SETTLE = 0.3  # seconds until a peer's threads lie down
 PUBLIC_ROUNDS, MOST_ROUNDS = 100, 100
 
 
@@ -63,8 +64,11 @@ def _best(peer: str, file: Path) -> tuple[Running, dict[str, Any]]:
     tried = {}
     for variant in PEERS[peer].variants:
         running = Running(peer, variant, file)
-        first, seconds = running.go(1), running.go(CALIBRATION) / CALIBRATION
+        first = seconds = running.go(1)
+        if kept is None or first < HOPELESS * kept[2]["first"]:
+            seconds = running.go(CALIBRATION) / CALIBRATION
         tried[variant] = seconds
+        print(f"  {peer} {variant} is up: {running.startup:.1f} s, first {first:.2f} s, then {seconds:.3f} s", flush=True)
         time.sleep(SETTLE)
         if kept is not None and kept[0] <= seconds:
             running.close()
