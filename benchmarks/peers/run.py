@@ -43,7 +43,7 @@ def measure(name: str, peers: list[str], repeats: int) -> dict[str, Any]:
             if work.model in PEERS[peer].lacks:
                 continue
             try:
-                at_work[peer], row["peers"][peer] = _best(peer, file)
+                at_work[peer], row["peers"][peer] = _best(peer, work.model, file)
             except PeerFailed as failure:
                 _failed(row, peer, failure)
         for _ in range(repeats):
@@ -58,17 +58,19 @@ def measure(name: str, peers: list[str], repeats: int) -> dict[str, Any]:
     return row
 
 
-def _best(peer: str, file: Path) -> tuple[Running, dict[str, Any]]:
+def _best(peer: str, model: str, file: Path) -> tuple[Running, dict[str, Any]]:
     """The configuration whose first rounds after the very first one are fastest; the others are ended."""
     kept: tuple[float, Running, dict[str, Any]] | None = None
     tried = {}
-    for variant in PEERS[peer].variants:
+    for variant in PEERS[peer].configurations(model):
         running = Running(peer, variant, file)
         first = seconds = running.go(1)
         if kept is None or first < HOPELESS * kept[2]["first"]:
             seconds = running.go(CALIBRATION) / CALIBRATION
         tried[variant] = seconds
-        print(f"  {peer} {variant} is up: {running.startup:.1f} s, first {first:.2f} s, then {seconds:.3f} s", flush=True)
+        print(
+            f"  {peer} {variant} is up: {running.startup:.1f} s, first {first:.2f} s, then {seconds:.3f} s", flush=True
+        )
         time.sleep(SETTLE)
         if kept is not None and kept[0] <= seconds:
             running.close()
