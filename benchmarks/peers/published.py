@@ -158,4 +158,6 @@ def _whole(row: Mapping[str, Any]) -> str:
                 f" | {f['peak_mb']:.0f} MB |"
             )
     where = f"Measured on {row['date']}, poise at {row['commit']}; a new process for every repetition, in turns."
-    return "\n".join(lines) + f"\n\n{where} The first round is counted; handing a model out and measuring it is not.\n"
+    where += " The first round is counted; handing a model out and measuring it is not."
+    first = "".join(f" {TITLES[p]} is ahead: {ratio:.2f} × poise's time." for _, p, ratio in ahead({"": row}))
+    return "\n".join(lines) + f"\n\n{where}{first}\n"

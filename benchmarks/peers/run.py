@@ -68,9 +68,7 @@ def _best(peer: str, model: str, file: Path) -> tuple[Running, dict[str, Any]]:
         if kept is None or first < HOPELESS * kept[2]["first"]:
             seconds = running.go(CALIBRATION) / CALIBRATION
         tried[variant] = seconds
-        print(
-            f"  {peer} {variant} is up: {running.startup:.1f} s, first {first:.2f} s, then {seconds:.3f} s", flush=True
-        )
+        print(f"  {peer} {variant}: up in {running.startup:.1f} s, rounds {first:.2f} and {seconds:.3f} s", flush=True)
         time.sleep(SETTLE)
         if kept is not None and kept[0] <= seconds:
             running.close()
