@@ -38,11 +38,16 @@ def build(name: str) -> nn.Module:
     return NextCharacter()
 
 
-def with_weights(name: str, weights: dict[str, np.ndarray]) -> nn.Module:
+def with_weights(name: str, weights: dict[str, np.ndarray], variant: str = "") -> nn.Module:
     """The module with these weights."""
-    module = build(name)
+    module = laid_out(build(name), variant)
     module.load_state_dict({key: torch.from_numpy(value.copy()) for key, value in weights.items()})
     return module
+
+
+def laid_out(module: nn.Module, variant: str) -> nn.Module:
+    """The module with channels last in memory where the variant ends with ``c``: faster convolutions on many CPUs."""
+    return module.to(memory_format=torch.channels_last) if variant.endswith("c") else module
 
 
 def weights_of(module: nn.Module) -> dict[str, np.ndarray]:

@@ -26,18 +26,23 @@ class Peer:
     """A tool with the configurations among which its best is chosen, and the models that its adapter lacks."""
 
     script: str
-    variants: tuple[str, ...]
+    variants: tuple[str, ...]  # processes, devices or threads
     environment: str | None = None  # None: the one of the driver
     lacks: tuple[str, ...] = ()
     reference: bool = False  # computes gradients only, learns nothing
+    layouts: tuple[str, ...] = ("",)  # for convolutions also with channels last in memory
+
+    def configurations(self, model: str) -> list[str]:
+        """What is tried for a model."""
+        return [v + layout for v in self.variants for layout in (self.layouts if model == "cnn" else ("",))]
 
 
 PEERS = {
     "poise": Peer("with_poise.py", ("",)),
-    "flower": Peer("with_flower.py", ("",), "flower"),
-    "pfl": Peer("with_pfl.py", ("2", "1"), "pfl"),
+    "flower": Peer("with_flower.py", ("",), "flower", layouts=("", "c")),
+    "pfl": Peer("with_pfl.py", ("2", "1"), "pfl", layouts=("", "c")),
     "fedjax": Peer("with_fedjax.py", ("2", "1"), "fedjax"),
-    "plain": Peer("plain.py", ("1", "2")),
+    "plain": Peer("plain.py", ("1", "2"), layouts=("", "c")),
     "bound": Peer("bound.py", ("1", "2"), reference=True),
 }
 TITLES = {

@@ -18,12 +18,12 @@ INTRODUCTION = """## Against the others
 
 Measured on {dates} with `make bench-peers` on {cores} cores ({processor}), poise at {commits}. Every peer is its
 released package in an environment of its own ({versions}), driven by a small adapter (`benchmarks/peers/adapters`), in
-the faster of its configurations (column in brackets: processes, devices or threads). All get the same samples, clients
-of each round, model, initial weights, local steps, batch size and learning rate; each client owns just the samples of
-its steps and all count the same. One round as *clients × local steps × batch*, medians of {repeats} repetitions with
-quartiles; peers take turns, and while one works the others wait for the driver. Start-up and the first round (which
-compiles or starts workers) are apart, below. The *lower bound* pushes the same samples through one model at the best
-batch size: no federated learning at all.
+the fastest of its configurations (in brackets: processes, devices or threads; `c`: channels last in memory). All get
+the same samples, clients of each round, model, initial weights, local steps, batch size and learning rate; each client
+owns just the samples of its steps and all count the same. One round as *clients × local steps × batch*, medians of
+{repeats} repetitions with quartiles; peers take turns, and while one works the others wait for the driver. Start-up and
+the first round (which compiles or starts workers) are apart, below. The *lower bound* pushes the same samples through
+one model at the best batch size and layout: no federated learning at all.
 
 """
 
@@ -37,7 +37,7 @@ def publish(page: Path, results: Rows) -> None:
     rows = {name: results[name] for name in ROWS if name in results}
     text = _introduction(rows) + _speeds(rows)
     text += "\n![Seconds per round of every peer and work, on a logarithmic axis](peers.svg)\n"
-    text += _goals(rows) + _ahead(rows) + _same(rows) + _memory(rows)
+    text += _goals(rows) + _ahead(rows) + _others(rows) + _same(rows) + _memory(rows)
     if "target" in results:
         text += f"\n### Time to {TARGET:.0%} accuracy\n\n" + _whole(results["target"])
     if PUBLIC_WORK in results:
@@ -99,6 +99,18 @@ def _ahead(rows: Rows) -> str:
     return "\nRows where a peer is ahead:\n\n" + "\n".join(told) + "\n"
 
 
+def _others(rows: Rows) -> str:
+    """The configurations that were tried and not kept."""
+    told = []
+    for row in rows.values():
+        left = [
+            f"{TITLES[peer]} [{variant}] {seconds:.2f} s"
+            for peer, f in row["peers"].items() for variant, seconds in f["tried"].items() if variant != f["variant"]
+        ]  # fmt: skip
+        told += [f"- {row['label']}: {', '.join(left)}"] if left else []
+    return "\nConfigurations that were tried for one round and not kept:\n\n" + "\n".join(told) + "\n" if told else ""
+
+
 def _same(rows: Rows) -> str:
     """Whether all have computed the same."""
     lines = [
@@ -146,4 +158,6 @@ def _whole(row: Mapping[str, Any]) -> str:
                 f" | {f['peak_mb']:.0f} MB |"
             )
     where = f"Measured on {row['date']}, poise at {row['commit']}; a new process for every repetition, in turns."
-    return "\n".join(lines) + f"\n\n{where} The first round is counted; handing a model out and measuring it is not.\n"
+    where += " The first round is counted; handing a model out and measuring it is not."
+    first = "".join(f" {TITLES[p]} is ahead: {ratio:.2f} × poise's time." for _, p, ratio in ahead({"": row}))
+    return "\n".join(lines) + f"\n\n{where}{first}\n"

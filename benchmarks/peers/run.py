@@ -28,7 +28,8 @@ from talk import Exported, read
 from works import PUBLIC_WORK, ROWS, TARGET, TARGET_WORK, WORKS
 
 RESULTS, DATA = HERE / ".results", HERE / ".data"
-CALIBRATION, SETTLE = 2, 0.3  # rounds for choosing a configuration; seconds until a peer's threads lie down
+CALIBRATION, HOPELESS = 1, 5.0  # rounds for choosing a configuration; not if already its first one is so much slower
+SETTLE = 0.3  # seconds until a peer's threads lie down
 PUBLIC_ROUNDS, MOST_ROUNDS = 100, 100
 
 
@@ -42,7 +43,7 @@ def measure(name: str, peers: list[str], repeats: int) -> dict[str, Any]:
             if work.model in PEERS[peer].lacks:
                 continue
             try:
-                at_work[peer], row["peers"][peer] = _best(peer, file)
+                at_work[peer], row["peers"][peer] = _best(peer, work.model, file)
             except PeerFailed as failure:
                 _failed(row, peer, failure)
         for _ in range(repeats):
@@ -57,14 +58,17 @@ def measure(name: str, peers: list[str], repeats: int) -> dict[str, Any]:
     return row
 
 
-def _best(peer: str, file: Path) -> tuple[Running, dict[str, Any]]:
+def _best(peer: str, model: str, file: Path) -> tuple[Running, dict[str, Any]]:
     """The configuration whose first rounds after the very first one are fastest; the others are ended."""
     kept: tuple[float, Running, dict[str, Any]] | None = None
     tried = {}
-    for variant in PEERS[peer].variants:
+    for variant in PEERS[peer].configurations(model):
         running = Running(peer, variant, file)
-        first, seconds = running.go(1), running.go(CALIBRATION) / CALIBRATION
+        first = seconds = running.go(1)
+        if kept is None or first < HOPELESS * kept[2]["first"]:
+            seconds = running.go(CALIBRATION) / CALIBRATION
         tried[variant] = seconds
+        print(f"  {peer} {variant}: up in {running.startup:.1f} s, rounds {first:.2f} and {seconds:.3f} s", flush=True)
         time.sleep(SETTLE)
         if kept is not None and kept[0] <= seconds:
             running.close()

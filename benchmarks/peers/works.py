@@ -43,11 +43,11 @@ class Work:
 
 
 WORKS = {
-    "logistic-10x10x50": Work("mnist", "logistic", 100, 10, 10, 50, 0.1, block=4),
+    "logistic-10x10x50": Work("mnist", "logistic", 100, 10, 10, 50, 0.1, block=10),
     "logistic-100x10x50": Work("mnist", "logistic", 100, 100, 10, 50, 0.1, block=4),
     "logistic-500x5x10": Work("mnist", "logistic", 500, 500, 5, 10, 0.1, block=2),
     "logistic-1000x5x10": Work("mnist", "logistic", 1000, 1000, 5, 10, 0.1),
-    "mlp-10x10x50": Work("mnist", "mlp", 100, 10, 10, 50, 0.1, block=4),
+    "mlp-10x10x50": Work("mnist", "mlp", 100, 10, 10, 50, 0.1, block=10),
     "mlp-100x10x50": Work("mnist", "mlp", 100, 100, 10, 50, 0.1, block=4),
     "mlp-500x5x10": Work("mnist", "mlp", 500, 500, 5, 10, 0.1, block=2),
     "mlp-1000x5x10": Work("mnist", "mlp", 1000, 1000, 5, 10, 0.1),

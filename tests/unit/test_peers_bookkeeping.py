@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -91,3 +94,44 @@ def test_the_rows_with_goals_are_works_and_named_after_what_they_do() -> None:
         work = works.WORKS[name]
         assert name == f"{work.model}-{work.clients}x{work.steps}x{work.batch}"
         assert work.clients <= work.population
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The module that writes the page, with what it imports from its own folder, forgotten afterwards."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(FOLDER.parent))
+    monkeypatch.syspath_prepend(str(FOLDER))
+    yield importlib.import_module("published")
+    for name in set(sys.modules) - before:
+        if str(FOLDER.parent) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def measured(*seconds: float, accuracy: float = 0.9, **more: Any) -> dict[str, Any]:
+    common = {"variant": "", "tried": {"": 1.0}, "about": {"made-up": "1.0"}, "startup": 1.0, "first": 2.0}
+    return {**peer(*seconds, accuracy=accuracy, loss=0.4), **common, "peak_mb": 100.0, "rounds": 7, **more}
+
+
+def test_the_page_shows_ratios_who_is_ahead_and_who_disagrees(published: ModuleType, tmp_path: Path) -> None:
+    facts = {"date": "2000-01-01", "commit": "abc", "cores": 2, "processor": "made up"}
+    peers = {
+        "poise": measured(0.2, 0.1, 0.3), "flower": measured(2.0, 2.0, 2.0, accuracy=0.8),
+        "pfl": measured(0.1, 0.1, 0.1, variant="2", tried={"1": 0.5, "2": 0.1}), "plain": measured(1.0, 1.0, 1.0),
+    }  # fmt: skip
+    results = {name: {**row(**peers), **facts} for name in ("mlp-100x10x50", "target", "lr-mnist")}
+    page = tmp_path / "benchmarks.md"
+    page.write_text("# Benchmarks\n", encoding="utf-8")
+    published.publish(page, results)
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# Benchmarks\n\n<!-- peers -->\n")
+    assert "| 0.200 s (0.150–0.250) | 2.000 s (2.000–2.000) | 0.100 s (0.100–0.100) [2] |" in text
+    assert "| **10.0 ×** | **0.50 ×** (pfl-research) |" in text
+    assert "made up: pfl-research takes 0.50 × poise's time" in text
+    assert "flower: accuracy -10.00 points" in text
+    assert "pfl-research [1] 0.50 s" in text
+    assert text.count("pfl-research is ahead: 0.50 × poise's time.") == 2
+    published.publish(page, results)
+    assert page.read_text(encoding="utf-8") == text, "writing again changes nothing"
+    dots = ElementTree.parse(tmp_path / "peers.svg").iter("{http://www.w3.org/2000/svg}circle")
+    assert len(list(dots)) == 6 + 4, "a legend of six and a dot for each peer"

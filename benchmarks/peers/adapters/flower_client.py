@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from models import build
+from models import build, laid_out
 from talk import Exported, read
 from torch import nn
 
@@ -16,18 +16,18 @@ app = ClientApp()
 
 
 @cache
-def _loaded(file: str) -> tuple[Exported, torch.Tensor, torch.Tensor, nn.Module]:
+def _loaded(file: str, variant: str) -> tuple[Exported, torch.Tensor, torch.Tensor, nn.Module]:
     """What a worker keeps: the data as tensors and a module to fill."""
     torch.set_num_threads(1)  # one worker per core
     data = read(file)
-    return data, torch.from_numpy(data.features(data.x)), torch.from_numpy(data.y), build(data.model)
+    return data, torch.from_numpy(data.features(data.x)), torch.from_numpy(data.y), laid_out(build(data.model), variant)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """One local epoch of the client that the message names."""
     order = message.content["config"]
-    data, all_x, all_y, model = _loaded(str(order["file"]))
+    data, all_x, all_y, model = _loaded(str(order["file"]), str(order["variant"]))
     x, y = all_x[int(order["client"])], all_y[int(order["client"])]
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     optimiser = torch.optim.SGD(model.parameters(), lr=data.lr)

@@ -1,4 +1,4 @@
-"""Flower's simulation engine on Ray with its own FedAvg: as many one-thread workers as cores."""
+"""Flower's simulation engine on Ray with its own FedAvg: one-thread workers on all cores; ``c`` puts channels last."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from talk import Arrays, Exported, Talk, read
 class ListedFedAvg(FedAvg):
     """FedAvg that sends every message with the number of the client to be played, as the file lists them."""
 
-    def __init__(self, data: Exported, file: str) -> None:
+    def __init__(self, data: Exported, file: str, variant: str) -> None:
         super().__init__(fraction_evaluate=0.0)
-        self.data, self.file, self.done = data, file, 0
+        self.data, self.done, self.order = data, 0, {"file": file, "variant": variant}
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -35,23 +35,21 @@ class ListedFedAvg(FedAvg):
         nodes = list(grid.get_node_ids())[: len(cohort)]
         return [
             Message(
-                content=RecordDict(
-                    {"arrays": arrays, "config": ConfigRecord({"client": int(client), "file": self.file})}
-                ),
+                content=RecordDict({"arrays": arrays, "config": ConfigRecord({"client": int(client), **self.order})}),
                 message_type="train", dst_node_id=node,
             )
             for node, client in zip(nodes, cohort, strict=True)
         ]  # fmt: skip
 
 
-def main(file: str) -> None:
+def main(file: str, variant: str = "") -> None:
     """Train until the driver has enough."""
     talk, data = Talk(), read(file)
     server_app = ServerApp()
 
     @server_app.main()
     def serve(grid: Grid, context: Context) -> None:
-        strategy = ListedFedAvg(data, file)
+        strategy = ListedFedAvg(data, file, variant)
         arrays = ArrayRecord(with_weights(data.model, data.weights).state_dict())
 
         def rounds(count: int) -> None:
@@ -77,4 +75,4 @@ def main(file: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

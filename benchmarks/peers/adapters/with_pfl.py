@@ -1,6 +1,7 @@
 """pfl-research: its FederatedAveraging on the simulated backend, in one process or in several under torchrun.
 
-pfl goes through a client's samples in the same order in every round; it does not shuffle them.
+The variant says how many; ``c`` puts channels last. pfl goes through a client's samples in the same order in every
+round; it does not shuffle them.
 """
 
 from __future__ import annotations
@@ -78,11 +79,11 @@ class Pause(TrainingProcessCallback):
         return int(told)
 
 
-def main(file: str) -> None:
+def main(file: str, variant: str) -> None:
     """Train until the driver has enough. pfl measures clients in the very first round, which is not counted."""
     talk, data = Talk() if os.environ.get("RANK", "0") == "0" else None, read(file)
     torch.set_num_threads(1)  # one process per core
-    module = WithLoss(with_weights(data.model, data.weights))
+    module = WithLoss(with_weights(data.model, data.weights, variant))
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
     samples = federated(data)
     if talk is not None:
@@ -99,7 +100,8 @@ def main(file: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[2:] not in ([], ["1"]) and "RANK" not in os.environ:
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", sys.argv[2]]
-        os.execv(sys.executable, [*launch, __file__, sys.argv[1]])
-    main(sys.argv[1])
+    processes = sys.argv[2].rstrip("c")
+    if processes != "1" and "RANK" not in os.environ:
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", processes]
+        os.execv(sys.executable, [*launch, __file__, *sys.argv[1:]])
+    main(*sys.argv[1:])

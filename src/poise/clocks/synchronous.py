@@ -50,10 +50,12 @@ class Synchronous(Paced):
         """All that is under way arrives, and the slowest sets the time; or whoever is there when the round ends."""
         asked = (*sky.flights, *started)
         end = self._end(sky.now, asked)
-        arrived = tuple(f for f in asked if f.finish <= end * (1 + SAME))
-        if len(arrived) == len(asked):
+        in_time = [f.finish <= end * (1 + SAME) for f in asked]
+        arrived = tuple(f for f, there in zip(asked, in_time, strict=True) if there)
+        late = tuple(f for f, there in zip(asked, in_time, strict=True) if not there)
+        if not late:
             end = max((f.finish for f in asked), default=sky.now)
-        return Step(index, end, arrived, tuple(f for f in asked if f not in arrived)), Sky(end)
+        return Step(index, end, arrived, late), Sky(end)
 
     def _end(self, now: float, asked: Sequence[Flight]) -> float:
         """When a round ends in which not everyone is waited for."""
