@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
 SITE   := $(VENV)/.site
 
-.PHONY: demo test check docs notebooks hospitals bench bench-deploy bench-peers clean
+.PHONY: demo test test-nodes check docs notebooks hospitals bench bench-deploy bench-peers clean
 .DEFAULT_GOAL := help
 
 help:            ## what can be made
@@ -30,7 +30,10 @@ demo: $(READY)   ## train on data that ships with scikit-learn, print a table, w
 	$(BIN)/poise demo
 
 test: $(EXTRAS)  ## run the tests
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 3 --dist loadgroup -m "not long"
+
+test-nodes: $(EXTRAS) ## run the tests that keep real nodes busy for minutes
+	$(BIN)/pytest -m long tests
 
 check: $(READY)  ## lint, types, import rules
 	$(BIN)/ruff check src tests benchmarks examples tools

@@ -153,6 +153,7 @@ metrics = ["client_loss"]
 """
 
 
+@pytest.mark.long
 def test_nodes_that_run_by_themselves_on_their_own_files(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(90, 5)).astype(np.float32)

@@ -17,7 +17,7 @@ from poise.experiments.runner import run_experiment
 from poise.experiments.spec import parse
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
 
 LIVE = (
     TEXT.replace('name = "sgd"', 'name = "scaffold"')

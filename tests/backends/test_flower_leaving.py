@@ -25,7 +25,7 @@ from poise.experiments.runner import federation_in, run_experiment
 from poise.experiments.spec import parse
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
 
 LEAVES, LIES = 2, 1
 TEXT = WHOLE.replace("rounds = 6", "rounds = 2")  # a round costs a new process on every node

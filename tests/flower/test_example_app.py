@@ -19,7 +19,7 @@ from poise.deploy.folder import environment, free_ports
 from poise.deploy.programs import listening, program
 
 APP = Path(__file__).parents[2] / "examples" / "flower-app"
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(600)]
 
 
 def test_two_rounds(tmp_path: Path) -> None:
