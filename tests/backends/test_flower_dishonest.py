@@ -19,7 +19,7 @@ from poise.deploy.folder import Deployment
 from poise.experiments.spec import parse
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
 
 APP = "from poise_app.dishonest import client_app\n\napp = client_app()\n"
 LIES = {

@@ -91,6 +91,7 @@ def test_commands_exist(block: Block) -> None:
 SESSIONS = [p for p in PAGES if any(b.language in SHELL and not b.excuse for b in blocks_of(p))]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 @pytest.mark.parametrize("page", SESSIONS, ids=[p.relative_to(ROOT).as_posix() for p in SESSIONS])
 def test_a_page_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
