@@ -29,7 +29,7 @@ from poise.experiments.runner import run_experiment
 from poise.experiments.spec import Experiment, load, parse
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
 
 
 def both(deployed: Deployment, out: Path, experiment: Experiment, **more: Any) -> tuple[Any, Any]:
@@ -66,7 +66,6 @@ def test_a_policy_refusal_reaches_the_server_in_words(deployed: Deployment, tmp_
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.long
 def test_a_node_killed_in_the_middle_of_a_round_comes_back(deployed: Deployment, tmp_path: Path) -> None:
     victim = deployed.state()["processes"]["node-1"]["pid"]
 
@@ -83,7 +82,6 @@ def test_a_node_killed_in_the_middle_of_a_round_comes_back(deployed: Deployment,
     assert now["pid"] != victim
 
 
-@pytest.mark.long
 def test_a_run_whose_server_was_killed_goes_on(deployed: Deployment, tmp_path: Path) -> None:
     def kill(line: Mapping[str, Any]) -> None:
         log = max(deployed.jobs.glob("*.log"), key=lambda file: file.stat().st_mtime)
@@ -98,7 +96,6 @@ def test_a_run_whose_server_was_killed_goes_on(deployed: Deployment, tmp_path: P
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
 
 
-@pytest.mark.long
 def test_a_killed_superlink_comes_back_and_the_run_ends(deployed: Deployment, tmp_path: Path) -> None:
     victim = deployed.state()["processes"]["superlink"]["pid"]
 
@@ -112,7 +109,6 @@ def test_a_killed_superlink_comes_back_and_the_run_ends(deployed: Deployment, tm
     assert deployed.state()["processes"]["superlink"]["starts"] >= 2
 
 
-@pytest.mark.long
 def test_a_node_with_a_wrong_key_or_certificate_is_not_let_in(deployed: Deployment, tmp_path: Path) -> None:
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     for stranger in (key, certificate):
@@ -157,7 +153,6 @@ metrics = ["client_loss"]
 """
 
 
-@pytest.mark.long
 def test_nodes_that_run_by_themselves_on_their_own_files(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(90, 5)).astype(np.float32)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,6 @@ import tomli_w
 import typer
 
 from documentation.blocks import LANGUAGES, ROOT, SHELL, Block, Command, blocks_of, commands, pages, parse
-from faults.support import call
 from poise.cli.app import app
 from poise.core.errors import DataError
 from poise.experiments.runner import compose
@@ -110,11 +111,12 @@ def type_in(command: Command, place: str) -> None:
     """Run ``poise …`` and compare what it prints; other programs are not for a test to start."""
     program, *arguments = shlex.split(command.text)
     assert program == "poise", f"{place}: say <!-- not run: why --> before `{command.text}`"
-    outcome = call(*arguments)
-    assert outcome.code == 0, f"{place}: {command.text}\n{outcome.out}{outcome.err}"
+    typed = [sys.executable, "-m", "poise", *arguments]  # a process of its own: a width is read when a program begins
+    outcome = subprocess.run(typed, capture_output=True, text=True, check=False)
+    said = outcome.stdout + outcome.stderr
+    assert outcome.returncode == 0, f"{place}: {command.text}\n{said}"
     if command.expected:
         flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-        said = outcome.out + outcome.err
         assert doctest.OutputChecker().check_output(command.expected, said, flags), f"{place}: {command.text}\n{said}"
 
 
