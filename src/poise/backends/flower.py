@@ -13,9 +13,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from poise.backends.letters import Letter, Parcel, words
+from poise.backends.letters import Letter, Parcel
 from poise.backends.post import PAUSE, Mailbox, Post, current
-from poise.backends.replies import Asked, objection
+from poise.backends.replies import Asked, astray, objection
 from poise.backends.table import HELD, NOTHING, Answer, Table
 from poise.core.errors import require
 from poise.core.memory import Memories, memory_of
@@ -228,12 +228,9 @@ class FlowerNodes:
 
     def _told(self, reply: Letter, client: int, nonce: str, wanted: list[str]) -> dict[str, float] | str:
         """The metrics in a reply, or what is wrong with it."""
-        facts = reply.facts
-        if reply.sender != self.post.nodes[client] or facts.get("nonce") != nonce:
-            return "a reply to another request"
-        if "refused" in facts:
-            return f"a refusal: {words(facts['refused'])}"
-        found = facts.get("metrics")
+        if wrong := astray(reply, self.post.nodes[client], nonce):
+            return wrong
+        found = reply.facts.get("metrics")
         if not isinstance(found, dict) or set(found) != set(wanted):
             return "other metrics than those asked for"
         if not all(isinstance(v, float) and np.isfinite(v) for v in found.values()):

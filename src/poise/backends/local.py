@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from poise.core.chunks import Piece, joined, pieces
+from poise.core.chunks import Piece, joined, pieces, room
 from poise.core.errors import require
 from poise.core.memory import Memories, Versions
 from poise.core.parts import part
@@ -70,9 +70,7 @@ class LocalWorkers:
         memories: Memories | None = None,
     ) -> Updates:
         """Do these pieces of work, each from the model version it names."""
-        first = next(iter(models.values()))
-        fits = spare is not None and spare.shape == (len(flights), len(first)) and spare.dtype == first.dtype
-        deltas = spare if fits and spare is not None else first.new_empty((len(flights), len(first)))
+        deltas = room(spare, len(flights), next(iter(models.values())))
         cut = pieces(self.oracle, self.solver, self.sizes, self.seed, flights)
 
         def do(piece: Piece) -> Updates:

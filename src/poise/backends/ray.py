@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from poise.backends.local import Local, LocalWorkers
-from poise.core.chunks import Piece, joined, pieces
+from poise.core.chunks import Piece, joined, pieces, room
 from poise.core.errors import InvalidOption, require
 from poise.core.memory import Memories
 from poise.core.parts import part
@@ -123,9 +123,7 @@ class RayWorkers:
         spare: Stack | None = None, memories: Memories | None = None,
     ) -> Updates:  # fmt: skip
         """Do these pieces of work, each from the model version it names."""
-        first = next(iter(models.values()))
-        fits = spare is not None and spare.shape == (len(flights), len(first)) and spare.dtype == first.dtype
-        deltas = spare if fits and spare is not None else first.new_empty((len(flights), len(first)))
+        deltas = room(spare, len(flights), next(iter(models.values())))
         cut = pieces(self.oracle, self.solver, self.sizes, self.seed, flights)
         put = self._put(models)
 

@@ -60,6 +60,13 @@ def objection(reply: Letter, asked: Asked, answered: Container[str] = ()) -> str
     return _of_values(reply, asked)
 
 
+def astray(reply: Letter, node: int, nonce: Any) -> str:
+    """Why a reply answers nothing that this node was asked: not its own, to another request, or a refusal."""
+    if reply.sender != node or reply.facts.get("nonce") != nonce:
+        return "a reply to another request"
+    return f"a refusal: {words(reply.facts['refused'])}" if "refused" in reply.facts else ""
+
+
 def _of_values(reply: Letter, asked: Asked) -> str:
     """What is wrong with the updates and the losses themselves."""
     for name in ("loss_before", "loss_after"):

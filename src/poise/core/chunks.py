@@ -65,6 +65,12 @@ def pieces(oracle: Oracle, solver: Solver, sizes: Ints, seed: int, flights: Sequ
     return [Piece(rows, clients[rows], versions[rows], streams[rows]) for rows in cut]
 
 
+def room(spare: Stack | None, rows: int, like: Vector) -> Stack:
+    """A place for so many changes of models like this one: ``spare``, where it is one."""
+    fits = spare is not None and spare.shape == (rows, len(like)) and spare.dtype == like.dtype
+    return spare if fits and spare is not None else like.new_empty((rows, len(like)))
+
+
 def joined(cut: Sequence[Piece], done: Sequence[Updates], deltas: Stack) -> Updates:
     """What all pieces brought, in the order of the flights; the changes stand in ``deltas`` already."""
     whole = Updates.join(done, deltas)

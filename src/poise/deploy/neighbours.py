@@ -7,7 +7,7 @@ import torch
 
 from poise.backends.letters import Letter, words
 from poise.backends.post import Post
-from poise.backends.replies import SLACK
+from poise.backends.replies import SLACK, astray
 from poise.core.errors import UpdateRefused
 from poise.core.types import Floats
 
@@ -33,11 +33,9 @@ def asked_messages(post: Post, patience: float, size: int) -> Floats:
 
 def _objection(reply: Letter, letter: Letter, node: int, size: int) -> str:
     """Why a reply is not used; empty where it is in order."""
+    if wrong := astray(reply, node, letter.facts["nonce"]):
+        return wrong
     facts = reply.facts
-    if reply.sender != node or facts.get("nonce") != letter.facts["nonce"]:
-        return "a reply to another request"
-    if "refused" in facts:
-        return f"a refusal: {words(facts['refused'])}"
     if facts.get("client") != letter.facts["client"]:
         return f"that of client {words(facts.get('client'), 60)}"
     if reply.size > (most := size * torch.float64.itemsize + SLACK):
