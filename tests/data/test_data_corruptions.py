@@ -12,7 +12,7 @@ from poise.data import federation
 from poise.data.corruptions import Domain, FlipLabels, Watermark
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(classes=st.integers(2, 20), ratio=st.floats(0.01, 1), seed=st.integers(0, 1000))
 def test_flipping_deranges_the_chosen_classes(classes, ratio, seed):
     table = FlipLabels(rate=1.0, ratio=ratio, seed=seed).tables(np.arange(5), classes)

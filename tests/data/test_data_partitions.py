@@ -34,7 +34,7 @@ def problems(draw):
 
 
 @pytest.mark.parametrize("name", sorted(PARTITIONS))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problem=problems())
 def test_nothing_is_lost_or_dealt_twice(name, problem):
     labels, clients, seed = problem
@@ -63,7 +63,7 @@ def test_another_seed_is_another_partition(name):
     assert any(not np.array_equal(np.sort(a), np.sort(b)) for a, b in zip(one, two, strict=True))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=10),
     alpha=st.sampled_from([1e-4, 0.1, 1.0, 1e6]),
@@ -113,7 +113,7 @@ def test_proportions_follow_their_law():
         assert (np.abs(shares.var(axis=0) - variance) < 5 * spread).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(clients=st.integers(1, 20), seed=st.integers(0, 1000))
 def test_iid_has_the_same_labels_everywhere(clients, seed):
     labels = np.repeat(np.arange(4), [400, 200, 100, 100])

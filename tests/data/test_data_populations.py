@@ -24,7 +24,7 @@ OPTIONS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(size=st.integers(1, 400), stream=st.integers(0, 2**63))
 def test_distinct_is_a_permutation(size, stream):
     row = distinct(np.full(size, stream, np.uint64), np.arange(size), np.full(size, size))

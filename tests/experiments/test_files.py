@@ -47,7 +47,7 @@ def through_toml(table: dict[str, Any]) -> dict[str, Any]:
     return tomllib.loads(tomli_w.dumps(table))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(part=solvers | samplers | clocks | servers)
 def test_a_part_is_made_again_from_its_table(part: Any) -> None:
     table = through_toml(describe(part))
@@ -64,7 +64,7 @@ def digits() -> Any:
     return poise.federation("digits", "dirichlet", clients=10, alpha=0.3, samples=300, seed=0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(solver=solvers, sampler=samplers, clock=clocks, server=servers, run=run_tables)
 def test_an_experiment_is_composed_again_from_its_file(
     solver: Any, sampler: Any, clock: Any, server: Any, run: dict[str, Any], digits: Any
@@ -139,7 +139,7 @@ def test_lines_are_found(table: str, word: str, line: int | None) -> None:
     assert line_of(text, table, [word]) == line
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(text=st.text(max_size=200) | st.text(alphabet='[]=".#\n abrun{}', max_size=80))
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     with contextlib.suppress(InvalidOption):

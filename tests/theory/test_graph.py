@@ -24,7 +24,7 @@ def random_graph(clients: int, seed: int, dim: int = 6) -> SimilarityGraph:
     return SimilarityGraph(unit(np.random.default_rng(seed).normal(size=(clients, dim))))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 2**32))
 def test_messages_are_the_first_singular_vector(n: int, d: int, seed: int) -> None:
     x = np.random.default_rng(seed).normal(size=(n, d)) + 0.3

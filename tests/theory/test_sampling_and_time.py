@@ -91,7 +91,7 @@ CLOCKS = {
 }
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(TIMES, st.sampled_from(sorted(CLOCKS)), st.integers(1, 7))
 def test_window_staleness_and_counts_are_those_of_the_timeline(times: list[int], scheme: Any, dt: int) -> None:
     tau = np.array(times) / 2
@@ -163,7 +163,6 @@ def test_old_answers_cost_at_most_what_theorem_4_3_says(clock: Any, weighting: A
     assert 0 < measured <= bound.total
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0.05, 1), min_size=6, max_size=6), st.floats(-3, 3), st.floats(-3, 3))
 def test_the_gradient_asked_for_is_bounded_through_chi_squared(weights: list[float], x: float, y: float) -> None:
     """Theorem 4.2 at every point, for every objective: an inequality without randomness."""

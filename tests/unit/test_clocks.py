@@ -89,7 +89,7 @@ def test_equal_times_are_taken_by_client_number_even_after_many_additions() -> N
     assert flown(Buffered(1), [1.0, 1.0, 1.0], aggregations=3) == [(1.0, [i], [0]) for i in range(3)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(TIMES, st.sampled_from(["async", "window", "buffer"]), st.integers(1, 6), st.booleans())
 def test_every_timeline_keeps_the_laws(tau: list[float], kind: str, c: int, random: bool) -> None:
     clock: Any = {"async": Asynchronous(), "window": FixedWindow(0.7), "buffer": Buffered(min(c, len(tau)))}[kind]
@@ -115,7 +115,6 @@ def test_one_window_or_one_buffer_for_all_is_synchronous_for_equal_times(tau: li
     assert flown(FixedWindow(tau[0]), equal, aggregations=5) == wanted
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4))
 def test_numbers_of_aggregations_windows_and_staleness(tau: list[int]) -> None:
     """Algorithms section 5: aggregations in time T, the period W, and the largest staleness."""

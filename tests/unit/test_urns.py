@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from poise.core.errors import PoiseError
@@ -33,7 +33,6 @@ def test_algorithm_2_is_exact(sizes: list[int], m: int) -> None:
     assert (counts > 0).sum() <= len(sizes) + m - 1  # sparse: a cut splits one client
 
 
-@settings(deadline=None)
 @given(SIZES, st.data(), st.sampled_from(["random", "equal", "colinear", "zero", "some zero"]))
 def test_algorithm_3_is_exact_whatever_the_gradients(sizes: list[int], data: st.DataObject, kind: str) -> None:
     m = data.draw(st.sampled_from(sorted({1, 2, 7, len(sizes), len(sizes) + 3})))
