@@ -23,7 +23,7 @@ from poise.core.plan import ESTIMATE, Journal, Pace, Parts, Plan, State, simulat
 from poise.core.protocols import Backend, Oracle
 from poise.core.realtime import RealTime
 from poise.core.rng import generator
-from poise.core.types import REPORT_BYTES, Cohort, Record, Sky, Step, contributions
+from poise.core.types import Cohort, Record, Sky, Step, contributions
 from poise.core.vectors import Stack
 from poise.core.weights import without_barred
 from poise.core.workbench import Workbench
@@ -47,10 +47,8 @@ def run(
     """Go on until the budget of rounds or of time is used, or ``stop`` says so."""
     real = bool(getattr(backend, "real_time", False))
     if real and plan.parts.by_given_times:
-        raise IncompatibleParts(
-            f"{type(plan.parts.weighting).__name__}: clients take the time they take, not the clock's durations",
-            ESTIMATE,
-        )
+        whose = type(plan.parts.weighting).__name__
+        raise IncompatibleParts(f"{whose}: clients take the time they take, not the clock's durations", ESTIMATE)
     bench = Workbench(backend, plan.parts.reports, plan.idle, as_they_come=real)
     pace = RealTime(plan.parts.clock, backend, bench.reports, plan.end, stop) if real else simulated(plan)
     ahead: tuple[Step, State] | None = None
@@ -139,16 +137,15 @@ def aggregate(
     if parts.perturbs:
         own = neighbours.local_models(own, flights, updates.deltas[:, :trainable], state.models)
     memories = replace(memories, own={**memories.own, **own})
-    width, answers, asked = theta.element_size(), len(step.flights), len(step.flights) + len(step.late)
+    seen = (n, flights, updates, omega, direction[:trainable])
+    up, down = step.traffic(theta.element_size(), len(theta), trainable * len(memories.shared), len(parts.reports))
     record = Record(
-        n, step.time, contributions(flights, base, omega, updates), metrics={},
-        bytes_up=answers * (width * len(theta) + REPORT_BYTES * len(parts.reports)),
-        bytes_down=asked * width * (len(theta) + trainable * len(memories.shared)), sky=state.sky, refusals=refused,
-        readings=readings(plan.gauges, n, flights, updates, omega, direction[:trainable], history, state.models),
+        n, step.time, contributions(flights, base, omega, updates), metrics={}, bytes_up=up, bytes_down=down,
+        sky=state.sky, refusals=refused, readings=readings(plan.gauges, *seen, history, state.models, bench.spread),
     )  # fmt: skip
     flying = {f.version for f in state.sky.flights}
     models = {v: state.models[v] for v in flying}
-    seen = history.see(flights, updates.deltas[:, :trainable])
-    own = {c: {**own.get(c, {}), **seen.get(c, {})} for c in {**own, **seen}}
+    sight = history.see(flights, updates.deltas[:, :trainable])
+    own = {c: {**own.get(c, {}), **sight.get(c, {})} for c in {**own, **sight}}
     after = State(n + 1, theta, server, state.sky, models, memories.landed(flying))
     return record, after, own, updates.deltas

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from poise.core.history import History
 from poise.core.protocols import Arrived
 from poise.core.rng import generator
+from poise.core.threads import row_blocks
 from poise.core.types import Floats
 from poise.core.vectors import Layout, Stack
 
@@ -82,20 +83,24 @@ class AuditGauge:
 
     def read(self, arrived: Arrived, past: History) -> Mapping[str, Floats]:
         """The readings of every row."""
-        at, deltas = self.places, arrived.deltas
+        at = self.places
+        seen = arrived.spread(lambda rows: self._look(arrived.deltas[rows]), row_blocks(arrived.deltas))
+        found: dict[str, Floats] = {name: np.concatenate([piece[name] for piece in seen]) for name in seen[0]}
+        found[COHORT] = others(arrived, self.layout.trainable == self.layout.size).astype(np.float32)
+        if self.received:
+            models = {v: self._sketch(arrived.models[v][at.looked_at][None].double())[0] for v in set(arrived.versions)}
+            found[RECEIVED] = np.stack([models[v] for v in arrived.versions])
+        return found
+
+    def _look(self, deltas: Stack) -> dict[str, NDArray[Any]]:
+        """What is read of some rows by themselves."""
+        at = self.places
         some = deltas.index_select(1, at.looked_at.to(deltas.device)).float()
         squares = some * some
-        size = squares.mean(dim=1).sqrt()
-        found = {
-            SKETCH: self._sketch(some),
-            COHORT: others(arrived, self.layout.trainable == self.layout.size).astype(np.float32),
-            SPREAD: (some.abs().mean(dim=1) / size.clamp_min(torch.finfo(size.dtype).tiny)).cpu().numpy(),
-        }
+        size = squares.mean(dim=1).sqrt().clamp_min(torch.finfo(squares.dtype).tiny)
+        found = {SKETCH: self._sketch(some), SPREAD: (some.abs().mean(dim=1) / size).cpu().numpy()}
         if at.layers.shape[1]:
             found[LAYERS] = (squares @ at.layers.to(squares)).sqrt().cpu().numpy()
-        if self.received:
-            seen = {v: self._sketch(arrived.models[v][at.looked_at][None].double())[0] for v in set(arrived.versions)}
-            found[RECEIVED] = np.stack([seen[v] for v in arrived.versions])
         return found
 
     def _sketch(self, some: Stack) -> NDArray[Any]:
@@ -111,7 +116,8 @@ def others(arrived: Arrived, whole_norms: bool = False) -> Floats:
     With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D - omega_i |Delta_i|^2``.
     ``whole_norms`` says that the norms that came with the updates are of these entries and no others.
     """
-    product = (arrived.deltas @ arrived.direction).double().cpu().numpy()
+    along = arrived.spread(lambda rows: arrived.deltas[rows] @ arrived.direction, row_blocks(arrived.deltas))
+    product = torch.cat(along).double().cpu().numpy()
     norms = arrived.norms if whole_norms else torch.linalg.vector_norm(arrived.deltas, dim=1).double().cpu().numpy()
     omega, squares = arrived.omega, norms**2
     whole = float(torch.linalg.vector_norm(arrived.direction).double()) ** 2

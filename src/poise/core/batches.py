@@ -8,6 +8,7 @@ on who else is in the cohort.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -63,9 +64,15 @@ class Plan:
 
     def batch(self, k: int) -> Batch:
         """The batch of step k, for the clients that still work."""
-        active = int((self.counts[k] > 0).sum())
-        counts = self.counts[k, :active]
-        return Batch(self.positions[k, :active], counts, bool((counts == self.positions.shape[2]).all()))
+        active, full = self._sizes[k]
+        return Batch(self.positions[k, :active], self.counts[k, :active], full)
+
+    @cached_property
+    def _sizes(self) -> list[tuple[int, bool]]:
+        """Of each step: how many still work, and whether all their batches are whole."""
+        active = (self.counts > 0).sum(1)
+        whole = (self.counts == self.positions.shape[2]).sum(1)
+        return list(zip(active.tolist(), (whole == active).tolist(), strict=True))
 
 
 def batch_widths(sizes: Ints, batch_size: int | None) -> Ints:

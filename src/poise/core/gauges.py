@@ -9,13 +9,14 @@ import numpy as np
 from poise.core.errors import IncompatibleParts
 from poise.core.history import History
 from poise.core.protocols import Arrived, Gauge
+from poise.core.threads import Spread, in_turn
 from poise.core.types import Flight, Floats, Updates
 from poise.core.vectors import Vector
 
 
 def readings(
     gauges: Sequence[Gauge], round: int, flights: Sequence[Flight], updates: Updates, omega: Floats, direction: Vector,
-    past: History, models: Mapping[int, Vector],
+    past: History, models: Mapping[int, Vector], spread: Spread = in_turn,
 ) -> dict[str, Floats]:  # fmt: skip
     """What all gauges read of the contributions; one row per flight."""
     if not gauges or not flights:
@@ -23,7 +24,7 @@ def readings(
     arrived = Arrived(
         round, np.array([f.client for f in flights], dtype=np.int64),
         np.array([f.version for f in flights], dtype=np.int64), updates.deltas[:, : len(direction)], updates.norms,
-        omega, direction, updates.loss_before, updates.loss_after, models,
+        omega, direction, updates.loss_before, updates.loss_after, models, spread,
     )  # fmt: skip
     found: dict[str, Floats] = {}
     for gauge in gauges:

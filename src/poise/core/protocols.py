@@ -16,6 +16,7 @@ import numpy as np
 from poise.core.batches import Batch
 from poise.core.history import History
 from poise.core.rng import U64
+from poise.core.threads import Spread, in_turn
 from poise.core.types import Cohort, Flight, Floats, Ints, Seen, Sent, Setting, Sky, Step, Updates
 from poise.core.vectors import Layout, Stack, Vector
 
@@ -219,6 +220,7 @@ class Arrived:
     loss_before: Floats | None = None
     loss_after: Floats | None = None
     models: Mapping[int, Vector] = field(default_factory=dict)  # by version: what they received
+    spread: Spread = in_turn  # maps over the workers, which rest while gauges are read
 
 
 class Gauge(Protocol):

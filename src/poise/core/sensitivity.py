@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from poise.core.threads import row_blocks
 from poise.core.types import Floats, Ints, Record
 
 if TYPE_CHECKING:
@@ -165,6 +166,9 @@ def _distances(arrived: Arrived, rows: Ints) -> Floats:
     total, weight = float(arrived.omega.sum()), np.abs(arrived.omega[rows])
     if total == 0:
         return weight * float(torch.linalg.vector_norm(arrived.direction).double())
-    centre = (arrived.direction / total)[None]
-    apart = torch.cdist(some, centre, compute_mode="donot_use_mm_for_euclid_dist")[:, 0]
-    return np.asarray(weight * abs(total) * apart.double().cpu().numpy())
+    centre = arrived.direction / total
+
+    def apart(rows: slice) -> Floats:
+        return np.asarray(torch.linalg.vector_norm(some[rows] - centre, dim=1).double().cpu().numpy())
+
+    return np.asarray(weight * abs(total) * np.concatenate(arrived.spread(apart, row_blocks(some))))

@@ -1,11 +1,19 @@
-"""How many threads PyTorch uses inside one operation."""
+"""How many threads PyTorch uses inside one operation, and what is cut so that several workers share it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+
+from poise.core.vectors import Stack
+
+Spread = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
+"""Maps a function over items, in their order."""
+
+BLOCK = 2**21  # bytes of a stack that one call should touch: what a core has near it
 
 
 @contextmanager
@@ -21,3 +29,18 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    """One after the other, in this thread."""
+    return [function(item) for item in items]
+
+
+def row_blocks(stack: Stack) -> list[slice]:
+    """The rows of a stack in pieces of about `BLOCK` bytes: a function of its shape, whoever takes them.
+
+    >>> row_blocks(torch.zeros(5, 2**18))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
+    """
+    size = max(1, BLOCK // max(1, stack.shape[1] * stack.element_size()))
+    return [slice(k, k + size) for k in range(0, max(1, len(stack)), size)]

@@ -125,6 +125,11 @@ class Step:
         """The base weight of each, (m,)."""
         return np.array([f.weight for f in self.flights], dtype=np.float64)
 
+    def traffic(self, width: int, model: int, shared: int, reports: int) -> tuple[int, int]:
+        """Bytes up and down: a model with what is shared goes to all that were asked, models and reports come back."""
+        answers, asked = len(self.flights), len(self.flights) + len(self.late)
+        return answers * (width * model + REPORT_BYTES * reports), asked * width * (model + shared)
+
 
 @dataclass(frozen=True)
 class Updates:

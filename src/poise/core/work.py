@@ -75,6 +75,12 @@ def local_work(
 
 def _walk(oracle: Oracle, rule: Rule, rows: Stack, data: Any, plan: Plan) -> None:
     """All local steps, in place; a client stops after its own number of steps."""
+    plain = not rule.transforms and rule.point is None
+    descend = getattr(oracle, "descender", _none)(rows, data, rule.rate) if plain else None
+    if descend is not None:  # nothing stands between the gradient and the step: they are one pass
+        for k in range(len(plan)):
+            descend(plan.batch(k))
+        return
     trainable = oracle.layout.trainable
     scratch = torch.empty_like(rows[:, :trainable])
     for k in range(len(plan)):
@@ -88,6 +94,10 @@ def _walk(oracle: Oracle, rule: Rule, rows: Stack, data: Any, plan: Plan) -> Non
         for transform in rule.transforms:
             gradients = transform(gradients, weights)
         weights.sub_(gradients, alpha=rule.rate)
+
+
+def _none(*arguments: Any) -> None:
+    """What an oracle does that cannot step by itself."""
 
 
 def _with_own(start: Stack, clients: Ints, memories: Memories, personal: torch.Tensor) -> Stack:

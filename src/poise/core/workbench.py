@@ -9,6 +9,7 @@ import numpy as np
 
 from poise.core.memory import Memories
 from poise.core.protocols import Backend, Solver
+from poise.core.threads import Spread, in_turn
 from poise.core.types import Flight, Ints, Updates
 from poise.core.vectors import Stack, Vector
 
@@ -43,6 +44,12 @@ class Workbench:
     as_they_come: bool = False  # work under way is not done yet: it really takes its time
     _done: dict[tuple[int, int, int], tuple[Updates, int]] = field(default_factory=dict)
     _spare: Stack | None = None
+
+    @property
+    def spread(self) -> Spread:
+        """Maps over the backend's workers, where it has some here."""
+        found: Spread = getattr(self.backend, "spread", in_turn)
+        return found
 
     def collect(
         self, arrived: Sequence[Flight], under_way: Sequence[Flight], models: Mapping[int, Vector], like: Vector,

@@ -79,7 +79,7 @@ class LocalSGD:
     def rule(self, start: Stack, version: int) -> Rule:
         """The local step of clients that start from ``start``."""
         chain = list(self.terms(start))
-        if self.clip is not None:
+        if self.clip is not None and self.clip < float("inf"):
             chain.append(clipped(self.clip))
         if self.weight_decay:
             chain.append(decayed(self.weight_decay))

@@ -8,7 +8,9 @@ ReLU go through autograd, one layer at a time.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -30,22 +32,45 @@ class Linear:
     inside: int
     outside: int
 
-    def forward(self, rows: Stack, h: torch.Tensor) -> torch.Tensor:
+    def of(self, rows: Stack) -> Views:
+        """This layer of every row."""
+        weight = rows[:, self.weight].view(len(rows), self.outside, self.inside)
+        return Views(weight, None if self.bias is None else rows[:, self.bias])
+
+
+class Views(NamedTuple):
+    """A linear layer of c clients, as views of their rows."""
+
+    weight: torch.Tensor  # (c, outside, inside)
+    bias: torch.Tensor | None  # (c, outside)
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
         """(c, b, inside) -> (c, b, outside)."""
-        matrix = self.matrix(rows).transpose(1, 2)
+        if h.shape[1] > self.weight.shape[1]:  # the wider side last: tall and narrow products take twice the time
+            return self._added(self.weight, h.transpose(1, 2), 2).transpose(1, 2)
+        return self._added(h, self.weight.transpose(1, 2), 1)
+
+    def _added(self, left: torch.Tensor, right: torch.Tensor, across: int) -> torch.Tensor:
+        """The products, and the bias, which is the same along one dimension."""
         if self.bias is None:
-            return torch.bmm(h, matrix)
-        return torch.baddbmm(rows[:, self.bias].unsqueeze(1), h, matrix)
+            return torch.bmm(left, right)
+        return torch.baddbmm(self.bias.unsqueeze(across), left, right)
 
-    def matrix(self, rows: Stack) -> torch.Tensor:
-        """The weights of each client, (c, outside, inside), as a view."""
-        return rows[:, self.weight].view(len(rows), self.outside, self.inside)
-
-    def backward(self, h: torch.Tensor, dz: torch.Tensor, out: Stack) -> None:
-        """Write the gradients of weight and bias, given the layer's input and output gradient."""
-        torch.bmm(dz.transpose(1, 2), h, out=self.matrix(out))
+    def set(self, h: torch.Tensor, dz: torch.Tensor) -> None:
+        """Become the gradients, given the layer's input and its output's gradient."""
+        torch.bmm(dz.transpose(1, 2), h, out=self.weight)
         if self.bias is not None:
-            torch.sum(dz, 1, out=out[:, self.bias])
+            torch.sum(dz, 1, out=self.bias)
+
+    def descend(self, h: torch.Tensor, dz: torch.Tensor, rate: float) -> None:
+        """Step against the gradients, which are never written down."""
+        self.weight.baddbmm_(dz.transpose(1, 2), h, alpha=-rate)
+        if self.bias is not None:
+            self.bias.sub_(dz.sum(1), alpha=rate)
+
+
+Descend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool], None]
+"""One step on a batch: features, labels, how many of each row count, whether all do."""
 
 
 class DenseKernel:
@@ -105,34 +130,55 @@ class DenseKernel:
         generators: list[torch.Generator] | None, out: Stack,
     ) -> None:  # fmt: skip
         """See `Kernel.gradients`."""
+        into = self._bound(out)
+        for k, h, dz in self._back(self._bound(rows), x, y, counts, full):
+            into[k].set(h, dz)
+
+    def descender(self, rows: Stack, rate: float) -> Descend:
+        """``rows <- rows - rate * gradients`` of the first rows, as many as a batch has, in one pass."""
+        bound = self._bound(rows)
+
+        def descend(x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool) -> None:
+            there = bound if len(y) == len(rows) else self._bound(rows[: len(y)])
+            for k, h, dz in self._back(there, x, y, counts, full):
+                there[k].descend(h, dz, rate)
+
+        return descend
+
+    def _bound(self, rows: Stack) -> list[Any]:
+        return [layer.of(rows) if isinstance(layer, Linear) else layer for layer in self.layers]
+
+    def _back(
+        self, layers: list[Any], x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool
+    ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+        """Each linear layer's number, input and output's gradient, last first; a layer that was given may change."""
         h = x.reshape(*y.shape[:2], -1).to(self.dtype)
         inputs = []
-        for layer in self.layers:
+        for layer in layers:
             inputs.append(h)
-            h = layer.forward(rows, h) if isinstance(layer, Linear) else layer(h)
+            h = layer.forward(h)
         dz = self._loss_gradient(h, y, counts, full)
-        for k in range(len(self.layers) - 1, self.first - 1, -1):
-            layer = self.layers[k]
-            if isinstance(layer, Linear):
-                layer.backward(inputs[k], dz, out)
-                if k > self.first:
-                    dz = torch.bmm(dz, layer.matrix(rows))
+        for k in range(len(layers) - 1, self.first - 1, -1):
+            if isinstance(layers[k], Views):
+                below = torch.bmm(dz, layers[k].weight) if k > self.first else dz
+                yield k, inputs[k], dz
+                dz = below
             else:
-                dz = _through(layer, inputs[k], dz)
+                dz = _through(layers[k], inputs[k], dz)
 
     def outputs(self, theta: Vector, x: torch.Tensor) -> torch.Tensor:
         """See `Kernel.outputs`."""
         h = x.reshape(1, len(x), -1).to(self.dtype)
-        for layer in self.layers:
-            h = layer.forward(theta[None], h) if isinstance(layer, Linear) else layer(h)
+        for layer in self._bound(theta[None]):
+            h = layer.forward(h)
         return h[0]
 
     def _loss_gradient(self, z: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool) -> torch.Tensor:
         """Gradient of each row's mean loss with respect to the outputs, zero at padding."""
-        share = 1.0 / counts.to(z.device, z.dtype)[:, None, None]
+        share = 1.0 / z.shape[1] if full else 1.0 / counts.to(z.device, z.dtype)[:, None, None]
         if self.loss == "cross-entropy":
             dz = torch.softmax(z, 2)
-            dz.scatter_add_(2, y.unsqueeze(2), torch.full_like(dz[:, :, :1], -1.0))
+            dz.scatter_add_(2, y.unsqueeze(2), dz.new_full((1, 1, 1), -1.0).expand(*y.shape, 1))
             dz.mul_(share)
         else:
             dz = (z - y.reshape(z.shape).to(z.dtype)).mul_(2.0 * share / z.shape[2])

@@ -15,6 +15,7 @@ from poise.core.rng import U64
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 from poise.core.vectors import Layout, Stack, Vector
+from poise.tasks.dense import DenseKernel
 from poise.tasks.kernels import Kernel
 from poise.tasks.losses import PerSample
 
@@ -113,6 +114,13 @@ class SampleOracle:
         """Write the gradient of each row on its batch into ``out``."""
         x, y = self._here(*data.take(batch.positions))
         self.kernel.gradients(rows, x, y, batch.counts, batch.full, data.generators, out)
+
+    def descender(self, rows: Stack, data: Opened, rate: float) -> Callable[[Batch], None] | None:
+        """What makes one plain step of each row on its batch, in place; None where the kernel has no such pass."""
+        if not isinstance(self.kernel, DenseKernel):
+            return None
+        descend = self.kernel.descender(rows, rate)
+        return lambda batch: descend(*self._here(*data.take(batch.positions)), batch.counts, batch.full)
 
     def losses(self, rows: Stack, data: Opened) -> Floats:
         """Mean loss of each row over all data of its client."""
