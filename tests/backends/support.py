@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 from backends.tap import Tap
+from poise.deploy.folder import Deployment
 
 TEXT = """
 [data]
@@ -38,3 +40,9 @@ class First:
     run: Any
     commands: frozenset[str]
     tap: Tap
+
+
+def serving(deployment: Deployment) -> int:
+    """The process of the run that goes on now."""
+    log = max(deployment.jobs.glob("*.log"), key=lambda file: file.stat().st_mtime)
+    return int(json.loads(log.read_text().splitlines()[0])["pid"])

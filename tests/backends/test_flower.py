@@ -18,7 +18,7 @@ import pytest
 import tomli_w
 
 import poise
-from backends.support import TEXT, First
+from backends.support import TEXT, First, serving
 from poise.core.errors import PoiseError
 from poise.deploy import control, jobs
 from poise.deploy.certificates import make_node_key
@@ -29,7 +29,7 @@ from poise.experiments.runner import run_experiment
 from poise.experiments.spec import Experiment, load, parse
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
 
 
 def both(deployed: Deployment, out: Path, experiment: Experiment, **more: Any) -> tuple[Any, Any]:
@@ -66,6 +66,32 @@ def test_a_policy_refusal_reaches_the_server_in_words(deployed: Deployment, tmp_
     assert not (tmp_path / "out").exists()
 
 
+def test_a_node_the_superlink_and_the_server_are_killed_and_nothing_is_lost(
+    deployed: Deployment, tmp_path: Path
+) -> None:
+    """In the middle of round 1 a node and the SuperLink, after it the server; then the run is taken up again."""
+    victims = [deployed.state()["processes"][name]["pid"] for name in ("node-1", "superlink")]
+    experiment = parse(TEXT.replace("rounds = 2", "rounds = 3"))
+
+    def kill(line: Mapping[str, Any]) -> None:
+        if line["round"] == 0:  # the work of round 1 is asked for in this moment
+            for victim in victims:
+                threading.Timer(2.0, os.kill, (victim, signal.SIGKILL)).start()
+        else:
+            os.kill(serving(deployed), signal.SIGKILL)
+
+    with pytest.raises(control.DeploymentFailed, match="ended without a word"):
+        jobs.run_deployed(experiment, deployed.path, tmp_path / "out", observe=kill)
+    there = jobs.resume_deployed(tmp_path / "out" / "seed-0", deployed.path)
+    here = run_experiment(experiment, None)[0]
+    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
+    assert (there.rounds, there.refusals, there.meta["status"]) == (3, [], "done")
+    now = deployed.state()["processes"]
+    assert all(now[name]["starts"] >= 2 for name in ("node-1", "superlink"))
+    assert now["node-1"]["pid"] != victims[0]
+
+
+@pytest.mark.long
 def test_a_node_killed_in_the_middle_of_a_round_comes_back(deployed: Deployment, tmp_path: Path) -> None:
     victim = deployed.state()["processes"]["node-1"]["pid"]
 
@@ -82,10 +108,10 @@ def test_a_node_killed_in_the_middle_of_a_round_comes_back(deployed: Deployment,
     assert now["pid"] != victim
 
 
+@pytest.mark.long
 def test_a_run_whose_server_was_killed_goes_on(deployed: Deployment, tmp_path: Path) -> None:
     def kill(line: Mapping[str, Any]) -> None:
-        log = max(deployed.jobs.glob("*.log"), key=lambda file: file.stat().st_mtime)
-        os.kill(json.loads(log.read_text().splitlines()[0])["pid"], signal.SIGKILL)
+        os.kill(serving(deployed), signal.SIGKILL)
 
     experiment = parse(TEXT)
     with pytest.raises(control.DeploymentFailed, match="ended without a word"):
@@ -96,6 +122,7 @@ def test_a_run_whose_server_was_killed_goes_on(deployed: Deployment, tmp_path: P
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
 
 
+@pytest.mark.long
 def test_a_killed_superlink_comes_back_and_the_run_ends(deployed: Deployment, tmp_path: Path) -> None:
     victim = deployed.state()["processes"]["superlink"]["pid"]
 
@@ -153,6 +180,7 @@ metrics = ["client_loss"]
 """
 
 
+@pytest.mark.long
 def test_nodes_that_run_by_themselves_on_their_own_files(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(90, 5)).astype(np.float32)

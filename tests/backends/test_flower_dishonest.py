@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from backends import dishonest
-from backends.support import TEXT
+from backends.support import TEXT, serving
 from poise.core.errors import PoiseError
 from poise.deploy import jobs
 from poise.deploy.folder import Deployment
 from poise.experiments.spec import parse
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
 
 APP = "from poise_app.dishonest import client_app\n\napp = client_app()\n"
 LIES = {
@@ -51,19 +51,13 @@ def peak(pid: int) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def server_of(deployment: Deployment) -> int:
-    """The process of the run that goes on now."""
-    log = max(deployment.jobs.glob("*.log"), key=lambda file: file.stat().st_mtime)
-    return int(json.loads(log.read_text().splitlines()[0])["pid"])
-
-
 def test_lies_are_refused_by_name_and_the_round_goes_on(liars: Deployment, tmp_path: Path) -> None:
     for client, lies in LIES.items():
         (liars.node(client) / "lies.json").write_text(json.dumps(lies))
     held: list[int] = []
 
     def look(line: Mapping[str, Any]) -> None:
-        held.append(peak(server_of(liars)))
+        held.append(peak(serving(liars)))
 
     run = jobs.run_deployed(parse(TEXT), liars.path, tmp_path / "out", observe=look)[0]
     most = "a reply of more than 1051176 bytes, the most it can have"  # 2^20 of facts, and 650 numbers of 4
@@ -80,6 +74,7 @@ def test_lies_are_refused_by_name_and_the_round_goes_on(liars: Deployment, tmp_p
     assert max(held) < dishonest.GB  # the reply never was in the server's memory
 
 
+@pytest.mark.long
 def test_a_lie_at_the_start_is_told_before_anything_is_trained(liars: Deployment, tmp_path: Path) -> None:
     (liars.node(1) / "lies.json").write_text(json.dumps({"hello": "samples"}))
     with pytest.raises(PoiseError, match=r"client 1 registered 1000000000 samples, and can have \d+"):

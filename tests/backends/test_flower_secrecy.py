@@ -25,7 +25,7 @@ from poise.reports.groups import Group
 from poise.reports.page import write_page
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
 
 WORDS = (b"poise", b"nonce", b"samples", b"versions", b"logistic")
 WINDOW = 64  # bytes
