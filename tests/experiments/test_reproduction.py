@@ -175,7 +175,7 @@ def test_a_miniature_of_every_preset_runs(name: str, tmp_path: Path) -> None:
             if preset.forgets and preset.training_of(cell, arm) != cell:
                 continue  # trains like another
             experiment = preset.experiment(cell, arm)
-            tables = {**experiment.tables, "run": {**experiment.tables["run"], "rounds": 2, "evaluate_every": 1}}
+            tables = {**experiment.tables, "run": {**experiment.tables["run"], "rounds": 2, "evaluate_every": 2}}
             try:
                 composition = compose(replace(experiment, tables=tables), 0)
             except DataError as error:

@@ -15,9 +15,11 @@ from flwr.app import Metadata
 from flwr.app.message import array as arrays
 from flwr.app.message import make_message
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from poise.backends.intake import Intake
 from poise.backends.letters import MOST, Letter, Parcel
+from poise.backends.post import Mailbox, Post
 from poise.core.errors import UpdateRefused
 
 ENTRIES = 1000
@@ -192,3 +194,24 @@ def test_a_reply_that_is_gone_is_asked_for_again() -> None:
     assert reply.has_error()
     assert reply.error is not None
     assert reply.error.code == 3
+
+
+def test_what_a_lost_superlink_did_not_get_has_no_name_and_is_sent_again() -> None:
+    def lost(messages: Any) -> list[str]:
+        raise ObjectPushError("piece", 1, "session")
+
+    intake = connected()[1]
+    intake.grid.push_messages = lost
+    asked = [SimpleNamespace(content=REQUEST.content(), metadata=SimpleNamespace(src_node_id=1)) for _ in range(2)]
+    assert intake.push_messages(asked) == ["", ""]
+    grid = SimpleNamespace(
+        get_node_ids=lambda: [NODE], create_message=lambda content, *more: asked[0], pull_messages=lambda names: [],
+        push_messages=intake.push_messages,
+    )  # fmt: skip
+    box = Mailbox(Post(grid, {0: NODE}))
+    box.put(0, Letter({"kind": "work", "nonce": "now"}), 60.0)
+    assert box.look() == {}
+    intake.grid.push_messages = lambda messages: ["again"]
+    box.look()
+    (sent,) = box._out.values()
+    assert (sent.messages, sent.due) == (["again"], False)

@@ -82,10 +82,15 @@ class Intake:
         return self.grid.create_message(*arguments)
 
     def push_messages(self, messages: Iterable[Any]) -> list[str]:
-        """As the Grid does, noting how much may come back."""
+        """As the Grid does, noting how much may come back; no names where the SuperLink was lost on the way."""
+        from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
+
         sent = list(messages)
         limits = [Letter.read(message).most_in_reply for message in sent]
-        names = list(self.grid.push_messages(sent))
+        try:
+            names = list(self.grid.push_messages(sent))
+        except ObjectPushError:  # a SuperLink that was started anew knows nothing of pieces that were under way
+            return [""] * len(sent)
         self._most |= {name: most for name, most in zip(names, limits, strict=False) if name}
         return names
 
