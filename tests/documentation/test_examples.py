@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import notebooks
 
 SCRIPTS = notebooks.scripts()
-PAGES = {"handwriting", "shakespeare", "free_rider", "slow_devices"}
+PAGES = {"four_hospitals", "handwriting", "shakespeare", "free_rider", "slow_devices"}
 """Those that write a page."""
 
 every_script = pytest.mark.parametrize("script", SCRIPTS, ids=[s.stem for s in SCRIPTS])
@@ -30,7 +30,7 @@ def code(script: Path) -> list[str]:
 
 
 def test_there_are_examples() -> None:
-    assert {s.stem for s in SCRIPTS} >= {"handwriting", "shakespeare", "forgetting", "free_rider", "slow_devices"}
+    assert {s.stem for s in SCRIPTS} >= {*PAGES, "forgetting"}
 
 
 @every_script
