@@ -47,6 +47,7 @@ print(f"homogeneity of the network: {graph.homogeneity:.2f}")
 # Three choices: everyone by the number of its patients, hospitals with large losses for more, and not waiting for a
 # slow hospital but weighing its rare answers so that it counts as before.
 
+
 # %%
 def show(record: Record) -> None:
     """A line every twentieth round."""
@@ -85,7 +86,8 @@ gone = poise.unlearn(
     runs["fedavg"], [2], method="sifu", federation=fed, task=task, min_rounds=2, max_rounds=ROUNDS,
     target=0.9 * float(runs["fedavg"].metric("accuracy")[-1]), out=FOLDER / "forgotten",
 )  # fmt: skip
-print(f"restart from round {gone.restart[1]}, {gone.rounds} rounds without it, noise {gone.certificate['noise']['sigma']:g}")
+sigma = gone.certificate["noise"]["sigma"]
+print(f"restart from round {gone.restart[1]}, {gone.rounds} rounds without it, noise {sigma:g}")
 print(f"accuracy on what the others hold: {gone.run.metric('train_accuracy')[-1]:.3f}")
 
 # %%
