@@ -22,7 +22,7 @@ from poise.core.types import REPORTED, Flight, Ints, Updates
 from poise.core.vectors import Stack, Vector
 from poise.core.work import local_work
 
-LONG = 16  # rows that are worth a second worker
+LONG = 3_000_000  # rows x samples x parameters of a step that are worth a second worker
 
 
 @dataclass(frozen=True)
@@ -100,17 +100,21 @@ def chunked(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> list
     size = oracle.rows(solver.batch_size)
     same = (np.diff(rules[order]) == 0) & (np.diff(widths[order]) == 0)
     cuts = np.flatnonzero(~same) + 1
-    return [part for run in np.split(order, cuts) for part in np.array_split(run, _parts(len(run), size))]
+    return [
+        part
+        for run in np.split(order, cuts) if len(run)
+        for part in np.array_split(run, _parts(len(run), size, int(widths[run[0]]) * oracle.layout.size))
+    ]  # fmt: skip
 
 
-def _parts(rows: int, size: int) -> int:
-    """Into how many equal chunks of at most ``size`` rows some rows are cut; two where one would do but is long.
+def _parts(rows: int, size: int, cost: int) -> int:
+    """Into how many equal chunks of at most ``size`` rows some rows are cut; two where one would do but takes long.
 
-    >>> _parts(100, 32), _parts(45, 32), _parts(20, 32), _parts(5, 32)
+    >>> _parts(100, 32, 10**6), _parts(45, 32, 10**6), _parts(20, 32, 10**6), _parts(20, 32, 10**3)
     (4, 2, 2, 1)
     """
-    least = max(-(-rows // size), 1)
-    return 2 if least == 1 and size > 1 and rows >= LONG else least
+    least = -(-rows // size)
+    return 2 if least == 1 and size > 1 and rows > 1 and rows * cost >= LONG else least
 
 
 @contextmanager
