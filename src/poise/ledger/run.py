@@ -5,16 +5,18 @@ from __future__ import annotations
 import sqlite3
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from poise.core.errors import InvalidOption, LedgerError, require, suggest
 from poise.core.types import Flight, Floats, Step
-from poise.core.vectors import Vector
 from poise.ledger import models, rows, schema
 from poise.ledger.recovery import good_entries
 from poise.ledger.store import DATABASE, EXPERIMENT, MODELS, Ledger
+
+if TYPE_CHECKING:
+    from poise.core.vectors import Vector
 
 COLUMNS = np.dtype(
     [
