@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 
 # what the tests of real nodes, clusters, exports and the documentation need beside
 $(EXTRAS): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower,ray,tensorboard,mlflow,docs,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower,ray,ui,tensorboard,mlflow,docs,dev]'
 	@touch $(EXTRAS)
 
 $(SITE): $(READY)

@@ -11,6 +11,7 @@ import click
 import typer
 
 from poise.cli import asking
+from poise.cli.console import ui
 from poise.cli.deploy_verbs import deploy
 from poise.cli.exporting import export
 from poise.core.errors import PoiseError
@@ -25,6 +26,7 @@ data = typer.Typer(no_args_is_help=True, help="Data sets: list them, fetch them,
 app.add_typer(data, name="data")
 app.add_typer(deploy, name="deploy")
 app.command()(export)
+app.command()(ui)
 
 
 @app.callback(invoke_without_command=True)

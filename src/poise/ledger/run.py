@@ -157,6 +157,12 @@ class Run:
         """Bytes sent to the clients in each aggregation, (R,)."""
         return self._column("bytes_down")
 
+    @cached_property
+    def seconds(self) -> Floats:
+        """Seconds that each aggregation really took, (R,); of the process, so no part of the digest."""
+        found = dict(self._query("SELECT n, seconds FROM timings WHERE n < ?"))
+        return np.array([found.get(n, 0.0) for n in range(self.rounds)], dtype=np.float64)
+
     def _column(self, name: str) -> Floats:
         query = f"SELECT {name} FROM rounds WHERE n < ? ORDER BY n"
         return np.array([v for (v,) in self._query(query)], dtype=np.float64)
