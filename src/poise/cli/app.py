@@ -180,6 +180,7 @@ def explain(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Write a page, with bound, predicted bias and run in one picture (convex tasks)."),
     ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep it in the run folder, where `poise ui` shows it.")] = False,
     json: AsJson = False,
 ) -> None:
     """What the theory says before training: the objective really minimised, noise, bounds, warnings with their fix.
@@ -188,7 +189,7 @@ def explain(
     """
     from poise.cli.explaining import show_explanation
 
-    show_explanation(what, set or [], seed, cell, arm, scale, out, json)
+    show_explanation(what, set or [], seed, cell, arm, scale, out, keep, json)
 
 
 @app.command("list")

@@ -14,7 +14,7 @@ from poise.reports.estimates import estimate
 from poise.reports.groups import Group
 from poise.reports.scores import measured, spread
 
-Axis = Literal["rounds", "time", "bytes"]
+Axis = Literal["rounds", "time", "seconds", "bytes"]
 """What a curve is drawn against."""
 
 POINTS = 500
@@ -73,9 +73,11 @@ def series(group: Group, values: Callable[[Run], Floats]) -> Curve | None:
 
 
 def axis_values(run: Run, against: Axis) -> Floats:
-    """Rounds, simulated time or bytes (both ways) spent up to and including each aggregation, (R,)."""
+    """Rounds, simulated time, seconds or bytes (both ways) spent up to and including each aggregation, (R,)."""
     if against == "time":
         return run.times
+    if against == "seconds":
+        return np.cumsum(run.seconds)
     if against == "bytes":
         return np.cumsum(run.bytes_up + run.bytes_down)
     return np.arange(1.0, run.rounds + 1)

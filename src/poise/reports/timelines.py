@@ -44,18 +44,21 @@ def overlaps(run: Run) -> bool:
     return bool(len(c) and (c["version"] < c["round"]).any())
 
 
-def timeline_figure(run: Run, title: str = "Who worked when") -> Figure:
-    """A bar per piece of work, from the time its model went out to the aggregation that used it; darker counts more."""
+def timeline_figure(run: Run, title: str = "Who worked when", latest: bool = False) -> Figure:
+    """A bar per piece of work, from the time its model went out to the aggregation that used it; darker counts more.
+
+    Of too many pieces the first ones are shown, or the ``latest``.
+    """
     import plotly.graph_objects as go
 
     work = pieces(run)
     few = work.clients < MOST_CLIENTS
-    shown = np.flatnonzero(few)[:MOST_PIECES]
+    shown = np.flatnonzero(few)[-MOST_PIECES:] if latest else np.flatnonzero(few)[:MOST_PIECES]
     notes = ["A bar is a piece of work, waiting for the aggregation included."]
     if not few.all():
         notes.append(f"The first {MOST_CLIENTS} of {run.clients} clients.")
     if few.sum() > MOST_PIECES:
-        notes.append(f"The first {MOST_PIECES} of {few.sum()} pieces of work.")
+        notes.append(f"The {'latest' if latest else 'first'} {MOST_PIECES} of {few.sum()} pieces of work.")
     figure = empty_figure(title, " ".join(notes), "simulated time (units of the clock)", "client")
     words = np.stack([work.versions, work.rounds + 1, work.rounds - work.versions, work.weights], axis=1)[shown]
     bar = go.Bar(

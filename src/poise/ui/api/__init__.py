@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter
 
-from poise.ui.api import runs
+from poise.ui import live
+from poise.ui.api import compare, figures, health, runs
 
-ROUTERS: tuple[APIRouter, ...] = (runs.router,)
+ROUTERS: tuple[APIRouter, ...] = (runs.router, figures.router, compare.router, health.router, live.router)

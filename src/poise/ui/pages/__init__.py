@@ -2,9 +2,9 @@
 
 from fastapi import APIRouter
 
-from poise.ui.pages import assets, runs, unlock
+from poise.ui.pages import assets, compare, run, runs, unlock
 
-ROUTERS: tuple[APIRouter, ...] = (runs.router, unlock.router, assets.router)
+ROUTERS: tuple[APIRouter, ...] = (runs.router, run.router, compare.router, unlock.router, assets.router)
 
 TABS: tuple[tuple[str, str], ...] = (("Run", "/run"),)
 """What there is to see of a run: name and address, which the name of the run follows."""
