@@ -97,8 +97,11 @@
       const due = last + 1000 * Number(place.dataset.follow) - Date.now();
       waiting = setTimeout(() => { waiting = null; fetchAll(); }, Math.max(due, 0));
     };
-    addEventListener("poise:round", follow);
+    addEventListener("poise:round", () => { if (last) follow(); });
     addEventListener("poise:theme", () => drawings.forEach((made) => made.draw()));
-    fetchAll();
+    const seen = new IntersectionObserver((entries) => {  // what nobody scrolled to is not asked for
+      if (entries.some((entry) => entry.isIntersecting)) { seen.disconnect(); fetchAll(); }
+    }, { rootMargin: "500px" });
+    seen.observe(place);
   }
 })();

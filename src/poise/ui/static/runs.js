@@ -36,7 +36,7 @@
     for (const score of row.querySelectorAll("[data-cell=score]")) {
       const value = line.scores[score.dataset.score];
       score.dataset.sort = value ?? "";
-      score.textContent = value === null || value === undefined ? "—" : Number(value.toPrecision(4));
+      score.querySelector("[data-value]").textContent = value === null || value === undefined ? "—" : Number(value.toPrecision(4));
     }
   };
   const refresh = async () => {

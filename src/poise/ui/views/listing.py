@@ -86,7 +86,7 @@ def _line(name: str, seen: Glance, tags: list[str]) -> RunLine:
     plan = tables.get("run", {})
     planned = plan.get("rounds") if isinstance(plan.get("rounds"), int) else None
     progress, eta = _progress(seen, planned, plan.get("time"))
-    parent, _, inside = name.rpartition(f"/{BRANCHES}/")
+    parent, inside, _ = name.rpartition(f"/{BRANCHES}/")
     return RunLine(
         name=name, state=seen.state, trouble=trouble, experiment=_key(name, tables, seen.meta),
         branch_of=parent if inside else None,
