@@ -148,12 +148,15 @@ model = "logistic"
 [solver]
 name = "sgd"
 lr = 0.05
-epochs = 1
+steps = 2
 batch_size = 10
 weight_decay = 0.1
-[sampler]
-name = "uniform"
-m = 2
+[clock]
+name = "fixed-window"
+dt = 0.4
+durations = [1.0, 0.7, 0.5, 0.25, 0.2, 0.2]
+[weighting]
+name = "identical"
 [run]
 rounds = 5
 keep = "all"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import anyio
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from poise.ui.library import Library, NoSuchRun
 from poise.ui.shared import PROBLEMS, RunName, Shelf
@@ -22,12 +22,6 @@ PAUSE = 0.5
 
 SILENCE = 15.0
 """Seconds after which a stream without news says that it is still there, so that nobody in between cuts it."""
-
-
-class EventStream(StreamingResponse):
-    """Server-sent events, told to the API's description too."""
-
-    media_type = "text/event-stream"
 
 
 async def follow(library: Library, name: str, most: int | None = None) -> AsyncIterator[str]:
@@ -49,10 +43,23 @@ async def follow(library: Library, name: str, most: int | None = None) -> AsyncI
             await anyio.sleep(PAUSE)
 
 
-@router.get("/live/{name:path}", response_class=EventStream)
+EVENT = {
+    "type": "object",
+    "properties": {
+        "event": {"enum": ["run", "gone"]},
+        "data": {"type": "string", "contentMediaType": "application/json", "description": "The run's line, as JSON."},
+    },
+    "required": ["event", "data"],
+}
+
+
+STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": EVENT}}}}
+
+
+@router.get("/live/{name:path}", response_class=Response, responses=STREAM)
 def live(
     name: RunName, library: Shelf, events: Annotated[int | None, Query(ge=1, description="End after so many.")] = None
-) -> EventStream:
+) -> Response:
     """The run's line whenever it changes, as server-sent events."""
     library.folder(name)
-    return EventStream(follow(library, name, events))
+    return StreamingResponse(follow(library, name, events), media_type="text/event-stream")

@@ -50,6 +50,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 """How a question can go wrong; every router of the API declares them."""
 
 LOCKED: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "The body is not JSON."},
     401: {"model": Problem, "description": "The token is missing."},
     403: {"model": Problem, "description": "Not asked by one of the console's pages."},
 }
