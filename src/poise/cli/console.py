@@ -38,7 +38,13 @@ def ui(
         remark(f"warning: everyone who can reach {host} can read these runs; the connection is not encrypted")
     app = create_app(runs, keys, host)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=1, server_header=False, lifespan="off"
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=1,
+        server_header=False,
+        lifespan="off",
+        ws="none",
     )
     uvicorn.Server(config).run([listener])
 

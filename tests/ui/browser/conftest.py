@@ -24,9 +24,13 @@ KEYS = Keys("the-token", "the-session")
 Open = Callable[..., Any]
 
 
-@pytest.fixture(scope="session")
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--screenshots", type=Path, default=None, help="Folder for pictures of the console's pages.")
+
+
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """The browser, started once."""
+    """The browser, started once for a file of tests: as long as it runs, this thread can have no other event loop."""
     if not CHROMIUM.exists():
         pytest.skip(f"there is no {CHROMIUM}: install Debian's chromium to test pages in a browser")
     sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'poise[dev]'")
@@ -43,7 +47,7 @@ def console() -> Iterator[Callable[[Path], str]]:
 
     def start(runs: Path) -> str:
         config = uvicorn.Config(
-            create_app(runs, KEYS), port=0, log_level="warning", lifespan="off", timeout_graceful_shutdown=1
+            create_app(runs, KEYS), port=0, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, daemon=True)
@@ -82,6 +86,36 @@ def visit(chromium: Any) -> Iterator[Open]:
         context.close()
     assert [c for c in complaints if "status of 4" not in c] == [], "the browser's console says"
     assert foreign == [], "asked of other hosts"
+
+
+@pytest.fixture
+def drawn() -> Callable[[Any], int]:
+    """Scroll to every figure and wait until it is drawn; gives their number."""
+
+    def wait(page: Any) -> int:
+        places = page.locator("[data-src]")
+        for k in range(places.count()):
+            places.nth(k).scroll_into_view_if_needed()
+            page.locator("[data-src]").nth(k).and_(page.locator("[data-drawn]")).wait_for(
+                state="attached", timeout=30_000
+            )
+        return int(page.locator("figure .main-svg").count())
+
+    return wait
+
+
+@pytest.fixture
+def picture(request: pytest.FixtureRequest) -> Callable[[Any, str], None]:
+    """Keep a picture of a page for the documentation, where ``--screenshots`` names a folder."""
+
+    def take(page: Any, name: str) -> None:
+        folder = request.config.getoption("--screenshots", None)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            page.evaluate("scrollTo(0, 0)")
+            page.screenshot(path=folder / f"{name}.png")
+
+    return take
 
 
 def _own(url: str, host: str) -> bool:
