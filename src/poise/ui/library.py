@@ -40,8 +40,9 @@ class Library:
     """
 
     def __init__(self, root: str | Path) -> None:
-        self.root = Path(root).resolve()
-        self._base = self.root.parent if _begun(self.root) else self.root
+        whole = Path(root).resolve()
+        self.root = _from_here(whole)
+        self._base = _from_here(whole.parent) if _begun(whole) else self.root
         self._kept: OrderedDict[tuple[str, Hashable], tuple[Any, Any]] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
@@ -53,14 +54,13 @@ class Library:
     def folder(self, name: str) -> Path:
         """The folder of a run; `NoSuchRun` for a name that is none, wherever it may lead."""
         folder = Path(os.path.normpath(self._base / name)) if name and "\0" not in name else self._base.parent
-        inside = folder.is_relative_to(self.root) and folder.resolve().is_relative_to(self.root)
-        if not (inside and _begun(folder)):
+        if not (folder.resolve().is_relative_to(self.root.resolve()) and _begun(folder)):
             raise NoSuchRun(f"there is no run {name!r} in {self.root}", suggest(name, self.names()))
         return folder
 
     def name(self, folder: Path) -> str:
         """The name of a run folder; the inverse of `folder`."""
-        return folder.resolve().relative_to(self._base).as_posix()
+        return folder.resolve().relative_to(self._base.resolve()).as_posix()
 
     @contextmanager
     def open(self, name: str) -> Iterator[Run]:
@@ -110,6 +110,12 @@ class Library:
 
 def _weight(made: object) -> int:
     return sys.getsizeof(made) if isinstance(made, str | bytes) else 1024
+
+
+def _from_here(folder: Path) -> Path:
+    """A folder as a user would type it who started the console: relative where that is shorter."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
 def _begun(folder: Path) -> bool:

@@ -33,6 +33,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs
 
 
+@pytest.fixture(autouse=True)
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages name folders as seen from where the console was started."""
+    monkeypatch.chdir(folder.parent)
+
+
 def test_the_list_shows_filters_and_sorts(folder: Path, console: Start, visit: Open, picture: Any) -> None:
     page = visit(console(folder))
     rows = page.locator("#runs tbody tr")
