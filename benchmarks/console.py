@@ -160,27 +160,62 @@ def in_browser(home: str, name: str) -> dict[str, float] | None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = (
-            ""
-            if drawn is None
-            else f"""
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        listed = timed(lambda: page.goto(home))
+        began = time.perf_counter()
+        page.goto(f"{home}run/{quote(name)}")
+        page.locator("[data-src][data-drawn]").first.wait_for(timeout=120_000)
+        first = time.perf_counter() - began
+        places = page.locator("[data-src]")
+        for k in range(places.count()):
+            places.nth(k).scroll_into_view_if_needed()
+            places.nth(k).and_(page.locator("[data-drawn]")).wait_for(state="attached", timeout=120_000)
+        whole = time.perf_counter() - began
+        browser.close()
+    return {"list": listed, "first": first, "whole": whole}
+
+
+def measured(runs: int, rounds: int, clients: int) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        write_runs(root, runs, rounds, clients)
+        size = sum(p.stat().st_size for p in root.rglob("*") if p.is_file()) / 1e9
+        with console(root) as (home, pid, start):
+            empty = memory(pid)
+            cold, warm = timed(lambda: asked(home)), timed(lambda: asked(home))
+            names = [line["name"] for line in json.loads(asked(f"{home}api/runs"))]
+            sent = run_page(home, names[0])
+            first = timed(lambda: run_page(home, names[1]))
+            again = timed(lambda: run_page(home, names[1]))
+            some = names[2:12]
+            for name in some:
+                run_page(home, name)
+            after = memory(pid)
+            query = "&".join(f"run={quote(name)}" for name in names[:COMPARED])
+            together = timed(lambda: (asked(f"{home}compare?{query}"), asked(f"{home}api/compare/figures?{query}")))
+            drawn, most = in_browser(home, names[20 % len(names)]), memory(pid, "VmHWM")
+    browser = (
+        ""
+        if drawn is None
+        else f"""
 In Chromium without a graphics card, Plotly's script included: the list {drawn["list"]:.2f} s, the first figures of a
 run {drawn["first"]:.2f} s, all of them, scrolled through, {drawn["whole"]:.2f} s.
 """
-        )
+    )
     return f"""## The console
 
-Measured on {date.today()} with `python benchmarks/console.py`: {os.cpu_count()} cores, Python {platform.python_version()},
-{runs} runs × {rounds:,} aggregations × {clients} clients who all contribute every time ({size:.1f} GB of ledgers); each
-time was taken once.
+Measured on {date.today()} with `python benchmarks/console.py`: {os.cpu_count()} cores,
+Python {platform.python_version()}, {runs} runs × {rounds:,} aggregations × {clients} clients who all contribute
+every time ({size:.1f} GB of ledgers); each time was taken once.
 
 | | | goal |
 |---|---|---|
 | from `poise ui` to its first answer | {start:.2f} s | |
 | list of all runs, the first time | {cold:.2f} s | < 1 s |
 | list of all runs, again | {warm:.2f} s | |
-| page of a run with all its figures ({sent / 1e6:.1f} MB), the first time | {first:.2f} s | < 2 s |
-| page of a run with all its figures, again | {again:.2f} s | |
+| page of a run, all figures ({sent / 1e6:.1f} MB), the first time | {first:.2f} s | < 2 s |
+| page of a run, all figures, again | {again:.2f} s | |
 | comparison of {COMPARED} runs with its curves | {together:.2f} s | |
 | memory of the server at its start | {empty:.0f} MB | |
 | after the list and {len(some) + 2} runs | {after:.0f} MB | bounded |

@@ -11,6 +11,7 @@ import pytest
 from faults.support import call, changed, opened, run_into
 from poise.reports import compare, comparison_as_data, group_runs
 from poise.ui.views.drawing import OF_A_RUN, Drawings
+from reports.ledgers import made_run
 from ui.support import a_run, client, copied
 
 
@@ -186,6 +187,21 @@ def test_an_asynchronous_run_shows_its_staleness_and_who_worked_when(tmp_path: P
     run_into(text, tmp_path / "late")
     plots = client(tmp_path).get("/api/figures/times/late/seed-0").json()["plots"]
     assert [plot["title"] for plot in plots] == ["Staleness", "Who worked when"]
+
+
+def test_a_run_whose_data_only_its_nodes_know(tmp_path: Path) -> None:
+    made_run({"accuracy": [0.5, 0.6]}, path=tmp_path / "deployed", data={"source": "nodes"}).close()
+    page = client(tmp_path).get("/run/deployed")
+    assert (page.status_code, "nodes" in page.text) == (200, True)
+    for figure in OF_A_RUN:
+        assert client(tmp_path).get(f"/api/figures/{figure}/deployed").status_code == 200
+
+
+def test_a_run_that_has_no_round_yet(tmp_path: Path) -> None:
+    made_run(path=tmp_path / "young", status="running").close()
+    assert client(tmp_path).get("/run/young").status_code == 200
+    for figure in OF_A_RUN:
+        assert client(tmp_path).get(f"/api/figures/{figure}/young").json() == {"plots": []}
 
 
 def test_a_folder_that_is_one_run(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ def ui(
     host: Annotated[str, typer.Option(help="Address to listen on; off loopback, others can read.")] = "127.0.0.1",
 ) -> None:
     """Look at runs in a browser, also while they go on. Ctrl-C ends the console, never a run."""
+    import threading
+
     from poise.core.errors import InvalidOption, require
 
     try:
@@ -24,6 +26,7 @@ def ui(
 
         from poise.ui.app import create_app
         from poise.ui.guard import LOOPBACK, Keys
+        from poise.ui.views.drawing import warm_up
     except ImportError as error:
         raise InvalidOption(f"the console needs {error.name}", "pip install 'poise[ui]'") from error
     from poise.cli.terminal import remark
@@ -36,6 +39,7 @@ def ui(
     remark(f"token for actions (shown once): {keys.token}")
     if host not in LOOPBACK:
         remark(f"warning: everyone who can reach {host} can read these runs; the connection is not encrypted")
+    threading.Thread(target=warm_up, daemon=True).start()
     app = create_app(runs, keys, host)
     config = uvicorn.Config(
         app,

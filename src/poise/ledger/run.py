@@ -189,7 +189,7 @@ class Run:
         """Every client's part in every aggregation, a structured array (see `COLUMNS`)."""
         names = ", ".join("n" if c == "round" else c for c in COLUMNS.names or ())
         found = self._query(f"SELECT {names} FROM contributions WHERE n < ? ORDER BY n, row")
-        return np.array([tuple(np.nan if v is None else v for v in row) for row in found], dtype=COLUMNS)
+        return np.array(found, dtype=COLUMNS)  # a loss that nobody reported, None, becomes nan
 
     @cached_property
     def weights(self) -> Floats:

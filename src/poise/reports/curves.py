@@ -119,6 +119,10 @@ def _newest(at: Floats, x: Floats, y: Floats) -> tuple[Floats, np.ndarray]:
 
 def _summary(x: Floats, lines: list[tuple[Floats, np.ndarray]]) -> Curve:
     """Mean and interval at each x, over the runs that have a value there."""
+    if len(lines) == 1:  # one seed has no interval, and long runs have many points
+        y, there = lines[0]
+        unknown = np.full(len(x), np.nan)
+        return Curve(x, np.where(there, y, np.nan), unknown, unknown, there.astype(np.float64))
     found = [estimate([float(y[k]) for y, there in lines if there[k]]) for k in range(len(x))]
     mean, low, high, seeds = np.array([(e.mean, e.low, e.high, e.n) for e in found], dtype=np.float64).T
     return Curve(x, mean, low, high, seeds)

@@ -11,6 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
+import numpy as np
+
 from poise.core.errors import LedgerError, suggest
 from poise.ledger.glance import Glance, Stamp, glance, stamp
 from poise.ledger.run import Run, open_run
@@ -22,7 +24,9 @@ DEEPEST = 6
 """Folders below the root in which runs are looked for."""
 
 MOST_KEPT, MOST_BYTES = 2_000, 64 * 2**20
-"""Results kept in memory, and what those that are texts may weigh together."""
+"""Results kept in memory, and what those that are texts or tables may weigh together."""
+
+TABLE = "contributions"
 
 
 class NoSuchRun(LedgerError):
@@ -64,10 +68,21 @@ class Library:
 
     @contextmanager
     def open(self, name: str) -> Iterator[Run]:
-        """A run to read, for this thread and the time of the block."""
-        run = open_run(self.folder(name))
+        """A run to read, for this thread and the time of the block.
+
+        The table of contributions, which most figures begin with, is read once for all of them.
+        """
+        folder = self.folder(name)
+        at = stamp(folder)
+        run = open_run(folder)
         try:
+            with self._lock:
+                there = self._kept.get((name, TABLE))
+            if there is not None and there[0] == at:
+                run.rounds, run.contributions = there[1]
             yield run
+            if TABLE in vars(run) and at == stamp(folder):
+                self.keep(name, TABLE, at, (run.rounds, run.contributions))
         finally:
             run.close()
 
@@ -109,7 +124,9 @@ class Library:
 
 
 def _weight(made: object) -> int:
-    return sys.getsizeof(made) if isinstance(made, str | bytes) else 1024
+    if isinstance(made, tuple):
+        return sum(map(_weight, made))
+    return sys.getsizeof(made) if isinstance(made, str | bytes | np.ndarray) else 1024
 
 
 def _from_here(folder: Path) -> Path:

@@ -52,6 +52,14 @@ def _drawn(plot: Plot) -> str:
     return f'{head[:-1]},"views":[{views}]}}'
 
 
+def warm_up() -> None:
+    """Load what the first figure needs, so that nobody waits for it."""
+    import plotly.graph_objects as go
+    import scipy.special  # noqa: F401 - for intervals
+
+    go.Figure(go.Scatter()).to_json()
+
+
 def _alone(run: Run) -> list[Group]:
     return group_runs([run])
 
