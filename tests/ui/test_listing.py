@@ -152,6 +152,11 @@ def test_seeds_of_one_experiment_share_an_interval_and_others_do_not() -> None:
     assert (alone.over_seeds["accuracy"].n, alone.over_seeds["accuracy"].low) == (1, None)
 
 
+def test_runs_that_are_not_done_do_not_pull_the_mean_of_those_that_are() -> None:
+    both = lines({"a": seen(state="done", scores={"loss": 1.0}), "b": seen(state="running", scores={"loss": 9.0})}, {})
+    assert [(line.over_seeds["loss"].mean, line.over_seeds["loss"].n) for line in both] == [(1.0, 1), (1.0, 1)]
+
+
 def test_a_branch_of_forgetting_is_no_seed_of_its_training() -> None:
     both = lines({"a": seen(scores={"loss": 1.0}), "a/unlearning/001": seen(scores={"loss": 2.0})}, {})
     assert [line.branch_of for line in both] == [None, "a"]

@@ -3,6 +3,9 @@
   const table = document.getElementById("runs");
   if (!table) return;
   const rows = () => [...table.tBodies[0].rows];
+  for (const time of table.querySelectorAll("time[data-local]")) {
+    time.textContent = new Date(time.dateTime).toLocaleString("sv-SE", { dateStyle: "short", timeStyle: "short" });
+  }
   const words = document.querySelector("[data-filter]");
   const state = document.querySelector("[data-filter-state]");
   const count = document.querySelector("[data-count]");

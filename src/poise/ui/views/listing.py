@@ -146,10 +146,11 @@ def duration(seconds: float) -> str:
 
 
 def _intervals(group: Sequence[RunLine]) -> dict[str, Interval]:
-    """Every score over the runs of an experiment, the branches of forgetting left out: they are other experiments."""
+    """Every score over the runs of an experiment; over those that are done, where some are and others not yet."""
     found = {}
-    for score in dict.fromkeys(name for line in group for name in line.scores):
-        values = [v for line in group if (v := line.scores.get(score)) is not None]
+    counted = [line for line in group if line.state == "done"] or group
+    for score in dict.fromkeys(name for line in counted for name in line.scores):
+        values = [v for line in counted if (v := line.scores.get(score)) is not None]
         if values:
             e = estimate(values)
             found[score] = Interval(
