@@ -19,7 +19,8 @@ from poise.ledger.glance import Glance, glance
 from poise.ledger.lock import Lock, held
 from poise.ledger.store import Ledger
 from poise.reports import scores
-from poise.ui.views.listing import line_of, lines
+from poise.ui.views.listing import BRANCHES, line_of, lines
+from poise.unlearning import histories
 from ui.support import client, copied
 
 
@@ -159,6 +160,7 @@ def test_runs_that_are_not_done_do_not_pull_the_mean_of_those_that_are() -> None
 
 def test_a_branch_of_forgetting_is_no_seed_of_its_training() -> None:
     both = lines({"a": seen(scores={"loss": 1.0}), "a/unlearning/001": seen(scores={"loss": 2.0})}, {})
+    assert BRANCHES == histories.FOLDER
     assert [line.branch_of for line in both] == [None, "a"]
     assert [line.over_seeds["loss"].n for line in both] == [1, 1]
 

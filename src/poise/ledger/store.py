@@ -259,6 +259,11 @@ class Ledger:
         return LedgerError(f"{file or 'the ledger in memory'}: {error}", what_to_do)
 
 
+def begun(folder: Path) -> bool:
+    """Whether a run began in a folder; killed in its first moments, it has no ledger yet."""
+    return (folder / DATABASE).exists() or ((folder / EXPERIMENT).exists() and (folder / LOCK).exists())
+
+
 def _refuse_taken(path: Path) -> None:
     if (path / DATABASE).exists():
         raise LedgerError(f"{path} holds a run already", "choose another folder, or `poise resume` that run")

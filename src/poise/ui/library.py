@@ -16,7 +16,7 @@ import numpy as np
 from poise.core.errors import LedgerError, suggest
 from poise.ledger.glance import Glance, Stamp, glance, stamp
 from poise.ledger.run import Run, open_run
-from poise.ledger.store import DATABASE, EXPERIMENT, LOCK, MODELS
+from poise.ledger.store import MODELS, begun
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Library:
     def __init__(self, root: str | Path) -> None:
         whole = Path(root).resolve()
         self.root = _from_here(whole)
-        self._base = _from_here(whole.parent) if _begun(whole) else self.root
+        self._base = _from_here(whole.parent) if begun(whole) else self.root
         self._kept: OrderedDict[tuple[str, Hashable], tuple[Any, Any]] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
@@ -58,7 +58,7 @@ class Library:
     def folder(self, name: str) -> Path:
         """The folder of a run; `NoSuchRun` for a name that is none, wherever it may lead."""
         folder = Path(os.path.normpath(self._base / name)) if name and "\0" not in name else self._base.parent
-        if not (folder.resolve().is_relative_to(self.root.resolve()) and _begun(folder)):
+        if not (folder.resolve().is_relative_to(self.root.resolve()) and begun(folder)):
             raise NoSuchRun(f"there is no run {name!r} in {self.root}", suggest(name, self.names()))
         return folder
 
@@ -135,13 +135,8 @@ def _from_here(folder: Path) -> Path:
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
-def _begun(folder: Path) -> bool:
-    """Whether a run began here; killed in its first moments, it has no ledger yet."""
-    return (folder / DATABASE).is_file() or ((folder / EXPERIMENT).is_file() and (folder / LOCK).is_file())
-
-
 def _runs(folder: Path, depth: int) -> Iterator[Path]:
-    if _begun(folder):
+    if begun(folder):
         yield folder
     if depth == 0:
         return

@@ -22,7 +22,8 @@ from poise.reports.words import brief, phrase
 PARTS = ("solver", "sampler", "clock", "weighting", "server", "attacks")
 """The slots that make a recipe."""
 
-BRANCHES = "unlearning"  # the folder, inside a run's, in which requests to forget keep their branches
+BRANCHES = "unlearning"
+"""The folder in a run's in which requests to forget keep their branches, as `poise.unlearning.histories` names it."""
 
 
 class Interval(BaseModel):
