@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
 SITE   := $(VENV)/.site
 
-.PHONY: demo test test-nodes check docs notebooks hospitals bench bench-deploy bench-peers clean
+.PHONY: demo test test-nodes check docs notebooks screenshots hospitals bench bench-console bench-deploy bench-peers clean
 .DEFAULT_GOAL := help
 
 help:            ## what can be made
@@ -14,12 +14,12 @@ help:            ## what can be made
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ui,dev]'
 	@touch $(READY)
 
 # what the tests of real nodes, clusters, exports and the documentation need beside
 $(EXTRAS): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower,ray,tensorboard,mlflow,docs,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower,ray,ui,tensorboard,mlflow,docs,dev]'
 	@touch $(EXTRAS)
 
 $(SITE): $(READY)
@@ -58,6 +58,12 @@ docs: $(SITE)    ## write the documentation into site/, to be read without a net
 
 notebooks: $(READY)  ## write the notebooks of the examples anew
 	$(BIN)/python tools/notebooks.py
+
+screenshots: $(EXTRAS) ## take the pictures of the console anew, in a real browser
+	$(BIN)/pytest tests/ui/browser --screenshots docs/images/console
+
+bench-console: $(EXTRAS) ## measure the console with 100 runs of 1,000 rounds and 100 clients; needs 2 GB of disk
+	$(BIN)/python benchmarks/console.py --write docs/benchmarks.md
 
 bench-peers: $(READY) ## measure Flower, pfl-research, FedJAX and a plain loop on the same work, each in its own environment
 	$(BIN)/python benchmarks/peers/environments.py

@@ -29,7 +29,7 @@ def test_pieces_of_work_by_hand() -> None:
 
 
 def test_the_picture_has_a_bar_per_piece() -> None:
-    (bar,) = timeline_figure(run_with(Asynchronous([2.5, 1.0]))).data
+    bar, _ = timeline_figure(run_with(Asynchronous([2.5, 1.0]))).data
     assert np.allclose(bar.base, [0.0, 1.0, 0.0, 2.0])
     assert np.allclose(bar.x, [1.0, 1.0, 2.5, 1.0])
     assert bar.customdata[2].tolist() == [0, 3, 2, 1.0]  # version 0, third aggregation, staleness 2

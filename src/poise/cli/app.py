@@ -11,6 +11,7 @@ import click
 import typer
 
 from poise.cli import asking
+from poise.cli.console import ui
 from poise.cli.deploy_verbs import deploy
 from poise.cli.exporting import export
 from poise.core.errors import PoiseError
@@ -25,6 +26,7 @@ data = typer.Typer(no_args_is_help=True, help="Data sets: list them, fetch them,
 app.add_typer(data, name="data")
 app.add_typer(deploy, name="deploy")
 app.command()(export)
+app.command()(ui)
 
 
 @app.callback(invoke_without_command=True)
@@ -102,6 +104,7 @@ def inspect(
     seed: Annotated[int, typer.Option(help="Seed of the federation.")] = 0,
     labels: Annotated[bool, typer.Option("--labels", help="Compare classes together with features.")] = False,
     out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("inspection.html"),
+    keep: Annotated[Optional[Path], typer.Option(help="Keep the graph in this file, too (safetensors).")] = None,  # noqa: UP045
     json: AsJson = False,
 ) -> None:
     """How different the clients are, before any training: sizes, classes, similarity graph, typical clients.
@@ -110,7 +113,7 @@ def inspect(
     """
     from poise.cli.inspecting import show_inspection
 
-    show_inspection(what, set or [], seed, labels, out, json)
+    show_inspection(what, set or [], seed, labels, out, json, keep)
 
 
 @app.command()
@@ -178,6 +181,7 @@ def explain(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Write a page, with bound, predicted bias and run in one picture (convex tasks)."),
     ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep it in the run folder, where `poise ui` shows it.")] = False,
     json: AsJson = False,
 ) -> None:
     """What the theory says before training: the objective really minimised, noise, bounds, warnings with their fix.
@@ -186,7 +190,7 @@ def explain(
     """
     from poise.cli.explaining import show_explanation
 
-    show_explanation(what, set or [], seed, cell, arm, scale, out, json)
+    show_explanation(what, set or [], seed, cell, arm, scale, out, keep, json)
 
 
 @app.command("list")

@@ -7,17 +7,26 @@ from pathlib import Path
 from rich.table import Table
 
 from poise.cli.terminal import console, print_json
+from poise.core.errors import require
 from poise.experiments.explanation import explain_named, promised
+from poise.experiments.runner import folders_in
 from poise.explaining import Explanation
+from poise.explaining.promises import Promises
 from poise.explaining.words import HOLDS, Rows, bounds_in_words, constants_in_words, facts
+from poise.reports.promises import keep_explanation, write_explanation
 
 
 def show_explanation(
-    what: str, changes: list[str], seed: int | None, cell: str, arm: str, scale: str, out: Path | None, json: bool
-) -> None:
+    what: str, changes: list[str], seed: int | None, cell: str, arm: str, scale: str, out: Path | None, keep: bool,
+    json: bool,
+) -> None:  # fmt: skip
     """Explain an experiment and print what was found: figures, conditions, constants, bounds, warnings, advice."""
+    require(Path(what).is_dir() or not keep, f"{what} is no run folder to keep an explanation in", "leave out --keep")
     found = explain_named(what, changes, seed, cell, arm, scale)
-    page = None if out is None else _page(what, found, changes, seed, out)
+    promises = promised(what, found, changes, seed) if out is not None or keep else None
+    page = None if out is None else _page(found, promises, out)
+    if keep:
+        keep_explanation(folders_in(what)[0], _rows(found), found.warnings, found.advice, promises)
     if json:
         print_json({**found.as_data(), "page": None if page is None else str(page)})
         return
@@ -37,13 +46,14 @@ def show_explanation(
         console.print(str(page), markup=False, highlight=False, soft_wrap=True)
 
 
-def _page(what: str, found: Explanation, changes: list[str], seed: int | None, out: Path) -> Path:
+def _page(found: Explanation, promises: Promises | None, out: Path) -> Path:
     """The page of an explanation, with the picture of bound, bias and run where there is one."""
-    from poise.reports.promises import write_explanation
-
     texts = [*(f"warning: {w}" for w in found.warnings), *(f"advice: {a}" for a in found.advice)]
-    rows = [*facts(found), *constants_in_words(found), *bounds_in_words(found)]
-    return write_explanation(found.name, rows, texts, promised(what, found, changes, seed), out)
+    return write_explanation(found.name, _rows(found), texts, promises, out)
+
+
+def _rows(found: Explanation) -> Rows:
+    return [*facts(found), *constants_in_words(found), *bounds_in_words(found)]
 
 
 def _table(title: str, rows: Rows) -> Table:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -12,31 +10,16 @@ from rich.table import Table
 
 from poise.cli.deploying import watching
 from poise.cli.terminal import Bar, console, print_json, remark, stoppable
-from poise.core.errors import InvalidOption
 from poise.deploy.jobs import unlearn_deployed
+from poise.experiments.stories import stories_of
 from poise.ledger.run import open_run
-from poise.reports.forgetting import Story, write_forgetting
+from poise.reports.forgetting import write_forgetting
 from poise.unlearning.budget import Budget
-from poise.unlearning.certificate import read
-from poise.unlearning.histories import CERTIFICATE, Histories
+from poise.unlearning.histories import Histories
 from poise.unlearning.operation import Unlearned, unlearn
-from poise.unlearning.previewing import Preview, preview
+from poise.unlearning.previewing import Preview, asked_budget, preview
+from poise.unlearning.request import parse_clients
 from poise.unlearning.verifying import verify
-
-
-def parse_clients(text: str) -> list[int]:
-    """Clients as the user writes them.
-
-    >>> parse_clients("3,7"), parse_clients("0..2,9")
-    ([3, 7], [0, 1, 2, 9])
-    """
-    if not re.fullmatch(r"\d+(\.\.\d+)?(,\d+(\.\.\d+)?)*", text):
-        raise InvalidOption(f"--clients {text!r} is not a list of clients", "write 3,7 or 0..4")
-    found: list[int] = []
-    for piece in text.split(","):
-        first, _, last = piece.partition("..")
-        found += range(int(first), int(last or first) + 1)
-    return found
 
 
 def forget(
@@ -44,7 +27,7 @@ def forget(
 ) -> None:  # fmt: skip
     """Honour a request, or show what it would cost; ``to`` is the deployment whose nodes retrain."""
     wanted = parse_clients(clients)
-    budget = _asked(path, options)
+    budget = asked_budget(path, {f.name: options.pop(f.name) for f in fields(Budget)})
     options = {**options, **asdict(budget)}
     looked = preview(path, wanted, options["method"], budget, options["out"])
     if plan:
@@ -62,13 +45,6 @@ def forget(
     _show(made, path, options["out"], f"{again} --clients {clients} …", json)
 
 
-def _asked(path: Path, options: dict[str, Any]) -> Budget:
-    """The budget on the command line; what is left out there is as the training declared it, or as usual."""
-    declared = tomllib.loads(Histories.of(open_run(path)).root.experiment).get("unlearning", {})
-    given = {f.name: options.pop(f.name) for f in fields(Budget)}
-    return Budget.of({**declared, **{name: value for name, value in given.items() if value is not None}})
-
-
 def _in_words(looked: Preview) -> str:
     branch, n = looked.restart
     where = f"round {n}" if branch == 0 else f"round {n} of branch {branch}"
@@ -80,18 +56,7 @@ def _in_words(looked: Preview) -> str:
 
 def _plan_table(looked: Preview) -> Table:
     table = Table(title="what this request would cost", title_justify="left", show_header=False)
-    worst = max(looked.psi, key=lambda c: looked.psi[c])
-    rows = [
-        ("restart", f"branch {looked.restart[0]}, round {looked.restart[1]}"),
-        ("rounds given up", str(looked.given_up)),
-        ("noise", f"{looked.sigma:g}"),
-        ("largest sensitivity", f"{looked.psi[worst]:.4g} (client {worst}), limit {looked.limit:.4g}"),
-        ("models to restart from", f"{looked.kept}, {looked.kept_bytes / 2**20:.1f} MiB"),
-    ]
-    if looked.ideal != looked.restart:
-        rows.insert(1, ("if every model were kept", f"branch {looked.ideal[0]}, round {looked.ideal[1]}"))
-    rows += [("not proved", gap) for gap in looked.not_proved]
-    for name, value in rows:
+    for name, value in looked.rows():
         table.add_row(name, value)
     return table
 
@@ -116,16 +81,8 @@ def _page(path: Path, out: Path | None) -> Path:
     histories = Histories.of(open_run(path), out)
     assert histories.folder is not None
     budget = histories.finished[-1].request.budget
-    training = histories.run(0)
-    stories = [Story(0, (0, 0), training.rounds, histories.psi(0, budget), {})]
-    for branch in histories.finished:
-        s = branch.request.index
-        place = histories.place(s)
-        assert place is not None
-        certificate = read(place / CERTIFICATE)
-        stories.append(Story(s, branch.request.node, histories.run(s).rounds, histories.psi(s, budget), certificate))
-    title = f"What {path} has forgotten"
-    return write_forgetting(title, stories, histories.oracle, budget.limit, histories.folder / "report.html")
+    title, told = f"What {path} has forgotten", stories_of(histories, budget)
+    return write_forgetting(title, told, histories.oracle, budget.limit, histories.folder / "report.html")
 
 
 def _result_table(document: dict[str, Any]) -> Table:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from poise.core.threads import row_blocks
@@ -128,6 +127,8 @@ class Moved:
 
 def moved(arrived: Arrived, rows: Ints | None = None) -> Floats:
     """The formula of `Moved` with lr = 1, for some rows of the cohort (None: all)."""
+    import torch
+
     wanted = np.arange(len(arrived.clients)) if rows is None else rows
     clients, first, owner = np.unique(arrived.clients, return_index=True, return_inverse=True)
     if len(clients) == len(arrived.clients):
@@ -154,6 +155,8 @@ def _apart(arrived: Arrived, rows: Ints, weight: Floats, away: Floats) -> Floats
 
 def _against_others(arrived: Arrived, others: NDArray[np.bool_]) -> float:
     """``| D - O/(O - W) (D - C) |`` with the step of the others added up by itself; no step where there is nobody."""
+    import torch
+
     weights = torch.from_numpy(np.where(others, arrived.omega, 0.0)).to(arrived.deltas)
     rest = float(arrived.omega[others].sum())
     without = weights @ arrived.deltas * (float(arrived.omega.sum()) / rest) if rest else 0.0
@@ -162,6 +165,8 @@ def _against_others(arrived: Arrived, others: NDArray[np.bool_]) -> float:
 
 def _distances(arrived: Arrived, rows: Ints) -> Floats:
     """``|omega_i| |O Delta_i - D|`` of rows that are each a client of its own, without a copy of the stack."""
+    import torch
+
     some = arrived.deltas if len(rows) == len(arrived.deltas) else arrived.deltas[torch.from_numpy(rows)]
     total, weight = float(arrived.omega.sum()), np.abs(arrived.omega[rows])
     if total == 0:

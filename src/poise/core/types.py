@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from poise.core.errors import IncompatibleParts
-from poise.core.vectors import Stack, Vector
+
+if TYPE_CHECKING:  # who reads a ledger needs no torch, which takes seconds to load
+    from poise.core.vectors import Stack, Vector
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -146,6 +147,8 @@ class Updates:
 
     def rows(self, rows: Ints) -> Updates:
         """Some of the rows, in this order."""
+        import torch
+
         whole = len(rows) == len(self.norms) and bool((rows == np.arange(len(rows))).all())
         if whole:
             return self
@@ -158,6 +161,8 @@ class Updates:
     @classmethod
     def join(cls, parts: Sequence[Updates], deltas: Stack | None = None) -> Updates:
         """The rows of several pieces of work, one after the other; ``deltas`` where they are stacked already."""
+        import torch
+
         columns: dict[str, Any] = {
             name: None if any(c is None for c in found) else np.concatenate(found)
             for name in REPORTED

@@ -16,7 +16,7 @@ from poise.core.types import Record
 from poise.data import federation as make_federation
 from poise.experiments.spec import SLOTS, Experiment, load, parse
 from poise.ledger.run import Run, open_run
-from poise.ledger.store import DATABASE, EXPERIMENT, LOCK
+from poise.ledger.store import DATABASE, EXPERIMENT, begun
 from poise.tasks import task as make_task
 from poise.training import begin, prepare, take_up
 from poise.unlearning.budget import Budget
@@ -127,22 +127,17 @@ def runs_in(path: str | Path) -> list[Run]:
 def folders_in(path: str | Path) -> list[Path]:
     """A run folder, or the run folders of all seeds in a folder, whatever state they are in."""
     folder = Path(path)
-    if _begun(folder):
+    if begun(folder):
         return [folder]
-    seeds = [p for p in folder.glob("seed-*") if _begun(p)] if folder.is_dir() else []
+    seeds = [p for p in folder.glob("seed-*") if begun(p)] if folder.is_dir() else []
     if not seeds:
         raise LedgerError(f"{folder} holds no run", "give a run folder, or a folder with seed-0, seed-1, …")
     return sorted(seeds, key=lambda p: (len(p.name), p.name))
 
 
-def _begun(folder: Path) -> bool:
-    """Whether a run began here; killed in its first moments, it has no ledger yet."""
-    return (folder / DATABASE).exists() or ((folder / EXPERIMENT).exists() and (folder / LOCK).exists())
-
-
 def recorded(folder: Path) -> Experiment:
     """What a run is: its experiment file, or the copy of it in the ledger."""
-    if not _begun(folder):
+    if not begun(folder):
         raise LedgerError(f"{folder} is not a run folder: it has no {DATABASE}")
     file = folder / EXPERIMENT
     return load(file) if file.exists() else parse(open_run(folder).meta["experiment"], file)

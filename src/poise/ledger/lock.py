@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import socket
+import time
 from pathlib import Path
 from typing import IO
 
@@ -52,6 +53,43 @@ class Lock:
             self._file.truncate()
             self._file.close()
             self._file = None
+
+
+def held(path: Path) -> bool:
+    """Whether somebody writes to the run whose lock this is, told without touching the lock.
+
+    To try the lock would be surer, but a run that begins at that very moment would find it taken. A holder that died
+    left its name in the file: its process is gone, or began after the file was written (then the number was given
+    away again). A holder on another host is believed.
+    """
+    try:
+        who = json.loads(path.read_text(encoding="utf-8"))
+        pid, host, written = int(who["pid"]), who["host"], path.stat().st_mtime
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # let go of, or never taken
+    if host != socket.gethostname():
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's, and alive
+    return _age(pid) > time.time() - written - TICK
+
+
+TICK = 2.0
+"""Seconds by which the clocks of processes and of files may differ."""
+
+
+def _age(pid: int) -> float:
+    """Seconds since a process began; infinite where the system does not say."""
+    try:
+        start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+        uptime = Path("/proc/uptime").read_text(encoding="utf-8").split()[0]
+        return float(uptime) - int(start) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return float("inf")
 
 
 def _holder(text: str) -> str:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from safetensors import SafetensorError
-from safetensors.torch import load, save
 
 from poise.core.errors import LedgerError
-from poise.core.vectors import Vector
 from poise.ledger.files import write_whole
 
+if TYPE_CHECKING:
+    from poise.core.vectors import Vector
+
+    Tensors: TypeAlias = Mapping[str, Vector]
+
 Keep: TypeAlias = Literal["all", "unlearnable", "last"]
-Tensors: TypeAlias = Mapping[str, Vector]
 
 
 class ModelStore(Protocol):
@@ -113,11 +115,15 @@ class FileStore:
 
     def put(self, key: str, tensors: Tensors) -> str:
         """Write a file that is whole or not there."""
+        from safetensors.torch import save
+
         write_whole(self.path(key), save(_apart(tensors)))
         return content_hash(tensors)
 
     def get(self, key: str, digest: str | None = None) -> dict[str, Vector]:
         """Read tensors; a missing, truncated or altered file is named."""
+        from safetensors.torch import load
+
         path = self.path(key)
         if not path.exists():
             raise LedgerError(f"{path} is not there: that model was not kept", "train with keep='all'")

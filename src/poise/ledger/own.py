@@ -7,12 +7,15 @@ holds the newest of some client, or held it one round ago (to fall back on).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from poise.core.types import Record
-from poise.core.vectors import Vector
 from poise.ledger import models
 from poise.ledger.models import ModelStore
 from poise.ledger.rows import Hashes
+
+if TYPE_CHECKING:
+    from poise.core.vectors import Vector
 
 
 def key(version: int) -> str:

@@ -7,16 +7,18 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from poise.core.errors import IncompatibleParts, LedgerError
 from poise.core.types import Record, Sky
-from poise.core.vectors import Vector
 from poise.ledger import models, own, rows, schema
 from poise.ledger.rows import Hashes
 from poise.ledger.store import DATABASE, Ledger
+
+if TYPE_CHECKING:
+    from poise.core.vectors import Vector
 
 Entry = tuple[Record, Hashes, str]
 

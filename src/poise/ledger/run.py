@@ -5,16 +5,18 @@ from __future__ import annotations
 import sqlite3
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from poise.core.errors import InvalidOption, LedgerError, require, suggest
 from poise.core.types import Flight, Floats, Step
-from poise.core.vectors import Vector
 from poise.ledger import models, rows, schema
 from poise.ledger.recovery import good_entries
 from poise.ledger.store import DATABASE, EXPERIMENT, MODELS, Ledger
+
+if TYPE_CHECKING:
+    from poise.core.vectors import Vector
 
 COLUMNS = np.dtype(
     [
@@ -155,6 +157,12 @@ class Run:
         """Bytes sent to the clients in each aggregation, (R,)."""
         return self._column("bytes_down")
 
+    @cached_property
+    def seconds(self) -> Floats:
+        """Seconds that each aggregation really took, (R,); of the process, so no part of the digest."""
+        found = dict(self._query("SELECT n, seconds FROM timings WHERE n < ?"))
+        return np.array([found.get(n, 0.0) for n in range(self.rounds)], dtype=np.float64)
+
     def _column(self, name: str) -> Floats:
         query = f"SELECT {name} FROM rounds WHERE n < ? ORDER BY n"
         return np.array([v for (v,) in self._query(query)], dtype=np.float64)
@@ -181,7 +189,7 @@ class Run:
         """Every client's part in every aggregation, a structured array (see `COLUMNS`)."""
         names = ", ".join("n" if c == "round" else c for c in COLUMNS.names or ())
         found = self._query(f"SELECT {names} FROM contributions WHERE n < ? ORDER BY n, row")
-        return np.array([tuple(np.nan if v is None else v for v in row) for row in found], dtype=COLUMNS)
+        return np.array(found, dtype=COLUMNS)  # a loss that nobody reported, None, becomes nan
 
     @cached_property
     def weights(self) -> Floats:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from poise.core.errors import LedgerError
 from poise.core.sensitivity import Psi
 from poise.core.types import Record
-from poise.core.vectors import Stack, Vector
 from poise.ledger import models, own, rows, schema
 from poise.ledger.files import hint, write_whole
 from poise.ledger.lock import Lock
 from poise.ledger.models import FileStore, MemoryStore, ModelStore
 from poise.ledger.retention import Retention
+
+if TYPE_CHECKING:
+    from poise.core.vectors import Stack, Vector
 
 DATABASE, MODELS, LOCK, EXPERIMENT = "ledger.sqlite", "models", "lock", "experiment.toml"
 
@@ -255,6 +257,11 @@ class Ledger:
         damaged = isinstance(error, sqlite3.Error) and schema.is_damage(error)
         what_to_do = "`poise resume` goes back to the last good round" if damaged else hint(file, error)
         return LedgerError(f"{file or 'the ledger in memory'}: {error}", what_to_do)
+
+
+def begun(folder: Path) -> bool:
+    """Whether a run began in a folder; killed in its first moments, it has no ledger yet."""
+    return (folder / DATABASE).exists() or ((folder / EXPERIMENT).exists() and (folder / LOCK).exists())
 
 
 def _refuse_taken(path: Path) -> None:

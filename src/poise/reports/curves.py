@@ -14,7 +14,7 @@ from poise.reports.estimates import estimate
 from poise.reports.groups import Group
 from poise.reports.scores import measured, spread
 
-Axis = Literal["rounds", "time", "bytes"]
+Axis = Literal["rounds", "time", "seconds", "bytes"]
 """What a curve is drawn against."""
 
 POINTS = 500
@@ -73,9 +73,11 @@ def series(group: Group, values: Callable[[Run], Floats]) -> Curve | None:
 
 
 def axis_values(run: Run, against: Axis) -> Floats:
-    """Rounds, simulated time or bytes (both ways) spent up to and including each aggregation, (R,)."""
+    """Rounds, simulated time, seconds or bytes (both ways) spent up to and including each aggregation, (R,)."""
     if against == "time":
         return run.times
+    if against == "seconds":
+        return np.cumsum(run.seconds)
     if against == "bytes":
         return np.cumsum(run.bytes_up + run.bytes_down)
     return np.arange(1.0, run.rounds + 1)
@@ -117,6 +119,10 @@ def _newest(at: Floats, x: Floats, y: Floats) -> tuple[Floats, np.ndarray]:
 
 def _summary(x: Floats, lines: list[tuple[Floats, np.ndarray]]) -> Curve:
     """Mean and interval at each x, over the runs that have a value there."""
+    if len(lines) == 1:  # one seed has no interval, and long runs have many points
+        y, there = lines[0]
+        unknown = np.full(len(x), np.nan)
+        return Curve(x, np.where(there, y, np.nan), unknown, unknown, there.astype(np.float64))
     found = [estimate([float(y[k]) for y, there in lines if there[k]]) for k in range(len(x))]
     mean, low, high, seeds = np.array([(e.mean, e.low, e.high, e.n) for e in found], dtype=np.float64).T
     return Curve(x, mean, low, high, seeds)

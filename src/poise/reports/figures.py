@@ -37,6 +37,7 @@ HEAT = ((0.0, "#b7d6ea"), (0.5, "#4292c6"), (1.0, "#5e3c99"))
 AXES: dict[Axis, str] = {
     "rounds": "aggregations",
     "time": "simulated time (units of the clock)",
+    "seconds": "real time, spent on aggregations (seconds)",
     "bytes": "bytes sent, both ways",
 }
 """Names of the axes that a learning curve can be drawn against."""
@@ -50,7 +51,7 @@ def learning_curves(groups: Sequence[Group], metric: str, against: Axis = "round
     Args:
         groups: one line each.
         metric: one value per aggregation, or one per client (then drawn as their standard deviation).
-        against: ``"rounds"``, ``"time"`` or ``"bytes"``.
+        against: ``"rounds"``, ``"time"``, ``"seconds"`` or ``"bytes"``.
     """
     found = [(group, curve(group, metric, against)) for group in groups]
     drawn = [(group, line) for group, line in found if line is not None]
@@ -140,7 +141,7 @@ def class_composition(run: Run, title: str = "Classes of the clients") -> Figure
     note = f"{len(shown)} of {len(counts)} clients, evenly spaced." if len(shown) < len(counts) else ""
     figure = empty_figure(title, note, "client", "samples")
     names = [str(client) for client in shown]
-    for k, colour in enumerate(_class_colours(counts.shape[1])):
+    for k, colour in enumerate(class_colours(counts.shape[1])):
         hover = f"client %{{x}}<br>class {k}: %{{y}} samples<extra></extra>"
         bar = go.Bar(x=names, y=counts[shown, k], name=f"class {k}", marker={"color": colour}, hovertemplate=hover)
         figure.add_trace(bar)
@@ -178,12 +179,12 @@ def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
         x = np.concatenate([line.x[known], line.x[known][::-1]])
         y = np.concatenate([line.high[known], line.low[known][::-1]])
         band = go.Scatter(
-            x=x, y=y, fill="toself", fillcolor=_translucent(colour(k)), mode="none", hoverinfo="skip",
+            x=x, y=y, fill="toself", fillcolor=translucent(colour(k)), mode="none", hoverinfo="skip",
             showlegend=False, legendgroup=str(k),
         )  # fmt: skip
         traces.append(band)
     few = len(line.x) <= 30
-    where = {"rounds": "after %{x:d} aggregations", "time": "at time %{x:.4g}", "bytes": "after %{x:.3s}B"}[against]
+    where = _WHERE[against]
     mean = go.Scatter(
         x=line.x, y=line.mean, name=escape(label), mode="lines+markers" if few else "lines", legendgroup=str(k),
         customdata=np.stack([line.low, line.high, line.seeds], axis=1),
@@ -193,6 +194,10 @@ def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
     return [*traces, mean]
 
 
+_WHERE: dict[Axis, str] = {
+    "rounds": "after %{x:d} aggregations", "time": "at time %{x:.4g}", "seconds": "after %{x:.4g} s",
+    "bytes": "after %{x:.3s}B",
+}  # fmt: skip
 _INTERVAL = "<br>95 % CI %{customdata[0]:.4g} to %{customdata[1]:.4g}, %{customdata[2]} seeds"
 
 
@@ -221,7 +226,8 @@ def _participation(run: Run, clients: int) -> np.ndarray:
     return np.bincount(participations(run)[1], minlength=clients)
 
 
-def _class_colours(classes: int) -> Sequence[str]:
+def class_colours(classes: int) -> Sequence[str]:
+    """A colour for each class."""
     if classes <= len(CLASSES):
         return CLASSES[:classes]
     from plotly.colors import sample_colorscale
@@ -238,6 +244,7 @@ def _dash(k: int) -> str:
     return DASHES[(k // len(PALETTE) + k) % len(DASHES)]
 
 
-def _translucent(colour: str) -> str:
+def translucent(colour: str) -> str:
+    """The same colour, for bands that others are seen through."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.18)"

@@ -104,11 +104,16 @@ def without_seeds(experiment: Mapping[str, Any]) -> dict[str, Any]:
 
 def identity(run: Run) -> dict[str, Any]:
     """What makes two runs samples of one experiment: its tables, and the data where no table describes them."""
-    experiment = without_seeds(tables(run))
+    return identity_of(tables(run), run.meta)
+
+
+def identity_of(tables: Mapping[str, Any], meta: Mapping[str, str]) -> dict[str, Any]:
+    """The same, of the tables of a run and its facts."""
+    experiment = without_seeds(tables)
     if "data" in experiment:
         return experiment
-    digest = {"federation": run.meta["federation"][:8]} if "federation" in run.meta else {}
-    return {"data": {"clients": run.clients, **digest}, **experiment}
+    digest = {"federation": meta["federation"][:8]} if "federation" in meta else {}
+    return {"data": {"clients": int(meta["clients"]), **digest}, **experiment}
 
 
 def labels(experiments: list[dict[str, Any]]) -> list[str]:

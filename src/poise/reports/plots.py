@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import unescape
 from typing import TYPE_CHECKING
@@ -26,7 +26,10 @@ MOST_MAPS = 6
 MOST_CLIENTS = 10_000
 """Clients up to which they are drawn one by one or in bins; beyond it a bin says nothing of anyone."""
 
-_CHOICES: dict[Axis, str] = {"rounds": "aggregations", "time": "simulated time", "bytes": "bytes sent"}
+CHOICES: dict[Axis, str] = {
+    "rounds": "aggregations", "time": "simulated time", "seconds": "real time", "bytes": "bytes sent",
+}  # fmt: skip
+"""What a reader may choose to see curves against."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +51,16 @@ class Plot:
 
 def plots(groups: Sequence[Group]) -> list[Plot]:
     """The figures of a page: what was learned, who weighed how much, who took part, who owns what."""
-    return [
-        *_curves(groups), *_departures(groups), *_traits(groups), *_weights(groups), *_timelines(groups),
-        *_participation(groups),
-        *_classes(groups),
-    ]  # fmt: skip
+    return [plot for make in FIGURES.values() for plot in make(groups)]
 
 
-def _curves(groups: Sequence[Group]) -> Iterator[Plot]:
+def curve_plots(groups: Sequence[Group], axes: Sequence[Axis] = ("rounds", "time", "bytes")) -> Iterator[Plot]:
+    """A figure for every metric, against each of the axes that shows something of its own."""
     for metric in all_metrics(groups):
-        axes = [axis for axis in _CHOICES if _worth_showing(groups, metric, axis)]
-        if axes:
-            made = [figures.learning_curves(groups, metric, axis) for axis in axes]
-            yield plot_of(made, [_CHOICES[axis] for axis in axes])
+        chosen = [axis for axis in axes if _worth_showing(groups, metric, axis)]
+        if chosen:
+            made = [figures.learning_curves(groups, metric, axis) for axis in chosen]
+            yield plot_of(made, [CHOICES[axis] for axis in chosen])
 
 
 def _weights(groups: Sequence[Group]) -> Iterator[Plot]:
@@ -107,6 +107,18 @@ def _classes(groups: Sequence[Group]) -> Iterator[Plot]:
     for run, labels in owners.values():
         title = "Classes of the clients" + (f": {'; '.join(labels)}" if len(owners) > 1 else "")
         yield plot_of([figures.class_composition(run, title)], [""])
+
+
+FIGURES: dict[str, Callable[[Sequence[Group]], Iterator[Plot]]] = {
+    "curves": curve_plots,
+    "departures": _departures,
+    "traits": _traits,
+    "weights": _weights,
+    "timelines": _timelines,
+    "participation": _participation,
+    "classes": _classes,
+}
+"""What can be drawn of groups, by name, in the order of a page; each yields nothing where it would show nothing."""
 
 
 def _worth_showing(groups: Sequence[Group], metric: str, axis: Axis) -> bool:

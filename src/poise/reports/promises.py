@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from poise.core.errors import LedgerError
+from poise.core.types import Floats
+from poise.ledger.files import write_whole
 from poise.reports import sections
 from poise.reports.figures import DASHES, PALETTE, empty_figure
 from poise.reports.page import document, write_whole_page
@@ -18,6 +23,66 @@ if TYPE_CHECKING:
 
 LEAST = 1e-16
 """A logarithmic axis has no zero."""
+
+
+FILE = "explanation.json"
+"""Where a run folder keeps its explanation. It tells of theory, not of the run: no part of the ledger."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Bounds, predicted bias and measured curve, as they were kept (see `poise.explaining.promises.Promises`)."""
+
+    rounds: Floats
+    bounds: dict[str, Floats]
+    bias: float
+    measured_rounds: Floats
+    measured: Floats
+
+
+@dataclass(frozen=True)
+class Explained:
+    """An explanation that a run folder keeps."""
+
+    rows: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
+    advice: tuple[str, ...]
+    curves: Curves | None
+
+
+def keep_explanation(
+    folder: Path, rows: Sequence[tuple[str, str]], warnings: Sequence[str], advice: Sequence[str], promises: Any
+) -> Path:
+    """Keep an explanation beside the ledger of the run that it is of."""
+    drawn = None
+    if promises is not None:
+        numbers = ("rounds", "measured_rounds", "measured")
+        drawn = {name: np.asarray(getattr(promises, name)).tolist() for name in numbers}
+        drawn |= {"bounds": {k: np.asarray(v).tolist() for k, v in promises.bounds.items()}, "bias": promises.bias}
+    document = {"rows": list(rows), "warnings": list(warnings), "advice": list(advice), "curves": drawn}
+    write_whole(folder / FILE, json.dumps(document, indent=1).encode())
+    return folder / FILE
+
+
+def kept_explanation(folder: Path) -> Explained | None:
+    """The explanation that a run folder keeps; None where there is none."""
+    if not (folder / FILE).exists():
+        return None
+    try:
+        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        drawn, curves = found["curves"], None
+        if drawn is not None:
+            lines = {
+                name: np.array(drawn[name], dtype=np.float64) for name in ("rounds", "measured_rounds", "measured")
+            }
+            bounds = {str(k): np.array(v, dtype=np.float64) for k, v in drawn["bounds"].items()}
+            curves = Curves(bounds=bounds, bias=float(drawn["bias"]), **lines)
+        rows = tuple((str(k), str(v)) for k, v in found["rows"])
+        return Explained(rows, tuple(map(str, found["warnings"])), tuple(map(str, found["advice"])), curves)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LedgerError(
+            f"{folder / FILE} cannot be read: {error}", "`poise explain RUN --keep` writes it anew"
+        ) from error
 
 
 def write_explanation(

@@ -17,6 +17,9 @@ from poise.reports.groups import Group
 TARGETS = (0.6, 0.9)
 """Accuracies to reach where none are asked for (R_60 and R_90)."""
 
+PREFERRED = ("accuracy", "loss", "train_accuracy", "train_loss")
+"""The metrics that come first, where they were measured."""
+
 Measure = Callable[[Run], float | None]
 
 
@@ -101,8 +104,7 @@ def score_table(
 def main_metric(groups: Sequence[Group]) -> str | None:
     """The metric that comes first: accuracy, else a loss, else any scalar one; None where nothing was measured."""
     names = scalar_metrics(groups)
-    preferred = ("accuracy", "loss", "train_accuracy", "train_loss")
-    return next((name for name in (*preferred, *names) if name in names), None)
+    return next((name for name in (*PREFERRED, *names) if name in names), None)
 
 
 def scalar_metrics(groups: Sequence[Group]) -> list[str]:

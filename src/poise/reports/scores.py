@@ -107,8 +107,8 @@ def weighted_accuracy(run: Run, metric: str = "client_accuracy") -> float:
 
 def participations(run: Run) -> tuple[Ints, Ints]:
     """Who took part in which aggregation: rounds (from 0) and clients, each pair once and in order."""
-    pairs = np.unique(np.stack([run.contributions["round"], run.contributions["client"]], axis=1), axis=0)
-    return pairs[:, 0], pairs[:, 1]
+    pairs = np.unique(run.contributions["round"] * run.clients + run.contributions["client"])
+    return pairs // run.clients, pairs % run.clients
 
 
 def distinct_clients(run: Run) -> Ints:

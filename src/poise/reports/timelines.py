@@ -44,29 +44,43 @@ def overlaps(run: Run) -> bool:
     return bool(len(c) and (c["version"] < c["round"]).any())
 
 
-def timeline_figure(run: Run, title: str = "Who worked when") -> Figure:
-    """A bar per piece of work, from the time its model went out to the aggregation that used it; darker counts more."""
+def timeline_figure(run: Run, title: str = "Who worked when", latest: bool = False) -> Figure:
+    """A bar per piece of work, from the time its model went out to the aggregation that used it; darker counts more.
+
+    Of too many pieces the first ones are shown, or the ``latest``.
+    """
     import plotly.graph_objects as go
 
     work = pieces(run)
     few = work.clients < MOST_CLIENTS
-    shown = np.flatnonzero(few)[:MOST_PIECES]
+    shown = np.flatnonzero(few)[-MOST_PIECES:] if latest else np.flatnonzero(few)[:MOST_PIECES]
     notes = ["A bar is a piece of work, waiting for the aggregation included."]
     if not few.all():
         notes.append(f"The first {MOST_CLIENTS} of {run.clients} clients.")
     if few.sum() > MOST_PIECES:
-        notes.append(f"The first {MOST_PIECES} of {few.sum()} pieces of work.")
+        notes.append(f"The {'latest' if latest else 'first'} {MOST_PIECES} of {few.sum()} pieces of work.")
     figure = empty_figure(title, " ".join(notes), "simulated time (units of the clock)", "client")
     words = np.stack([work.versions, work.rounds + 1, work.rounds - work.versions, work.weights], axis=1)[shown]
+    most = max(float(work.weights.max(initial=0.0)), 1e-12)
     bar = go.Bar(
         base=work.begin[shown], x=(work.end - work.begin)[shown], y=work.clients[shown], orientation="h",
         customdata=words, width=0.7, showlegend=False,
-        marker={
-            "color": work.weights[shown], "colorscale": HEAT, "cmin": 0, "line": {"color": "white", "width": 1},
-            "colorbar": {"title": {"text": "weight"}, "thickness": 12, "outlinewidth": 0},
-        },
+        marker={"color": _colours(work.weights[shown] / most), "line": {"color": "white", "width": 1}},
         hovertemplate="client %{y}: version %{customdata[0]}, used in aggregation %{customdata[1]}<br>"
         "staleness %{customdata[2]}, weight %{customdata[3]:.4g}<extra></extra>",
     )  # fmt: skip
-    figure.add_trace(bar)
+    legend = {"title": {"text": "weight"}, "thickness": 12, "outlinewidth": 0}
+    key = go.Scatter(
+        x=[None], y=[None], mode="markers", showlegend=False, hoverinfo="skip",
+        marker={"colorscale": HEAT, "cmin": 0, "cmax": most, "color": [0.0], "showscale": True, "colorbar": legend},
+    )  # fmt: skip
+    figure.add_traces([bar, key])
     return figure.update_yaxes(autorange="reversed", tickformat="d").update_layout(barmode="overlay")
+
+
+def _colours(shares: Floats) -> list[str]:
+    """The colour of each share of the largest weight; Plotly complains of every bar that is coloured by a number."""
+    from plotly.colors import sample_colorscale
+
+    scale = [[at, own] for at, own in HEAT]
+    return [str(c) for c in sample_colorscale(scale, np.clip(shares, 0.0, 1.0).tolist())] if len(shares) else []

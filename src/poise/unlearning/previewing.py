@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,20 @@ class Preview:
     kept: int
     kept_bytes: int
 
+    def rows(self) -> list[tuple[str, str]]:
+        """The same in words: what, and how much."""
+        worst = max(self.psi, key=lambda c: self.psi[c])
+        found = [
+            ("restart", f"branch {self.restart[0]}, round {self.restart[1]}"),
+            ("rounds given up", str(self.given_up)),
+            ("noise", f"{self.sigma:g}"),
+            ("largest sensitivity", f"{self.psi[worst]:.4g} (client {worst}), limit {self.limit:.4g}"),
+            ("models to restart from", f"{self.kept}, {self.kept_bytes / 2**20:.1f} MiB"),
+        ]
+        if self.ideal != self.restart:
+            found.insert(1, ("if every model were kept", f"branch {self.ideal[0]}, round {self.ideal[1]}"))
+        return found + [("not proved", gap) for gap in self.not_proved]
+
 
 def preview(
     run: Run | str | Path, clients: Any, method: str = "sifu", budget: Budget | None = None,
@@ -78,3 +94,10 @@ def preview(
         found.node, found.ideal, present - sum(before) - found.node[1], found.sigma, psi, asked.limit, gaps,
         len(files), weight,
     )  # fmt: skip
+
+
+def asked_budget(run: Run | str | Path, given: Mapping[str, Any]) -> Budget:
+    """The budget that a request asks for; what is None in it is as the training declared it, or as usual."""
+    trained = open_run(run) if isinstance(run, str | Path) else run
+    declared = tomllib.loads(Histories.of(trained).root.experiment).get("unlearning", {})
+    return Budget.of({**declared, **{name: value for name, value in given.items() if value is not None}})

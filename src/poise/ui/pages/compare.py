@@ -1,0 +1,27 @@
+"""Runs side by side."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from poise.reports import compare as compared
+from poise.reports import sections
+from poise.ui.api.compare import grouped
+from poise.ui.shared import Shelf, page
+
+router = APIRouter()
+
+
+@router.get("/compare")
+def compare(request: Request, library: Shelf) -> Response:
+    """Scores, findings and curves of the runs that the address names."""
+    names = list(dict.fromkeys(request.query_params.getlist("run")))
+    if not names:
+        return page(request, "compare.html", names=[], parts="", scores="", findings="")
+    with grouped(library, names) as groups:
+        found = compared(groups)
+        return page(
+            request, "compare.html", names=names, parts=sections.what_was_run(groups),
+            scores=sections.scores(found.rows), findings=sections.findings(found),
+        )  # fmt: skip

@@ -1,0 +1,78 @@
+// The list of runs: filter, and the newest state, progress and scores of runs that are going on.
+(() => {
+  const table = document.getElementById("runs");
+  if (!table) return;
+  const rows = () => [...table.tBodies[0].rows];
+  for (const time of table.querySelectorAll("time[data-local]")) {
+    time.textContent = new Date(time.dateTime).toLocaleString("sv-SE", { dateStyle: "short", timeStyle: "short" });
+  }
+  const words = document.querySelector("[data-filter]");
+  const state = document.querySelector("[data-filter-state]");
+  const count = document.querySelector("[data-count]");
+  const filter = () => {
+    const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const row of rows()) {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !(wanted.every((w) => text.includes(w)) && (!state.value || row.dataset.state === state.value));
+      shown += row.hidden ? 0 : 1;
+    }
+    count.textContent = shown === rows().length ? `${shown} runs` : `${shown} of ${rows().length} runs`;
+  };
+  words.addEventListener("input", filter);
+  state.addEventListener("change", filter);
+
+  document.getElementById("compare").addEventListener("submit", (event) => {
+    if (document.querySelector("input[name=run]:checked")) return;
+    event.preventDefault();
+    count.textContent = "select runs first";
+  });
+
+  const update = (row, line) => {
+    row.dataset.state = line.state;
+    const shown = row.querySelector("[data-cell=state] .state");
+    shown.className = `state ${line.state}`;
+    shown.textContent = line.state;
+    const cell = row.querySelector("[data-cell=progress]");
+    if (line.progress !== null) { cell.dataset.sort = line.progress; cell.querySelector("progress").value = line.progress; }
+    cell.querySelector("[data-words]").textContent = line.progress_words;
+    for (const score of row.querySelectorAll("[data-cell=score]")) {
+      const value = line.scores[score.dataset.score];
+      score.dataset.sort = value ?? "";
+      score.querySelector("[data-value]").textContent = value === null || value === undefined ? "—" : Number(value.toPrecision(4));
+    }
+  };
+  const refresh = async () => {
+    if (!document.hidden && rows().some((row) => row.dataset.state === "running")) {
+      try {
+        const answer = await fetch("/api/runs");
+        const lines = new Map((await answer.json()).map((line) => [line.name, line]));
+        for (const row of rows()) if (lines.has(row.dataset.run)) update(row, lines.get(row.dataset.run));
+      } catch { /* the console is gone for a moment; the next look will tell */ }
+    }
+    setTimeout(refresh, 2000);
+  };
+  setTimeout(refresh, 2000);
+
+  for (const button of table.querySelectorAll("[data-edit-tags]")) {
+    button.addEventListener("click", () => {
+      const row = button.closest("tr"), place = row.querySelector("[data-tags]");
+      const input = document.createElement("input");
+      input.value = [...place.querySelectorAll(".tag")].map((tag) => tag.textContent).join(", ");
+      input.setAttribute("aria-label", `tags of ${row.dataset.run}, with commas between`);
+      place.replaceChildren(input);
+      input.focus();
+      input.addEventListener("keydown", async (event) => {
+        if (event.key !== "Enter") return;
+        event.preventDefault();
+        const address = `/api/tags/${row.dataset.run.split("/").map(encodeURIComponent).join("/")}`;
+        const answer = await fetch(address, { method: "PUT", headers: { "content-type": "application/json" },
+          body: JSON.stringify({ tags: input.value.split(",") }) });
+        const told = await answer.json();
+        if (!answer.ok) { input.setCustomValidity(told.error); input.reportValidity(); return; }
+        place.replaceChildren(...told.tags.map((tag) => Object.assign(document.createElement("span"), { className: "tag", textContent: tag })));
+        button.focus();
+      });
+    });
+  }
+})();

@@ -1,0 +1,64 @@
+"""``poise ui`` as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from faults.support import call, run_into, small
+
+pytest.importorskip("fastapi", reason="the console is not installed: pip install 'poise[ui]'")
+
+
+def test_it_shows_a_folder_until_it_is_stopped(tmp_path: Path) -> None:
+    run_into(small(rounds=2), tmp_path / "runs" / "exp")
+    command = [sys.executable, "-X", "importtime", "-m", "poise", "ui", "runs", "--port", "0"]
+    server = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    said, loaded = [], []
+    for line in server.stderr:
+        (loaded if line.startswith("import time:") else said).append(line)
+        if line.startswith("token"):
+            break
+    address = re.fullmatch(r"console of runs: (http://127\.0\.0\.1:\d+/)\n", said[0])
+    assert address is not None
+    assert len(said[1].split(": ")[1]) > 20
+    with urlopen(f"{address[1]}api/runs", timeout=30) as answer:
+        assert [run["name"] for run in json.load(answer)] == ["exp/seed-0"]
+    server.send_signal(signal.SIGINT)
+    _, rest = server.communicate(timeout=30)
+    assert "Traceback" not in rest
+    everything = "".join(loaded) + rest
+    assert re.search(r"\| +fastapi$", everything, re.MULTILINE)
+    assert not re.search(r"\| +torch$", everything, re.MULTILINE), "the console needs no PyTorch, which takes seconds"
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    outcome = call("ui", tmp_path / "absent")
+    assert (outcome.code, "is not a folder" in outcome.err) == (2, True)
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        outcome = call("ui", tmp_path, "--port", taken.getsockname()[1])
+    assert (outcome.code, "cannot listen on 127.0.0.1" in outcome.err) == (2, True)
+    assert "--port" in outcome.err
+
+
+def test_others_are_let_in_with_a_warning_only(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "poise", "ui", str(tmp_path), "--port", "0", "--host", "0.0.0.0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    assert server.stderr is not None
+    said = [server.stderr.readline() for _ in range(3)]
+    server.send_signal(signal.SIGINT)
+    server.communicate(timeout=30)
+    assert said[2].startswith("warning: everyone who can reach 0.0.0.0 can read these runs")

@@ -1,0 +1,153 @@
+"""The pages of clients, federations, requests to forget and audits, in Chromium."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.support import shell
+from ui.browser.conftest import KEYS, Open
+from ui.samples import FAST, attacked, forgetful
+from ui.test_client_pages import without_files
+
+Start = Callable[[Path], str]
+pytestmark = pytest.mark.xdist_group("browser")
+
+PAGES = ("client", "federation", "unlearning", "audit")
+LONG = 120_000
+"""Milliseconds that an action may take on a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kept")
+    attacked(folder / "lab", rounds=8)
+    forgetful(folder / "past")
+    return folder
+
+
+@pytest.fixture
+def runs(kept: Path, tmp_path: Path) -> Path:
+    shutil.copytree(kept, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def unlock(page: Any) -> None:
+    """Give the token, and come back to the page."""
+    page.click("main >> text=allow actions")
+    page.fill("input[name=token]", KEYS.token)
+    page.click("button:has-text('Allow')")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("where", PAGES)
+@pytest.mark.parametrize("name", ["lab/seed-0", "past/seed-0"])
+def test_every_page_is_drawn_and_fits(
+    console: Start, visit: Open, drawn: Any, runs: Path, where: str, name: str, width: int
+) -> None:
+    page = visit(f"{console(runs)}/{where}/{name}", width=width)
+    assert drawn(page) > 0
+    assert page.locator("[aria-current=page]").inner_text().lower() == where
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    for box in page.locator("figure, .card, .bar").all():
+        at = box.bounding_box()
+        assert at is None or at["x"] + at["width"] <= width
+
+
+def ask(page: Any, **options: str) -> None:
+    """Fill the form, and ask what it would cost."""
+    for name, value in options.items():
+        page.fill(f"#request input[name={name}]", value)
+    page.get_by_role("button", name="What would it cost?").click()
+
+
+def test_the_form_does_what_the_command_does(
+    console: Start, visit: Open, drawn: Any, picture: Any, runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(runs / "past" / "seed-0", tmp_path / "twin")
+    said = shell("unlearn", tmp_path / "twin", "--clients", "4", *FAST, "--json")
+    assert said.code == 0, said.err
+    options = {"clients": "4", "min_rounds": "2", "max_rounds": "4", "target": "2"}
+    page = visit(f"{console(runs)}/unlearning/past/seed-0")
+    ask(page, **options)
+    cost = page.locator("#cost").inner_text()
+    for words in ("restart", "rounds given up", "noise", "largest sensitivity"):
+        assert words in cost
+    assert page.get_by_role("button", name="Forget 4").count() == 0  # not without the token
+    unlock(page)
+    ask(page, **options)
+    drawn(page)
+    picture(page, "unlearning")
+    assert not (runs / "past" / "seed-0" / "unlearning" / "002").exists()
+    page.get_by_role("button", name="Forget 4").click()
+    page.wait_for_selector('[data-job][data-state="done"]', timeout=LONG)
+    made = json.loads((runs / "past/seed-0/unlearning/002/certificate.json").read_text(encoding="utf-8"))
+    assert without_files(made) == without_files(json.loads(said.out))
+    page.get_by_role("button", name="verify the certificate of request 2").click()
+    page.wait_for_selector('[data-verified="holds"]', timeout=LONG)
+
+
+def test_the_graph_leads_from_clients_to_their_pages(
+    console: Start, visit: Open, drawn: Any, picture: Any, runs: Path
+) -> None:
+    page = visit(f"{console(runs)}/federation/lab/seed-0")
+    assert page.locator("[data-clients]").count() == 0
+    unlock(page)
+    page.get_by_role("button", name="Compare the clients").click()
+    page.wait_for_selector("[data-clients]", timeout=LONG)
+    drawn(page)
+    picture(page, "federation")
+    page.locator("[data-clients] .canvas").first.scroll_into_view_if_needed()
+    spot = page.evaluate("""() => {
+      const canvas = document.querySelector("[data-clients] .canvas"), box = canvas.getBoundingClientRect();
+      const point = canvas.calcdata[1][3], { xaxis, yaxis } = canvas._fullLayout;
+      return [box.x + xaxis._offset + xaxis.c2p(point.x), box.y + yaxis._offset + yaxis.c2p(point.y)];
+    }""")
+    page.mouse.move(*spot)
+    page.wait_for_selector("[data-clients] .hovertext")
+    assert "client 3" in page.locator("[data-clients] .hovertext").first.text_content()
+    page.mouse.click(*spot)
+    page.wait_for_url("**/client/lab/seed-0?client=3")
+    assert "of 10 by degree" in page.locator("tr:has-text('how typical')").inner_text()
+    drawn(page)
+    picture(page, "client")
+
+
+def test_a_client_is_chosen_by_its_number(console: Start, visit: Open, runs: Path) -> None:
+    page = visit(f"{console(runs)}/federation/lab/seed-0")
+    page.fill("input[name=client]", "7")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/client/lab/seed-0?client=7")
+    assert "client 7" in page.locator("h1").inner_text()
+    assert "an empty update in 8 of 8 rounds" in page.locator("main").inner_text()
+
+
+def test_from_a_suspect_to_a_decision(console: Start, visit: Open, drawn: Any, picture: Any, runs: Path) -> None:
+    page = visit(f"{console(runs)}/audit/lab/seed-0")
+    unlock(page)
+    drawn(page)
+    picture(page, "audit")
+    first = page.locator("#ranking tbody tr").first
+    suspect = int(first.locator("th a").inner_text().removeprefix("client "))
+    assert suspect in (2, 5, 7)
+    first.locator("text=decide").click()
+    assert page.input_value("#quarantine input[name=client]") == str(suspect)
+    page.fill("#quarantine input[name=who]", "A. Operator")
+    page.fill("#quarantine input[name=why]", "sends nothing")
+    page.click("text=Write the decision down")
+    page.wait_for_selector("#quarantine td:has-text('A. Operator')")
+    assert f"without-{suspect}.toml" in page.locator("#quarantine").inner_text()
+
+
+def test_the_ranking_is_sorted_by_keyboard(console: Start, visit: Open, runs: Path) -> None:
+    page = visit(f"{console(runs)}/audit/lab/seed-0")
+    page.focus("#ranking thead button:has-text('client')")
+    page.keyboard.press("Enter")
+    shown = page.locator("#ranking tbody tr th").all_inner_texts()
+    assert shown == [f"client {k}" for k in range(10)]
+    assert page.locator("#ranking th[aria-sort]").get_attribute("aria-sort") == "ascending"

@@ -1,0 +1,172 @@
+"""The console's pages in a real browser, with real runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import pytest
+
+from faults.support import opened, run_into, small
+from poise.experiments.runner import run_experiment
+from poise.experiments.spec import parse
+from ui.browser.conftest import Open
+
+Start = Callable[[Path], str]
+pytestmark = pytest.mark.xdist_group("browser")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two experiments of two seeds; one of them asynchronous."""
+    runs = tmp_path_factory.mktemp("console") / "runs"
+    late = small(rounds=12).replace('name = "uniform"\nm = 4', 'name = "full"')
+    late += '[clock]\nname = "asynchronous"\ndurations = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]\n'
+    for run in run_experiment(parse(small(rounds=12)), runs / "uniform", [0, 1]):
+        run.close()
+    for run in run_experiment(parse(late), runs / "asynchronous", [0, 1]):
+        run.close()
+    return runs
+
+
+@pytest.fixture(autouse=True)
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages name folders as seen from where the console was started."""
+    monkeypatch.chdir(folder.parent)
+
+
+def test_the_list_shows_filters_and_sorts(folder: Path, console: Start, visit: Open, picture: Any) -> None:
+    page = visit(console(folder))
+    rows = page.locator("#runs tbody tr")
+    assert rows.count() == 4
+    assert page.locator(".state.done").count() == 4
+    assert "seeds" in page.locator("[data-over-seeds]").first.inner_text()
+    picture(page, "runs")
+    page.get_by_label("Filter").fill("asynchronous seed-1")
+    assert [row.get_attribute("data-run") for row in rows.all() if row.is_visible()] == ["asynchronous/seed-1"]
+    assert page.locator("[data-count]").inner_text() == "1 of 4 runs"
+    page.get_by_label("Filter").fill("")
+    page.get_by_label("State").select_option("failed")
+    assert not any(row.is_visible() for row in rows.all())
+    page.get_by_label("State").select_option("")
+    scores = {}
+    for name in ("uniform/seed-0", "uniform/seed-1", "asynchronous/seed-0", "asynchronous/seed-1"):
+        with opened(folder / name) as run:
+            scores[name] = run.metric("loss")[-1]
+    head = page.get_by_role("columnheader", name="loss")
+    for way, backwards in (("ascending", False), ("descending", True)):
+        head.get_by_role("button").click()
+        assert head.get_attribute("aria-sort") == way
+        assert [row.get_attribute("data-run") for row in rows.all()] == sorted(
+            scores, key=scores.__getitem__, reverse=backwards
+        )
+
+
+def test_the_page_of_a_run_draws_everything(
+    folder: Path, console: Start, visit: Open, drawn: Any, picture: Any
+) -> None:
+    page = visit(f"{console(folder)}/run/asynchronous/seed-0")
+    assert page.locator("h1").inner_text() == "asynchronous/seed-0"
+    assert drawn(page) >= 9
+    titles = page.locator("figure h3").all_inner_texts()
+    for title in ("Accuracy", "Loss over the clients", "Staleness", "Who worked when", "Classes of each cohort"):
+        assert title in titles
+    assert any(title.startswith("Weight of each client in each aggregation") for title in titles)
+    assert page.locator("h2", has_text="Time and staleness").count() == 1
+    picture(page, "run")
+    first = page.locator("figure").first
+    shown = "document.querySelector('figure .canvas').layout.xaxis.title.text"
+    assert "aggregations" in page.evaluate(shown)
+    first.get_by_label("bytes sent").check()
+    assert "bytes" in page.evaluate(shown)
+    page.get_by_role("button", name="Check the records").click()
+    page.get_by_text("all 12 rounds are as they were recorded").wait_for()
+
+
+def test_what_is_written_arrives_within_two_seconds_without_a_reload(
+    tmp_path: Path, console: Start, visit: Open, drawn: Any
+) -> None:
+    written: Queue[float] = Queue()
+    go = threading.Semaphore(1)
+
+    def pause(record: object) -> None:
+        written.put(time.monotonic())
+        go.acquire(timeout=60)
+
+    run = lambda: run_experiment(parse(small(rounds=5)), tmp_path / "live", [0], lambda seed, made: [pause])
+    writer = threading.Thread(target=run)
+    writer.start()
+    written.get(timeout=60)
+    written.get(timeout=60)  # two rounds are there, the third waits
+    page = visit(f"{console(tmp_path)}/run/live/seed-0")
+    drawn(page)
+    page.evaluate("window.never = 'reloaded'")
+    page.evaluate("scrollTo(0, 0)")
+    assert page.locator("[data-field=state]").inner_text() == "running"
+    for n in (3, 4, 5):
+        go.release()
+        at = written.get(timeout=60)
+        page.locator("[data-field=rounds]", has_text=str(n)).wait_for(timeout=10_000)
+        assert time.monotonic() - at < 2.0
+        while page.evaluate("document.querySelector('figure .canvas')._fullData[0].x.length") < n:
+            assert time.monotonic() - at < 5.0, "the curve did not grow"
+    go.release()
+    writer.join(60)
+    page.locator("[data-field=state]", has_text="done").wait_for(timeout=10_000)
+    assert page.evaluate("window.never") == "reloaded"
+
+
+def test_two_experiments_compare(folder: Path, console: Start, visit: Open, drawn: Any, picture: Any) -> None:
+    page = visit(console(folder))
+    page.get_by_role("button", name="Compare selected").click()
+    assert page.locator("[data-count]").inner_text() == "select runs first"
+    for name in ("uniform/seed-0", "uniform/seed-1", "asynchronous/seed-0", "asynchronous/seed-1"):
+        page.get_by_label(f"compare {name}").check()
+    page.get_by_role("button", name="Compare selected").click()
+    page.wait_for_url("**/compare?**")
+    assert page.locator("h1").inner_text() == "Side by side"
+    assert "paired over 2 seeds" in page.locator("main").inner_text()
+    assert drawn(page) >= 3
+    page.locator("figure").first.get_by_label("simulated time").check()
+    picture(page, "compare")
+
+
+def test_what_is_not_there_has_a_page(folder: Path, console: Start, visit: Open, picture: Any) -> None:
+    page = visit(f"{console(folder)}/run/unifrom/seed-0", expected=404)
+    assert "did you mean 'uniform/seed-0'?" in page.locator("main").inner_text()
+    picture(page, "not-there")
+    page.get_by_role("link", name="All runs").click()
+    assert page.locator("h1").inner_text() == "Runs"
+
+
+def test_a_corrupted_run_has_a_page(tmp_path: Path, console: Start, visit: Open, picture: Any) -> None:
+    broken = run_into(small(rounds=2), tmp_path / "broken")
+    (broken / "ledger.sqlite").write_bytes(b"no database" * 1000)
+    address = console(tmp_path)
+    page = visit(f"{address}/run/broken/seed-0", expected=409)
+    assert "poise resume" in page.locator("main").inner_text()
+    picture(page, "damaged")
+    assert visit(address).locator(".state.damaged").count() == 1
+
+
+def test_tags_need_the_token_and_are_there_the_next_time(tmp_path: Path, console: Start, visit: Open) -> None:
+    run_into(small(rounds=2), tmp_path / "tagged")
+    address = console(tmp_path)
+    page = visit(address)
+    assert page.get_by_role("button", name="tags of tagged/seed-0").count() == 0
+    page.get_by_role("link", name="allow actions").click()
+    page.get_by_label("Token").fill("wrong")
+    page.get_by_role("button", name="Allow").click()
+    assert "not the token" in page.get_by_role("alert").inner_text()
+    page.get_by_label("Token").fill("the-token")
+    page.get_by_role("button", name="Allow").click()
+    page.get_by_text("actions allowed").wait_for()
+    page.get_by_role("button", name="tags of tagged/seed-0").click()
+    page.keyboard.type("baseline, to keep")
+    page.keyboard.press("Enter")
+    page.locator(".tag").nth(1).wait_for()
+    assert visit(address).locator(".tag").all_inner_texts() == ["baseline", "to keep"]
