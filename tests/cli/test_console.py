@@ -25,17 +25,19 @@ def test_it_shows_a_folder_until_it_is_stopped(tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "poise", "ui", "runs", "--port", "0"]
     with (tmp_path / "err").open("w") as err:
         server = subprocess.Popen(command, cwd=tmp_path, stderr=err)
-    while "token" not in (tmp_path / "err").read_text():
+    while "token for actions" not in (tmp_path / "err").read_text():
         assert server.poll() is None, (tmp_path / "err").read_text()
         time.sleep(0.05)
-    said = [line for line in (tmp_path / "err").read_text().splitlines() if not line.startswith("import time:")]
-    address = re.fullmatch(r"console of runs: (http://127\.0\.0\.1:\d+/)", said[0])
-    assert address is not None
-    assert len(said[1].split(": ")[1]) > 20
-    with urlopen(f"{address[1]}api/runs", timeout=30) as answer:
-        assert [run["name"] for run in json.load(answer)] == ["exp/seed-0"]
-    server.send_signal(signal.SIGINT)
-    server.wait(30)
+    try:
+        said = [line for line in (tmp_path / "err").read_text().splitlines() if not line.startswith("import time:")]
+        address = re.fullmatch(r"console of runs: (http://127\.0\.0\.1:\d+/)", said[0])
+        assert address is not None
+        assert len(said[1].split(": ")[1]) > 20
+        with urlopen(f"{address[1]}api/runs", timeout=30) as answer:
+            assert [run["name"] for run in json.load(answer)] == ["exp/seed-0"]
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(30)
     everything = (tmp_path / "err").read_text()
     assert "Traceback" not in everything
     assert re.search(r"\| +fastapi$", everything, re.MULTILINE)
