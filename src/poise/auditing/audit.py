@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from poise.auditing.auditor import Auditor
 from poise.auditing.gauge import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD
@@ -51,13 +52,35 @@ class Audit:
             true: the free-riders, by number, or (N,) booleans.
             round: after so many aggregations; None for all.
         """
-        given = np.asarray(true)
-        bad = np.zeros(len(self.p_values), dtype=bool)
-        bad[given] = True
+        bad = self._split(true, "auc")
         scores = self.scores if round is None else np.nan_to_num(self.by_round[round - 1])
-        require(bool(bad.any() and not bad.all()), "auc: there must be free-riders and others")
         left, right = scores[bad][:, None], scores[~bad][None, :]
         return float(((left > right) + 0.5 * (left == right)).mean())
+
+    def roc(self, true: Any) -> tuple[Floats, Floats]:
+        """(false alarms, found) as shares of the working clients and of the free-riders, for every limit on the score.
+
+        From (0, 0), nobody suspected, to (1, 1); the area under it is `auc`.
+
+        Args:
+            true: the free-riders, by number, or (N,) booleans.
+        """
+        bad = self._split(true, "roc")
+        limits = np.unique(self.scores)[::-1]
+        return _reaching(self.scores[~bad], limits), _reaching(self.scores[bad], limits)
+
+    def _split(self, true: Any, what: str) -> NDArray[np.bool_]:
+        """Who is a free-rider, (N,); refused where nobody is, or everybody."""
+        bad = np.zeros(len(self.p_values), dtype=bool)
+        bad[np.asarray(true)] = True
+        require(bool(bad.any() and not bad.all()), f"{what}: there must be free-riders and others")
+        return bad
+
+
+def _reaching(scores: Floats, limits: Floats) -> Floats:
+    """The share of the scores that reach each limit, after a 0 for a limit that none does."""
+    below = np.searchsorted(np.sort(scores), limits, side="left")
+    return np.concatenate([[0.0], 1 - below / len(scores)])
 
 
 def score(p_values: Floats) -> Floats:

@@ -104,6 +104,7 @@ def inspect(
     seed: Annotated[int, typer.Option(help="Seed of the federation.")] = 0,
     labels: Annotated[bool, typer.Option("--labels", help="Compare classes together with features.")] = False,
     out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("inspection.html"),
+    keep: Annotated[Optional[Path], typer.Option(help="Keep the graph in this file, too (safetensors).")] = None,  # noqa: UP045
     json: AsJson = False,
 ) -> None:
     """How different the clients are, before any training: sizes, classes, similarity graph, typical clients.
@@ -112,7 +113,7 @@ def inspect(
     """
     from poise.cli.inspecting import show_inspection
 
-    show_inspection(what, set or [], seed, labels, out, json)
+    show_inspection(what, set or [], seed, labels, out, json, keep)
 
 
 @app.command()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -12,31 +10,16 @@ from rich.table import Table
 
 from poise.cli.deploying import watching
 from poise.cli.terminal import Bar, console, print_json, remark, stoppable
-from poise.core.errors import InvalidOption
 from poise.deploy.jobs import unlearn_deployed
+from poise.experiments.stories import stories_of
 from poise.ledger.run import open_run
-from poise.reports.forgetting import Story, write_forgetting
+from poise.reports.forgetting import write_forgetting
 from poise.unlearning.budget import Budget
-from poise.unlearning.certificate import read
-from poise.unlearning.histories import CERTIFICATE, Histories
+from poise.unlearning.histories import Histories
 from poise.unlearning.operation import Unlearned, unlearn
-from poise.unlearning.previewing import Preview, preview
+from poise.unlearning.previewing import Preview, asked_budget, preview
+from poise.unlearning.request import parse_clients
 from poise.unlearning.verifying import verify
-
-
-def parse_clients(text: str) -> list[int]:
-    """Clients as the user writes them.
-
-    >>> parse_clients("3,7"), parse_clients("0..2,9")
-    ([3, 7], [0, 1, 2, 9])
-    """
-    if not re.fullmatch(r"\d+(\.\.\d+)?(,\d+(\.\.\d+)?)*", text):
-        raise InvalidOption(f"--clients {text!r} is not a list of clients", "write 3,7 or 0..4")
-    found: list[int] = []
-    for piece in text.split(","):
-        first, _, last = piece.partition("..")
-        found += range(int(first), int(last or first) + 1)
-    return found
 
 
 def forget(
@@ -44,7 +27,7 @@ def forget(
 ) -> None:  # fmt: skip
     """Honour a request, or show what it would cost; ``to`` is the deployment whose nodes retrain."""
     wanted = parse_clients(clients)
-    budget = _asked(path, options)
+    budget = asked_budget(path, {f.name: options.pop(f.name) for f in fields(Budget)})
     options = {**options, **asdict(budget)}
     looked = preview(path, wanted, options["method"], budget, options["out"])
     if plan:
@@ -60,13 +43,6 @@ def forget(
             made = unlearn_deployed(path, to, wanted, options, watching(bar, label, most), stop)
     again = f"poise unlearn {path}" if to is None else f"poise deploy unlearn {path} --to {to}"
     _show(made, path, options["out"], f"{again} --clients {clients} …", json)
-
-
-def _asked(path: Path, options: dict[str, Any]) -> Budget:
-    """The budget on the command line; what is left out there is as the training declared it, or as usual."""
-    declared = tomllib.loads(Histories.of(open_run(path)).root.experiment).get("unlearning", {})
-    given = {f.name: options.pop(f.name) for f in fields(Budget)}
-    return Budget.of({**declared, **{name: value for name, value in given.items() if value is not None}})
 
 
 def _in_words(looked: Preview) -> str:
@@ -116,16 +92,8 @@ def _page(path: Path, out: Path | None) -> Path:
     histories = Histories.of(open_run(path), out)
     assert histories.folder is not None
     budget = histories.finished[-1].request.budget
-    training = histories.run(0)
-    stories = [Story(0, (0, 0), training.rounds, histories.psi(0, budget), {})]
-    for branch in histories.finished:
-        s = branch.request.index
-        place = histories.place(s)
-        assert place is not None
-        certificate = read(place / CERTIFICATE)
-        stories.append(Story(s, branch.request.node, histories.run(s).rounds, histories.psi(s, budget), certificate))
-    title = f"What {path} has forgotten"
-    return write_forgetting(title, stories, histories.oracle, budget.limit, histories.folder / "report.html")
+    title, told = f"What {path} has forgotten", stories_of(histories, budget)
+    return write_forgetting(title, told, histories.oracle, budget.limit, histories.folder / "report.html")
 
 
 def _result_table(document: dict[str, Any]) -> Table:

@@ -106,24 +106,28 @@ def _line(x: list[int], y: list[int], colour: str, width: int, dash: str = "soli
 
 def psi_figure(story: Story, stories: Sequence[Story], limit: float) -> Figure:
     """Psi(n, i) of the clients of a branch against Psi*; those who were forgotten from it stand out."""
-    import plotly.graph_objects as go
-
     asked = {c: s.branch for s in stories[1:] for c in s.certificate["clients"] if s.start[0] == story.branch}
     where = "the training" if story.branch == 0 else f"branch {story.branch}"
     note = f"Psi* = {limit:.4g} (dashed); coloured are clients that a request made to be forgotten from here."
-    figure = empty_figure(f"Sensitivity to the clients, {where}", note, "aggregations", "Psi")
-    finite = np.where(np.isfinite(story.psi), story.psi, np.nan)
+    colours = {client: PALETTE[branch % len(PALETTE)] for client, branch in asked.items()}
+    return sensitivity_figure(f"Sensitivity to the clients, {where}", note, story.psi, limit, colours)
+
+
+def sensitivity_figure(title: str, note: str, psi: Floats, limit: float, colours: Mapping[int, str]) -> Figure:
+    """Columns of Psi(n, i) over the rounds against a limit: those of ``colours`` stand out, some others are grey."""
+    import plotly.graph_objects as go
+
+    figure = empty_figure(title, note, "aggregations", "Psi")
+    finite = np.where(np.isfinite(psi), psi, np.nan)
     seen = np.flatnonzero(np.nanmax(finite, axis=0, initial=0.0) > 0)
     step = max(1, len(seen) // MOST_CURVES)
-    others = [c for c in seen[::step].tolist() if c not in asked]
+    others = [c for c in seen[::step].tolist() if c not in colours]
     every = max(1, len(finite) // 400)
     rounds = np.arange(0, len(finite), every)
-    for client in [*others, *asked]:
-        mine = client in asked
-        colour = PALETTE[asked[client] % len(PALETTE)] if mine else "#b8bfc8"
+    for client in [*others, *colours]:
+        style = {"color": colours.get(client, "#b8bfc8"), "width": 2 if client in colours else 1}
         figure.add_trace(
-            go.Scatter(x=rounds, y=finite[::every, client], mode="lines", showlegend=False,
-                       line={"color": colour, "width": 2 if mine else 1},
+            go.Scatter(x=rounds, y=finite[::every, client], mode="lines", showlegend=False, line=style,
                        hovertemplate=f"client {client}: %{{y:.4g}} after %{{x}}<extra></extra>")
         )  # fmt: skip
     figure.add_hline(y=limit, line={"dash": "dash", "color": "#57606c"})

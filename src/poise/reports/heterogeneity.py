@@ -12,6 +12,7 @@ import numpy as np
 from poise.core.types import Floats, Ints
 from poise.graph import SimilarityGraph
 from poise.reports import sections
+from poise.reports.bins import Bins, bins
 from poise.reports.figures import HEAT, PALETTE, empty_figure
 from poise.reports.page import document, write_whole_page
 from poise.reports.plots import Plot, plot_of
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure
 
 MOST_EDGES = 400
+MOST_CELLS = 200
+"""Rows and columns of the map of misalignments."""
 BINS = 60
 
 
@@ -43,22 +46,36 @@ def write_inspection(
     return write_whole_page(path, document(title, body, True))
 
 
-def misalignment_map(graph: SimilarityGraph) -> Figure:
-    """mis(i, j) as a heat map; clients that resemble each other stand together."""
+def misalignment_map(graph: SimilarityGraph, most: int = MOST_CELLS) -> Figure:
+    """mis(i, j) as a heat map; clients that resemble each other stand together.
+
+    More than ``most`` clients are put into bins of that order, which hold the mean over their pairs.
+    """
     import plotly.graph_objects as go
 
     order = np.argsort(graph.clusters(min(8, graph.clients)), kind="stable")
-    names = [str(i) for i in order]
+    binned = bins(graph.clients, most)
+    names = [str(some[0]) if len(some) == 1 else f"{some[0]} …" for some in np.split(order, binned.edges[1:-1])]
     note = "Clients in the order of eight clusters; 0 is the same direction, 1 the opposite one."
+    if binned.width > 1:
+        note += f" {graph.clients:,} clients in bins of {binned.width}, each named by its first."
     figure = empty_figure("Misalignment of the clients", note, "client", "client")
     figure.add_trace(
         go.Heatmap(
-            z=graph.misalignment[np.ix_(order, order)].astype(np.float32), x=names, y=names, colorscale=HEAT, zmin=0,
+            z=_block_means(graph.misalignment[np.ix_(order, order)], binned).astype(np.float32),
+            x=names, y=names, colorscale=HEAT, zmin=0,
             colorbar={"title": {"text": "misalignment"}, "thickness": 12, "outlinewidth": 0},
             hovertemplate="clients %{x} and %{y}: %{z:.4f}<extra></extra>",
         )
     )  # fmt: skip
     return figure.update_xaxes(type="category").update_yaxes(type="category", autorange="reversed")
+
+
+def _block_means(table: Floats, binned: Bins) -> Floats:
+    """The mean of a table (N, N) over blocks of rows and columns, (K, K)."""
+    starts = binned.edges[:-1]
+    sums = np.add.reduceat(np.add.reduceat(table, starts, axis=0), starts, axis=1)
+    return np.asarray(sums / np.outer(binned.sizes, binned.sizes))
 
 
 def misalignment_plot(edges: Mapping[str, Floats], title: str = "Distribution of the misalignment") -> Plot:
@@ -150,8 +167,9 @@ def graph_figure(graph: SimilarityGraph) -> Figure:
 
     places = layout(graph)
     upper = np.triu_indices(graph.clients, 1)
-    strongest = np.argsort(-graph.nearest(min(3, graph.clients - 1))[upper])[:MOST_EDGES]
-    joined = [(upper[0][e], upper[1][e]) for e in strongest if graph.nearest(min(3, graph.clients - 1))[upper][e] > 0]
+    weights = graph.nearest(min(3, graph.clients - 1))[upper]
+    strongest = np.argsort(-weights)[:MOST_EDGES]
+    joined = [(upper[0][e], upper[1][e]) for e in strongest if weights[e] > 0]
     figure = empty_figure(
         "Similarity graph", "Edges to the three most similar clients; darker is more typical.", "", ""
     )
@@ -164,6 +182,7 @@ def graph_figure(graph: SimilarityGraph) -> Figure:
         go.Scatter(
             x=places[:, 0], y=places[:, 1], mode="markers", showlegend=False,
             text=[f"client {i}: degree {d:.3g}" for i, d in enumerate(graph.degree)],
+            customdata=np.arange(graph.clients),
             marker={"size": 10, "color": graph.degree, "colorscale": HEAT},
             hovertemplate="%{text}<extra></extra>",
         )
@@ -192,3 +211,25 @@ def composition_figure(counts: Ints) -> Figure:
             hovertemplate="client %{x}, class %{y}: %{z:.3f}<extra></extra>",
         )
     )  # fmt: skip
+
+
+def findings(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What an inspection found, in words; ``data`` as `Inspection.as_data` gives it."""
+    size, values = data["size"], data["spectrum"]
+    found = [
+        ("clients", f"{data['clients']:,} with {data['samples']:,} samples"),
+        ("samples per client", f"{size['smallest']:,} to {size['largest']:,}, median {size['median']:g}"),
+    ]
+    if data["classes"] is not None:
+        found.append(("classes per client", f"{data['classes per client']:.1f} of {len(data['classes'])}"))
+    for name, one in data["divergence"].items():
+        found.append((f"{name} from all", f"mean {one['mean']:.3f}, largest {one['largest']:.3f} (0 … 1)"))
+    found += [
+        ("homogeneity", f"{data['homogeneity']:.4f} (higher: more alike)"),
+        ("-ln misalignment", f"mean {data['theta']:.3f}, standard deviation {data['phi']:.3f}"),
+        ("spectrum", f"{values[1]:.3g} to {values[-1]:.3g}"),
+        ("most typical clients", ", ".join(map(str, data["most typical"]))),
+        ("least typical clients", ", ".join(map(str, data["least typical"]))),
+        ("outliers", ", ".join(map(str, data["outliers"])) or "none"),
+    ]
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,8 @@ def sensitivity(
     return counted(run, budget)
 
 
-def counted(run: Run, budget: Budget) -> Floats:
-    """`sensitivity` as a budget counts it."""
+def counted(run: Run, budget: Budget, clients: Sequence[int] | None = None) -> Floats:
+    """`sensitivity` as a budget counts it; of some clients only, (R + 1, len(clients)), where they are named."""
     importance = run.array("importance")
     if budget.participation == "optimistic" and importance is None:
         raise InvalidOption("the run keeps no table of its clients: optimistic sensitivities need p_i")
@@ -47,12 +48,15 @@ def counted(run: Run, budget: Budget) -> Floats:
     c = run.contributions
     read = run.reading(MOVED) if run.rounds and len(c) else np.zeros(0)
     ends = np.searchsorted(c["round"], np.arange(run.rounds + 1))
-    result = np.zeros((run.rounds + 1, run.clients))
+    result = np.zeros((run.rounds + 1, run.clients if clients is None else len(clients)))
     for n in range(run.rounds):
         span = slice(int(ends[n]), int(ends[n + 1]))
         if ends[n] < ends[n + 1]:
             psi.take(c["client"][span], c["coefficient"][span], read[span], int(c["steps"][span].min()))
-        result[n + 1, list(psi.values)] = list(psi.values.values())
+        if clients is None:
+            result[n + 1, list(psi.values)] = list(psi.values.values())
+        else:
+            result[n + 1] = [psi.of(client) for client in clients]
     return result
 
 

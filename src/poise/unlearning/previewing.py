@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,3 +80,10 @@ def preview(
         found.node, found.ideal, present - sum(before) - found.node[1], found.sigma, psi, asked.limit, gaps,
         len(files), weight,
     )  # fmt: skip
+
+
+def asked_budget(run: Run | str | Path, given: Mapping[str, Any]) -> Budget:
+    """The budget that a request asks for; what is None in it is as the training declared it, or as usual."""
+    trained = open_run(run) if isinstance(run, str | Path) else run
+    declared = tomllib.loads(Histories.of(trained).root.experiment).get("unlearning", {})
+    return Budget.of({**declared, **{name: value for name, value in given.items() if value is not None}})

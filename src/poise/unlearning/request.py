@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -107,3 +108,18 @@ def checked_clients(clients: Any, total: int, forgotten: Iterable[int]) -> tuple
     require(not already, f"client {already[:1] and already[0]} was forgotten already", "leave it out")
     require(len(gone) + len(wanted) < total, f"all {total} clients would be forgotten: nobody could train", "keep one")
     return wanted
+
+
+def parse_clients(text: str) -> list[int]:
+    """Clients as the user writes them.
+
+    >>> parse_clients("3,7"), parse_clients("0..2,9")
+    ([3, 7], [0, 1, 2, 9])
+    """
+    if not re.fullmatch(r"\d+(\.\.\d+)?(,\d+(\.\.\d+)?)*", text):
+        raise InvalidOption(f"--clients {text!r} is not a list of clients", "write 3,7 or 0..4")
+    found: list[int] = []
+    for piece in text.split(","):
+        first, _, last = piece.partition("..")
+        found += range(int(first), int(last or first) + 1)
+    return found
