@@ -56,18 +56,7 @@ def _in_words(looked: Preview) -> str:
 
 def _plan_table(looked: Preview) -> Table:
     table = Table(title="what this request would cost", title_justify="left", show_header=False)
-    worst = max(looked.psi, key=lambda c: looked.psi[c])
-    rows = [
-        ("restart", f"branch {looked.restart[0]}, round {looked.restart[1]}"),
-        ("rounds given up", str(looked.given_up)),
-        ("noise", f"{looked.sigma:g}"),
-        ("largest sensitivity", f"{looked.psi[worst]:.4g} (client {worst}), limit {looked.limit:.4g}"),
-        ("models to restart from", f"{looked.kept}, {looked.kept_bytes / 2**20:.1f} MiB"),
-    ]
-    if looked.ideal != looked.restart:
-        rows.insert(1, ("if every model were kept", f"branch {looked.ideal[0]}, round {looked.ideal[1]}"))
-    rows += [("not proved", gap) for gap in looked.not_proved]
-    for name, value in rows:
+    for name, value in looked.rows():
         table.add_row(name, value)
     return table
 

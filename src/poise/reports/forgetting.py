@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MOST_CURVES = 60
+REQUEST_HEAD = ("request", "clients", "method", "guarantee", "restart", "rounds", "on remaining", "on forgotten")
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,14 @@ def write_forgetting(
 
 
 def _table(stories: Sequence[Story]) -> str:
-    names = ("request", "clients", "method", "guarantee", "restart", "rounds", "on remaining", "on forgotten")
-    rows = "".join(f"<tr>{''.join(f'<td>{sections.text(cell)}</td>' for cell in _cells(s))}</tr>" for s in stories[1:])
-    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    rows = "".join(f"<tr>{''.join(f'<td>{sections.text(c)}</td>' for c in request_cells(s))}</tr>" for s in stories[1:])
+    head = "".join(f'<th scope="col">{name}</th>' for name in REQUEST_HEAD)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<section><div class="scroll">{table}</div></section>'
 
 
-def _cells(story: Story) -> list[str]:
+def request_cells(story: Story) -> list[str]:
+    """What came of a request, one text for each of `REQUEST_HEAD`."""
     said = story.certificate
     promise, result = said["guarantee"], said["result"]
     guarantee = f"epsilon {promise['epsilon']:g}, delta {promise['delta']:g}" if promise["promised"] else "none"

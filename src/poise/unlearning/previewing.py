@@ -44,6 +44,20 @@ class Preview:
     kept: int
     kept_bytes: int
 
+    def rows(self) -> list[tuple[str, str]]:
+        """The same in words: what, and how much."""
+        worst = max(self.psi, key=lambda c: self.psi[c])
+        found = [
+            ("restart", f"branch {self.restart[0]}, round {self.restart[1]}"),
+            ("rounds given up", str(self.given_up)),
+            ("noise", f"{self.sigma:g}"),
+            ("largest sensitivity", f"{self.psi[worst]:.4g} (client {worst}), limit {self.limit:.4g}"),
+            ("models to restart from", f"{self.kept}, {self.kept_bytes / 2**20:.1f} MiB"),
+        ]
+        if self.ideal != self.restart:
+            found.insert(1, ("if every model were kept", f"branch {self.ideal[0]}, round {self.ideal[1]}"))
+        return found + [("not proved", gap) for gap in self.not_proved]
+
 
 def preview(
     run: Run | str | Path, clients: Any, method: str = "sifu", budget: Budget | None = None,
