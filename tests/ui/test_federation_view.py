@@ -64,9 +64,8 @@ def test_runs_of_nodes_are_told_apart(experiment: str, nodes: bool) -> None:
 
 def test_why_there_is_no_graph(run: Run) -> None:
     assert views.why_no_graph(run) == ""
-    objects = poise.train(
-        *poise.quadratics(a=[1.0, 2.0], optima=[[0.0], [1.0]]), poise.solvers.SGD(lr=0.1, steps=1), rounds=1
-    )
+    fed = poise.quadratics([[0.0], [1.0]])
+    objects = poise.train(fed, fed.task, poise.solvers.SGD(lr=0.1, steps=1), rounds=1)
     assert "Python objects" in views.why_no_graph(objects)
 
 
