@@ -35,13 +35,11 @@ def run(folder: Path) -> Iterator[Run]:
 def test_it_says_what_the_command_says(run: Run, folder: Path, tmp_path: Path) -> None:
     said = json.loads(call("audit", folder, "--out", tmp_path / "page.html", "--json").out)["runs"][0]
     found = views.judge(run)
-    rows = views.ranking(found)["rows"]
-    assert [row["client"] for row in rows if row["suspected"]] == sorted(
-        said["suspects"], key=lambda i: -said["scores"][i]
-    )
+    rows = views.ranking(found).rows
+    assert [row.client for row in rows if row.suspected] == sorted(said["suspects"], key=lambda i: -said["scores"][i])
     for row in rows:
-        assert row["score"] == said["scores"][row["client"]]
-        assert row["p"] == said["p_values"][row["client"]]
+        assert row.score == said["scores"][row.client]
+        assert row.p == said["p_values"][row.client]
     for client, why in said["why"].items():
         assert why.endswith(found.words[int(client)])
 
@@ -50,9 +48,9 @@ def test_the_truth_is_that_of_the_attacks(run: Run) -> None:
     true = views.free_riders(run)
     assert true == [2, 5, 7]
     found = views.judge(run)
-    chosen = next(row for row in views.thresholds(found, true) if row["chosen"])
+    chosen = next(row for row in views.thresholds(found, true) if row.chosen)
     suspects = set(found.audit.suspects)
-    assert (chosen["found"], chosen["false alarms"]) == (len(suspects & {2, 5, 7}), len(suspects - {2, 5, 7}))
+    assert (chosen.found, chosen.false_alarms) == (len(suspects & {2, 5, 7}), len(suspects - {2, 5, 7}))
     titles = [plot.title for plot in views.plots(run, found, true)]
     assert titles[0] == "Found against false alarms"
     assert "Found against false alarms" not in [plot.title for plot in views.plots(run, found)]

@@ -30,12 +30,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def test_the_profile_is_that_of_the_federation(run: Run) -> None:
     fed = poise.federation("digits", partition="dirichlet", alpha=0.3, clients=10, samples=300, test_samples=60, seed=0)
     said = views.profile(run, 3)
-    assert said["samples"] == fed.sizes[3]
-    assert said["classes"] == np.bincount(fed.client(3)[1], minlength=10).tolist()
-    assert said["importance"] == pytest.approx(fed.sizes[3] / 300)
-    shares = np.array(said["classes"]) / said["samples"]
+    assert said.samples == fed.sizes[3]
+    assert said.classes == np.bincount(fed.client(3)[1], minlength=10).tolist()
+    assert said.importance == pytest.approx(fed.sizes[3] / 300)
+    shares = np.array(said.classes) / said.samples
     everyone = fed.label_counts().sum(axis=0) / 300
-    assert said["divergence"]["total variation"] == pytest.approx(np.abs(shares - everyone).sum() / 2)
+    assert said.divergence["total variation"] == pytest.approx(np.abs(shares - everyone).sum() / 2)
 
 
 def test_every_round_it_took_part_in_is_there(run: Run) -> None:
@@ -44,18 +44,18 @@ def test_every_round_it_took_part_in_is_there(run: Run) -> None:
         query = "SELECT n, coefficient, norm, loss_after FROM contributions WHERE client = 3 ORDER BY n DESC"
         recorded = database.execute(query).fetchall()
     own = views.part(run, 3)
-    rows = own.page(1)["rows"]
-    assert [(r["aggregation"] - 1, r["weight"], r["norm"], r["loss_after"]) for r in rows] == recorded
-    assert own.facts["took part in"] == len({n for n, *_ in recorded})
+    rows = own.page(1).rows
+    assert [(r.aggregation - 1, r.weight, r.norm, r.loss_after) for r in rows] == recorded
+    assert own.facts.rounds == len({n for n, *_ in recorded})
 
 
 def test_pages_of_rounds_cover_all_of_them_once(run: Run) -> None:
     own = views.part(run, int(run.contributions["client"][0]))
     many = views.Part(np.repeat(own.rows[:1], 7), run.rounds, [], [])
     many.rows["round"] = np.arange(7)
-    seen = [r["aggregation"] for k in (1, 2, 3) for r in many.page(k, size=3)["rows"]]
+    seen = [r.aggregation for k in (1, 2, 3) for r in many.page(k, size=3).rows]
     assert seen == [7, 6, 5, 4, 3, 2, 1]
-    assert many.page(99, size=3)["page"] == 3
+    assert many.page(99, size=3).page == 3
 
 
 def test_one_client_is_counted_as_all_are(run: Run) -> None:
@@ -91,9 +91,9 @@ def test_the_place_in_the_graph() -> None:
     angles = np.radians([0.0, 10.0, 25.0, 170.0])
     kept = KeptGraph(SimilarityGraph(np.stack([np.cos(angles), np.sin(angles)], axis=1)), {})
     said = views.place(kept, 0)
-    assert [n["client"] for n in said["nearest"]] == [1, 2, 3]
-    assert said["nearest"][0]["misalignment"] == pytest.approx((1 - np.cos(np.radians(10))) / 2)
-    assert views.place(kept, 3)["rank"] == 4
+    assert [n.client for n in said.nearest] == [1, 2, 3]
+    assert said.nearest[0].misalignment == pytest.approx((1 - np.cos(np.radians(10))) / 2)
+    assert views.place(kept, 3).rank == 4
 
 
 def test_a_client_that_is_not_there_is_refused(run: Run) -> None:

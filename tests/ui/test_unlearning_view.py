@@ -88,11 +88,11 @@ def job(state: str, seen: str, **outcome: object) -> Job:
 
 def test_the_newest_verification_counts() -> None:
     holds, broken = job("done", "a", holds=True, checks=["one", "two"]), job("failed", "a", error="altered")
-    assert views.verification(1, "a", [])["state"] == "unknown"
-    assert views.verification(1, "a", [holds, broken])["words"].startswith("holds: 2 checks")
-    assert views.verification(1, "a", [broken, holds]) == {"state": "broken", "words": "altered"}
-    assert views.verification(1, "b", [holds])["state"] == "stale"
-    assert views.verification(2, "a", [holds])["state"] == "unknown"
+    assert views.verification(1, "a", [])[0] == "unknown"
+    assert views.verification(1, "a", [holds, broken]) == ("holds", f"holds: 2 checks ({holds.began})")
+    assert views.verification(1, "a", [broken, holds]) == ("broken", "altered")
+    assert views.verification(1, "b", [holds])[0] == "stale"
+    assert views.verification(2, "a", [holds])[0] == "unknown"
 
 
 def test_what_was_verified_is_known_by_its_content(run: Run, folder: Path) -> None:

@@ -15,6 +15,9 @@ def ui(
     runs: Annotated[Path, typer.Argument(metavar="[RUNS_DIR]", help="Folder with runs, at any depth.")] = Path("runs"),
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")] = 8765,
     host: Annotated[str, typer.Option(help="Address to listen on; off loopback, others can read.")] = "127.0.0.1",
+    deployment: Annotated[
+        list[Path] | None, typer.Option(help="Folder of a deployment whose nodes may be asked to forget.")
+    ] = None,
 ) -> None:
     """Look at runs in a browser, also while they go on. Ctrl-C ends the console, never a run."""
     import threading
@@ -40,7 +43,7 @@ def ui(
     if host not in LOOPBACK:
         remark(f"warning: everyone who can reach {host} can read these runs; the connection is not encrypted")
     threading.Thread(target=warm_up, daemon=True).start()
-    app = create_app(runs, keys, host)
+    app = create_app(runs, keys, host, deployment or [])
     config = uvicorn.Config(
         app,
         log_level="warning",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from poise.core.errors import IncompatibleParts, InvalidOption
+from poise.core.errors import IncompatibleParts, InvalidOption, require
 from poise.ui import quarantine
 from poise.ui.jobs import FOLDER, Job, Jobs
 from poise.ui.library import Library
+from poise.ui.views.listing import BRANCHES
+
+if TYPE_CHECKING:
+    from poise.ui.views.unlearning import Asked
 
 
 def compare(library: Library, name: str) -> Job:
@@ -25,12 +30,11 @@ def compare(library: Library, name: str) -> Job:
     return Jobs(folder).start("inspect", "compare the clients' data", arguments)
 
 
-def forget(library: Library, name: str, form: Mapping[str, str], deployment: Path | None = None) -> Job:
+def forget(library: Library, name: str, asked: Asked, deployment: Path | None = None) -> Job:
     """Honour a request to forget: ``poise unlearn``, or ``poise deploy unlearn`` for the nodes of a deployment."""
     from poise.ui.views import federation
     from poise.ui.views import unlearning as views
 
-    asked = views.Asked.of(form)
     with library.open(name) as run, views.opened(run) as histories:
         asked.cost(run)  # what the command would refuse is refused here, before anything is started
         training, nodes = histories.root.path, federation.on_nodes(histories.root.experiment)
@@ -70,6 +74,7 @@ def train_without(library: Library, name: str, clients: Sequence[int]) -> Job:
     from poise.ui.views import federation
 
     folder = library.folder(name)
+    require(len(clients) > 0, "nobody is in quarantine", "decide about a client first")
     with library.open(name) as run:
         if federation.on_nodes(run.experiment):
             raise IncompatibleParts("the clients of this run are nodes of a deployment", "use the command shown")
@@ -92,9 +97,7 @@ def beside(library: Library, folder: Path, what: str) -> Path:
 def jobs_of(library: Library, name: str) -> Jobs:
     """The jobs of a run; those of a branch are its training's."""
     folder = library.folder(name)
-    if (folder / "request.json").exists() and folder.parent.name == "unlearning":
-        folder = folder.parent.parent
-    return Jobs(folder)
+    return Jobs(folder.parent.parent if folder.parent.name == BRANCHES else folder)
 
 
 def _clients(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -28,19 +29,23 @@ ABOUT = """What the ledgers in a folder hold. Everything can be read without a t
 terminal shows, as `Authorization: Bearer`."""
 
 
-def create_app(runs: str | Path, keys: Keys | None = None, host: str = "127.0.0.1") -> FastAPI:
+def create_app(
+    runs: str | Path, keys: Keys | None = None, host: str = "127.0.0.1", deployments: Iterable[Path] = ()
+) -> FastAPI:
     """The console of a folder of runs.
 
     Args:
         runs: the folder; nothing outside of it is shown.
         keys: the token and the cookie of the actions; new ones by default.
         host: what the server listens on.
+        deployments: folders of deployments whose nodes may be asked to forget.
     """
     keys = keys or Keys()
     app = FastAPI(title="poise console", version=__version__, description=ABOUT, docs_url=None, redoc_url=None,
                   openapi_url="/api/openapi.json")  # fmt: skip
     app.state.library, app.state.keys, app.state.templates = Library(runs), keys, _templates()
     app.state.tags = Tags(app.state.library.root)
+    app.state.deployments = tuple(path.resolve() for path in deployments)
     for router in api.ROUTERS:
         app.include_router(router, prefix="/api")
     for router in pages.ROUTERS:

@@ -1,50 +1,256 @@
-"""What pages and the API ask of a run: from its ledger, or from memory where that has not changed."""
+"""What pages and the API tell of a run: from its ledger, or from memory where that has not changed.
+
+Everything heavy is imported when it is first asked for: the console begins without PyTorch.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poise.core.errors import PoiseError
+import numpy as np
+
+from poise.core.errors import InvalidOption, PoiseError
+from poise.ledger.glance import glance
 from poise.ledger.run import Run
+from poise.ledger.store import DATABASE
+from poise.reports.tables import finite
+from poise.ui import models, quarantine
+from poise.ui.actions import jobs_of
+from poise.ui.jobs import Job
 from poise.ui.library import Library
+from poise.ui.views.drawing import drawn
 
 if TYPE_CHECKING:
     from poise.reports.graphs import KeptGraph
-    from poise.reports.plots import Plot
     from poise.ui.views.audit import Judged
+    from poise.ui.views.unlearning import Asked
     from poise.unlearning.budget import Budget
 
 
-def drawn(library: Library, name: str, what: Hashable, make: Callable[[], Sequence[Plot]]) -> list[Plot]:
-    """Figures, kept as text: what they weigh counts."""
-    from poise.reports.plots import Plot
+def client_of(library: Library, name: str, client: int, page: int = 1) -> models.ClientOf:
+    """One client of a run."""
+    from poise.ui.views import audit
+    from poise.ui.views import client as views
 
-    text = library.kept(name, ("figures", what), lambda: json.dumps([asdict(plot) for plot in make()]))
-    found = json.loads(text)
-    return [Plot(**{**plot, "views": tuple((k, v) for k, v in plot["views"])}) for plot in found]
+    with library.open(name) as run:
+        own = views.part(run, views.checked(run, client))
+        kept, promised = _graph(library.folder(name)), _budget(run)
+        psi, trouble = _psi(run, client, promised)
+        last = 0.0 if psi is None else float(psi[-1])
+        judged, why = _judged_if_possible(library, name, run)
+        return models.ClientOf(
+            profile=views.profile(run, client), participation=own.facts, refused=own.refused, events=own.events,
+            place=views.place(kept, client) if kept is not None and kept.graph.clients == run.clients else None,
+            contributions=own.page(page), no_verdict=why,
+            verdict=None if judged is None else audit.verdict(judged, client),
+            sensitivity=models.Sensitivity(
+                psi=None if psi is None else finite(last), limit=promised.limit, beyond=last > promised.limit,
+                trouble=trouble,
+            ),
+        )  # fmt: skip
 
 
-def judged(library: Library, name: str, run: Run) -> Judged:
-    """The audit of a run, at the usual false-alarm rate."""
+def client_figures(library: Library, name: str, client: int) -> str:
+    """The figures of one client (`Drawings`)."""
+    from poise.ui.views import client as views
+
+    def make() -> str:
+        with library.open(name) as run:
+            own, promised = views.part(run, views.checked(run, client)), _budget(run)
+            psi, _ = _psi(run, client, promised)
+            judged, _ = _judged_if_possible(library, name, run)
+            found = None if judged is None else judged.audit
+            return drawn(views.plots(run, client, own, psi, promised.limit, found))
+
+    return library.kept(name, ("client", client), make)
+
+
+def federation_of(library: Library, name: str) -> models.FederationOf:
+    """All clients of a run together."""
+    from poise.ui.views import federation as views
+
+    with library.open(name) as run:
+        kept = _graph(library.folder(name))
+        return models.FederationOf(
+            facts=views.facts(run), no_graph=views.why_no_graph(run),
+            graph=[] if kept is None else views.graph_facts(kept), typical={} if kept is None else views.typical(kept),
+            same_data=None if kept is None else kept.digest == run.meta.get("federation"),
+        )  # fmt: skip
+
+
+def federation_figures(library: Library, name: str) -> str:
+    """How much everyone holds, and of which classes (`Drawings`)."""
+    from poise.ui.views import federation as views
+
+    def make() -> str:
+        with library.open(name) as run:
+            return drawn(views.plots(run))
+
+    return library.kept(name, "federation", make)
+
+
+def graph_figures(library: Library, name: str) -> str:
+    """The similarity graph that was made for a run (`Drawings`); no figures where none was."""
+    from poise.ui.views import federation as views
+
+    folder = library.folder(name)
+    file = views.graph_file(folder)
+    made_at = file.stat().st_mtime_ns if file.exists() else 0
+
+    def make() -> str:
+        kept = _graph(folder)
+        return drawn([] if kept is None else views.graph_plots(kept))
+
+    return library.kept(name, ("graph", made_at), make)
+
+
+def unlearning_of(library: Library, name: str) -> models.UnlearningOf:
+    """What a run was asked to forget; raises where a certificate is not as it was written."""
+    from poise.ui.views import unlearning as views
+
+    jobs = jobs_of(library, name).all()
+    with library.open(name) as run, views.opened(run) as histories:
+        told = views.tell(run, histories)
+        assert histories.root.path is not None
+        return models.UnlearningOf(
+            training=library.name(histories.root.path), forgotten=told.forgotten, limit=told.budget.limit,
+            open=None if told.open is None else told.open.form(),
+            requests=[_certificate(row, jobs, told.head) for row in told.rows],
+        )  # fmt: skip
+
+
+def _certificate(row: dict[str, Any], jobs: list[Job], head: tuple[str, ...]) -> models.CertificateOf:
+    from poise.ui.views.unlearning import verification
+
+    state, words = verification(row["request"], row["seen"], jobs)
+    return models.CertificateOf(
+        request=row["request"], summary=dict(zip(head, row["cells"], strict=True)), certificate=row["certificate"],
+        verification=state, verification_words=words,
+    )  # fmt: skip
+
+
+def unlearning_figures(library: Library, name: str) -> str:
+    """The tree of histories and the sensitivities (`Drawings`)."""
+    from poise.ui.views import unlearning as views
+
+    with library.open(name) as run, views.opened(run) as histories:
+        done = len(histories.finished)
+        return library.kept(name, ("unlearning", done), lambda: drawn(views.tell(run, histories).plots))
+
+
+def cost_of(library: Library, name: str, asked: Asked) -> models.Cost:
+    """What a request would cost."""
+    from poise.ui.views.unlearning import opened
+
+    with library.open(name) as run, opened(run) as histories:
+        looked = asked.cost(run)
+        command = shlex.join(["poise", "unlearn", str(histories.root.path), *asked.arguments()])
+    return models.Cost(
+        restart=looked.restart, ideal=looked.ideal, given_up=looked.given_up, sigma=looked.sigma, limit=looked.limit,
+        psi={str(c): finite(v) for c, v in looked.psi.items()}, not_proved=list(looked.not_proved),
+        words=looked.rows(), command=command,
+    )  # fmt: skip
+
+
+def audit_of(library: Library, name: str, alarm: float, page: int = 1) -> models.AuditOf:
+    """Who only pretends to work."""
+    from poise.ui.views import audit as views
+
+    with library.open(name) as run:
+        found, true = _judged(library, name, run).at(alarm), views.free_riders(run)
+        known = bool(true) and len(true) < run.clients
+        return models.AuditOf(
+            alarm=alarm, ranking=views.ranking(found, page, true=true), thresholds=views.thresholds(found, true),
+            auc=found.audit.auc(true) if known else None, news=views.live_news(run),
+        )  # fmt: skip
+
+
+def audit_figures(library: Library, name: str, alarm: float) -> str:
+    """The figures of the audit (`Drawings`)."""
+    from poise.ui.views import audit as views
+
+    def make() -> str:
+        with library.open(name) as run:
+            return drawn(views.plots(run, _judged(library, name, run).at(alarm), views.free_riders(run)))
+
+    return library.kept(name, ("audit", alarm), make)
+
+
+def quarantine_of(library: Library, name: str) -> models.QuarantineOf:
+    """Who is in quarantine, and the experiment and the command that go on without them."""
+    from poise.ui.views.federation import on_nodes
+
+    folder = library.folder(name)
+    made = quarantine.decisions(folder)
+    inside = quarantine.barred(made)
+    text, command, trouble = "", "", ""
+    with library.open(name) as run:
+        if inside:
+            file = f"{quarantine.without_name(inside)}.toml"
+            to = " --to DIR" if on_nodes(run.experiment) else ""
+            command = f"poise {'deploy ' if to else ''}run {file}{to}"
+            try:
+                text = quarantine.experiment_without(run, inside)
+            except PoiseError as error:
+                command, trouble = "", str(error)
+    return models.QuarantineOf(
+        barred=inside, decisions=[models.DecisionOf(**vars(one)) for one in made], experiment=text, command=command,
+        trouble=trouble,
+    )  # fmt: skip
+
+
+def decide(library: Library, name: str, verb: models.Verb) -> models.DecisionOf:
+    """Write a decision about a client down, with what the audit said at the time."""
+    from poise.ui.views.audit import verdict
+    from poise.ui.views.client import checked
+
+    with library.open(name) as run:
+        checked(run, verb.client)
+        judged, _ = _judged_if_possible(library, name, run)
+        said = None if judged is None else verdict(judged, verb.client)
+        made = quarantine.decide(
+            run, verb.client, verb.action, verb.who, verb.why, said.score if said else None, said.p if said else None
+        )
+    return models.DecisionOf(**vars(made))
+
+
+def job_of(job: Job) -> models.JobOf:
+    """An action and how far it is."""
+    grows = job.about.get("grows")
+    rounds = glance(Path(grows)).rounds if grows and (Path(grows) / DATABASE).exists() else None
+    return models.JobOf(
+        id=job.id, kind=job.kind, title=job.title, command=job.command, began=job.began, state=job.state,
+        error=job.error, hint=str(job.outcome.get("hint", "")), log=job.log, rounds=rounds, of=job.about.get("of"),
+    )  # fmt: skip
+
+
+def deployment_named(known: tuple[Path, ...], name: str | None) -> Path | None:
+    """One of the deployments that the console was told of; the only one where none is named."""
+    if not name:
+        return known[0] if len(known) == 1 else None
+    for path in known:
+        if str(path) == name:
+            return path
+    raise InvalidOption(f"the console does not know the deployment {name!r}", "start it with --deployment DIR")
+
+
+def _judged(library: Library, name: str, run: Run) -> Judged:
     from poise.ui.views.audit import judge
 
     return library.kept(name, "audit", lambda: judge(run))
 
 
-def judged_if_possible(library: Library, name: str, run: Run) -> tuple[Judged | None, str]:
+def _judged_if_possible(library: Library, name: str, run: Run) -> tuple[Judged | None, str]:
     """The audit, or why there is none."""
     try:
-        return judged(library, name, run), ""
+        return _judged(library, name, run), ""
     except PoiseError as error:
         return None, str(error)
 
 
-def graph(folder: Path) -> KeptGraph | None:
-    """The similarity graph that was made for a run; None where none was."""
+def _graph(folder: Path) -> KeptGraph | None:
     from poise.reports.graphs import kept_graph
     from poise.ui.views.federation import graph_file
 
@@ -52,24 +258,14 @@ def graph(folder: Path) -> KeptGraph | None:
     return kept_graph(file) if file.exists() else None
 
 
-def graph_stamp(folder: Path) -> int:
-    """Another one whenever the graph is made anew; 0 where there is none."""
-    from poise.ui.views.federation import graph_file
-
-    try:
-        return graph_file(folder).stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
-def budget(run: Run) -> Budget:
+def _budget(run: Run) -> Budget:
     """What requests to forget are promised: as the training declared, or as usual."""
     from poise.unlearning.previewing import asked_budget
 
     return asked_budget(run, {})
 
 
-def psi(run: Run, client: int, promised: Budget) -> tuple[Any, str]:
+def _psi(run: Run, client: int, promised: Budget) -> tuple[np.ndarray | None, str]:
     """Psi of one client after each aggregation, (R + 1,), or why it cannot be counted."""
     from poise.unlearning.counting import counted
 

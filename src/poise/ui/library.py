@@ -131,7 +131,9 @@ class Library:
 def _weight(made: object) -> int:
     if isinstance(made, tuple):
         return sum(map(_weight, made))
-    return sys.getsizeof(made) if isinstance(made, str | bytes | np.ndarray) else 1024
+    if isinstance(made, str | bytes | np.ndarray):
+        return sys.getsizeof(made)
+    return int(getattr(made, "nbytes", 1024))
 
 
 def _from_here(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path as Folder
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Request
@@ -29,6 +30,15 @@ def _tags(request: Request) -> Tags:
 
 Labels = Annotated[Tags, Depends(_tags)]
 """The tags of the runs, as the parameter of a route."""
+
+
+def _deployments(request: Request) -> tuple[Folder, ...]:
+    found: tuple[Folder, ...] = request.app.state.deployments
+    return found
+
+
+Deployments = Annotated[tuple[Folder, ...], Depends(_deployments)]
+"""The deployments whose nodes may be asked to retrain, as the parameter of a route."""
 
 RunName = Annotated[str, Path(description="The run's folder, relative to the folder that the console shows.")]
 """The name of a run in an address; it stands last (``/run/{name:path}``), for it has slashes of its own."""

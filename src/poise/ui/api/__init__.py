@@ -3,6 +3,9 @@
 from fastapi import APIRouter
 
 from poise.ui import live
-from poise.ui.api import compare, figures, health, runs
+from poise.ui.api import audit, clients, compare, figures, health, jobs, runs, unlearning
 
-ROUTERS: tuple[APIRouter, ...] = (runs.router, figures.router, compare.router, health.router, live.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    runs.router, figures.router, compare.router, health.router, live.router, clients.router, unlearning.router,
+    audit.router, jobs.router,
+)  # fmt: skip

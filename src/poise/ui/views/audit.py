@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from poise.core.errors import IncompatibleParts, require
 from poise.ledger.run import Run
 from poise.reports.auditing import history_figure, norm_figure, roc_figure, score_figure
 from poise.reports.plots import Plot, plot_of
+from poise.ui.models import Ranked, Ranking, Threshold, Verdict
 
 MOST_CELLS = 20_000_000
 """Clients times rounds up to which a run is audited here: the audit has a score for each."""
@@ -65,41 +65,37 @@ def free_riders(run: Run) -> list[int]:
     return sorted({int(c) for attack in tables for c in attack.get("clients", ()) if int(c) < run.clients})
 
 
-def ranking(found: Judged, number: int = 1, size: int = PER_PAGE, true: Sequence[int] = ()) -> dict[str, Any]:
+def ranking(found: Judged, number: int = 1, size: int = PER_PAGE, true: Sequence[int] = ()) -> Ranking:
     """A page of the clients from the most suspected on; pages are counted from 1."""
     one = found.audit
     order = np.lexsort((one.p_values, -one.scores))
     pages = max(1, -(-len(order) // size))
     number = min(max(number, 1), pages)
-    suspects, bad = set(one.suspects), set(true)
-    shown = order[(number - 1) * size : number * size].tolist()
+    first, bad = (number - 1) * size, set(true)
     rows = [
-        {"rank": (number - 1) * size + k + 1, **verdict(found, i), "suspected": i in suspects,
-         "free-rider": i in bad if true else None}
-        for k, i in enumerate(shown)
-    ]  # fmt: skip
-    return {"page": number, "pages": pages, "total": len(order), "suspects": len(suspects), "rows": rows}
+        Ranked(**verdict(found, i).model_dump(), rank=first + k + 1, free_rider=i in bad if true else None)
+        for k, i in enumerate(order[first : first + size].tolist())
+    ]
+    return Ranking(page=number, pages=pages, total=len(order), suspects=len(one.suspects), rows=rows)
 
 
-def verdict(found: Judged, client: int) -> dict[str, Any]:
+def verdict(found: Judged, client: int) -> Verdict:
     """What the audit says of one client."""
     one = found.audit
-    return {
-        "client": client, "score": float(one.scores[client]), "p": float(one.p_values[client]),
-        "why": found.words[client], "suspected": bool(one.p_values[client] <= one.alarm),
-    }  # fmt: skip
+    p = float(one.p_values[client])
+    return Verdict(
+        client=client, score=float(one.scores[client]), p=p, why=found.words[client], suspected=p <= one.alarm
+    )
 
 
-def thresholds(found: Judged, true: Sequence[int] = ()) -> list[dict[str, Any]]:
+def thresholds(found: Judged, true: Sequence[int] = ()) -> list[Threshold]:
     """How many are suspected at some false-alarm rates and, where it is known, how many of them rightly."""
-    alarms = sorted({*THRESHOLDS, found.audit.alarm}, reverse=True)
-    bad = set(true)
-    rows = []
-    for alarm in alarms:
+    bad, rows = set(true), []
+    for alarm in sorted({*THRESHOLDS, found.audit.alarm}, reverse=True):
         suspects = set(found.at(alarm).audit.suspects)
-        row: dict[str, Any] = {"alarm": alarm, "suspected": len(suspects), "chosen": alarm == found.audit.alarm}
+        row = Threshold(alarm=alarm, suspected=len(suspects), chosen=alarm == found.audit.alarm)
         if bad:
-            row |= {"found": len(suspects & bad), "of": len(bad), "false alarms": len(suspects - bad)}
+            row.found, row.free_riders, row.false_alarms = len(suspects & bad), len(bad), len(suspects - bad)
         rows.append(row)
     return rows
 

@@ -17,7 +17,9 @@ from poise.reports.figures import CLASSES, MOST_ROUNDS, PALETTE, empty_figure
 from poise.reports.forgetting import sensitivity_figure
 from poise.reports.graphs import KeptGraph
 from poise.reports.plots import Plot, plot_of
+from poise.reports.tables import finite
 from poise.reports.words import sentence
+from poise.ui.models import Contribution, Contributions, Neighbour, Participation, Place, Profile
 from poise.ui.views.audit import MOST_CELLS
 
 if TYPE_CHECKING:
@@ -36,21 +38,18 @@ def checked(run: Run, client: int) -> int:
     return client
 
 
-def profile(run: Run, client: int) -> dict[str, Any]:
-    """What a client holds, as far as the ledger has a table of the clients (None where it has none)."""
+def profile(run: Run, client: int) -> Profile:
+    """What a client holds, as far as the ledger has a table of the clients."""
     sizes, importance, members = run.array("sizes"), run.array("importance"), run.array("members")
     counts = run.array("label_counts")
-    return {
-        "client": client,
-        "clients": run.clients,
-        "owner": client if members is None else int(members[client]),
-        "samples": None if sizes is None else int(sizes[client]),
-        "share of all samples": None if sizes is None else float(sizes[client] / sizes.sum()),
-        "importance": None if importance is None else float(importance[client]),
-        "classes": None if counts is None else counts[client].tolist(),
-        "divergence": _divergence(counts, client),
-        "traits": {name: float(values[client]) for name, values in run.traits.items()},
-    }
+    return Profile(
+        client=client, clients=run.clients, owner=client if members is None else int(members[client]),
+        samples=None if sizes is None else int(sizes[client]),
+        share=None if sizes is None else float(sizes[client] / sizes.sum()),
+        importance=None if importance is None else float(importance[client]),
+        classes=None if counts is None else counts[client].tolist(), divergence=_divergence(counts, client),
+        traits={name: float(values[client]) for name, values in run.traits.items()},
+    )  # fmt: skip
 
 
 def _divergence(counts: Any, client: int) -> dict[str, float]:
@@ -63,18 +62,16 @@ def _divergence(counts: Any, client: int) -> dict[str, float]:
     return {"Jensen-Shannon": float(jensen_shannon(both)[0]), "total variation": float(total_variation(both)[0])}
 
 
-def place(kept: KeptGraph, client: int) -> dict[str, Any]:
+def place(kept: KeptGraph, client: int) -> Place:
     """Where a client stands in the similarity graph: how typical it is, and whom it resembles most."""
     graph = kept.graph
-    near = np.argsort(np.where(np.arange(graph.clients) == client, np.inf, graph.misalignment[client]), kind="stable")
-    nearest = near[: min(NEIGHBOURS, graph.clients - 1)].tolist()
-    return {
-        "degree": float(graph.degree[client]),
-        "rank": int(np.flatnonzero(graph.typical() == client)[0]) + 1,
-        "clients": graph.clients,
-        "outlier": client in graph.outliers().tolist(),
-        "nearest": [{"client": int(j), "misalignment": float(graph.misalignment[client, j])} for j in nearest],
-    }
+    apart = np.where(np.arange(graph.clients) == client, np.inf, graph.misalignment[client])
+    nearest = np.argsort(apart, kind="stable")[: min(NEIGHBOURS, graph.clients - 1)].tolist()
+    return Place(
+        degree=float(graph.degree[client]), rank=int(np.flatnonzero(graph.typical() == client)[0]) + 1,
+        clients=graph.clients, outlier=client in graph.outliers().tolist(),
+        nearest=[Neighbour(client=j, misalignment=float(apart[j])) for j in nearest],
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -87,27 +84,25 @@ class Part:
     events: list[str]
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Participation:
         """How often it took part, from how old a model, and how much it weighed."""
-        r = self.rows
+        r, some = self.rows, len(self.rows) > 0
         stale = r["round"] - r["version"]
-        return {
-            "took part in": len(np.unique(r["round"])), "of": self.rounds,
-            "first": int(r["round"].min()) + 1 if len(r) else None,
-            "last": int(r["round"].max()) + 1 if len(r) else None,
-            "mean weight": float(r["coefficient"].mean()) if len(r) else None,
-            "mean staleness": float(stale.mean()) if len(r) else None,
-            "largest staleness": int(stale.max()) if len(r) else None,
-            "samples worked on": int(r["samples"].sum()), "local steps": int(r["steps"].sum()),
-            "refused": len(self.refused),
-        }  # fmt: skip
+        return Participation(
+            rounds=len(np.unique(r["round"])), of=self.rounds,
+            first=int(r["round"].min()) + 1 if some else None, last=int(r["round"].max()) + 1 if some else None,
+            mean_weight=float(r["coefficient"].mean()) if some else None,
+            mean_staleness=float(stale.mean()) if some else None,
+            largest_staleness=int(stale.max()) if some else None,
+            samples=int(r["samples"].sum()), steps=int(r["steps"].sum()), refused=len(self.refused),
+        )  # fmt: skip
 
-    def page(self, number: int, size: int = PER_PAGE) -> dict[str, Any]:
+    def page(self, number: int, size: int = PER_PAGE) -> Contributions:
         """A page of the table of its rounds, the newest first; pages are counted from 1."""
         pages = max(1, -(-len(self.rows) // size))
         number = min(max(number, 1), pages)
         shown = self.rows[::-1][(number - 1) * size : number * size]
-        return {"page": number, "pages": pages, "total": len(self.rows), "rows": [_row(r) for r in shown]}
+        return Contributions(page=number, pages=pages, total=len(self.rows), rows=[_row(r) for r in shown])
 
 
 def part(run: Run, client: int) -> Part:
@@ -119,14 +114,14 @@ def part(run: Run, client: int) -> Part:
     return Part(c[c["client"] == client], run.rounds, refused, events)
 
 
-def _row(r: Any) -> dict[str, Any]:
+def _row(r: Any) -> Contribution:
     """One contribution; what was not reported is None."""
-    losses = {name: None if np.isnan(r[name]) else float(r[name]) for name in ("loss_before", "loss_after")}
-    return {
-        "aggregation": int(r["round"]) + 1, "version": int(r["version"]), "staleness": int(r["round"] - r["version"]),
-        "base": float(r["base"]), "weight": float(r["coefficient"]), "norm": float(r["norm"]),
-        "samples": int(r["samples"]), "steps": int(r["steps"]), **losses,
-    }  # fmt: skip
+    return Contribution(
+        aggregation=int(r["round"]) + 1, version=int(r["version"]), staleness=int(r["round"] - r["version"]),
+        base=float(r["base"]), weight=float(r["coefficient"]), norm=finite(float(r["norm"])),
+        samples=int(r["samples"]), steps=int(r["steps"]),
+        loss_before=finite(float(r["loss_before"])), loss_after=finite(float(r["loss_after"])),
+    )  # fmt: skip
 
 
 def plots(

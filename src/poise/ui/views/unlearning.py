@@ -14,6 +14,7 @@ from poise.ledger.run import Run
 from poise.reports.forgetting import REQUEST_HEAD, Story, psi_figure, request_cells, tree_figure
 from poise.reports.plots import Plot, plot_of
 from poise.ui.jobs import Job
+from poise.ui.models import Verification
 from poise.unlearning.budget import Budget, Participation
 from poise.unlearning.gaussian import Calibration
 from poise.unlearning.histories import CERTIFICATE, Histories
@@ -162,17 +163,16 @@ def fingerprint(histories: Histories, request: int) -> str:
     return said.hexdigest()
 
 
-def verification(request: int, now: str, jobs: Sequence[Job]) -> dict[str, str]:
-    """The newest look at a certificate, newest job first: ``state`` and what to say of it."""
+def verification(request: int, now: str, jobs: Sequence[Job]) -> tuple[Verification, str]:
+    """The newest look at a certificate (newest job first): how it ended, and what to say of it."""
     for job in jobs:
         if job.kind != "verify" or job.about.get("request") != request:
             continue
         if job.state == "running":
-            return {"state": "running", "words": "being verified"}
+            return "running", "being verified"
         if job.about.get("seen") != now:
-            return {"state": "stale", "words": f"changed since it was verified ({job.began})"}
+            return "stale", f"changed since it was verified ({job.began})"
         if job.state == "failed":
-            return {"state": "broken", "words": job.error}
-        checks = len(job.outcome.get("checks", ()))
-        return {"state": "holds", "words": f"holds: {checks} checks ({job.began})"}
-    return {"state": "unknown", "words": "not verified here"}
+            return "broken", job.error
+        return "holds", f"holds: {len(job.outcome.get('checks', ()))} checks ({job.began})"
+    return "unknown", "not verified here"
