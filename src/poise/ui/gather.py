@@ -6,6 +6,7 @@ Everything heavy is imported when it is first asked for: the console begins with
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,7 @@ def unlearning_of(library: Library, name: str) -> models.UnlearningOf:
         assert histories.root.path is not None
         return models.UnlearningOf(
             training=library.name(histories.root.path), forgotten=told.forgotten, limit=told.budget.limit,
+            budget=asdict(told.budget),
             open=None if told.open is None else told.open.form(),
             requests=[_certificate(row, jobs, told.head) for row in told.rows],
         )  # fmt: skip

@@ -183,6 +183,7 @@ class UnlearningOf(BaseModel):
     training: str
     forgotten: list[int]
     limit: float
+    budget: dict[str, float | str | None] = Field(description="What requests are promised, unless they say otherwise.")
     requests: list[CertificateOf]
     open: dict[str, str] | None = Field(description="The options of a request that is not finished.")
 

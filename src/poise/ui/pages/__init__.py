@@ -2,9 +2,18 @@
 
 from fastapi import APIRouter
 
-from poise.ui.pages import assets, compare, run, runs, unlock
+from poise.ui.pages import assets, audit, client, compare, federation, jobs, run, runs, unlearning, unlock
 
-ROUTERS: tuple[APIRouter, ...] = (runs.router, run.router, compare.router, unlock.router, assets.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    runs.router, run.router, compare.router, client.router, federation.router, unlearning.router, audit.router,
+    jobs.router, unlock.router, assets.router,
+)  # fmt: skip
 
-TABS: tuple[tuple[str, str], ...] = (("Run", "/run"),)
+TABS: tuple[tuple[str, str], ...] = (
+    ("Run", "/run"),
+    ("Client", "/client"),
+    ("Federation", "/federation"),
+    ("Unlearning", "/unlearning"),
+    ("Audit", "/audit"),
+)
 """What there is to see of a run: name and address, which the name of the run follows."""

@@ -1,0 +1,288 @@
+"""The pages of clients, federations, requests and audits, and the API behind them, without a browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from faults.support import call, shell
+from poise.ui.guard import Keys
+from poise.ui.jobs import Jobs
+from ui.samples import FAST, attacked, forgetful
+from ui.support import HOME, client
+
+KEYS = Keys("the-token", "the-session")
+ACT = {"authorization": "Bearer the-token"}
+NAME = "lab/seed-0"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with free-riders and one that has forgotten somebody."""
+    folder = tmp_path_factory.mktemp("kept")
+    attacked(folder / "lab")
+    forgetful(folder / "past")
+    return folder
+
+
+@pytest.fixture
+def runs(kept: Path, tmp_path: Path) -> Path:
+    shutil.copytree(kept, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def browser(runs: Path) -> TestClient:
+    return client(runs, KEYS)
+
+
+def finished(browser: TestClient, started: dict[str, Any], name: str = NAME) -> dict[str, Any]:
+    """Wait for an action."""
+    until = time.monotonic() + 120
+    while (job := browser.get(f"/api/job/{started['id']}/{name}").json())["state"] == "running":
+        assert time.monotonic() < until, job
+        time.sleep(0.1)
+    found: dict[str, Any] = job
+    return found
+
+
+@pytest.mark.parametrize("where", ["client", "federation", "unlearning", "audit"])
+@pytest.mark.parametrize("name", [NAME, "past/seed-0", "past/seed-0/unlearning/001"])
+def test_every_page_is_there_for_every_run(browser: TestClient, where: str, name: str) -> None:
+    answer = browser.get(f"/{where}/{name}")
+    assert answer.status_code == 200, answer.text
+    assert f'href="/audit/{name}"' in answer.text
+
+
+@pytest.mark.parametrize(
+    ("where", "titles"),
+    [
+        ("client-figures", ["Classes", "Weight in each round it took part in"]),
+        ("federation-figures", ["Samples of the clients", "Classes of the clients"]),
+        ("graph-figures", []),
+        ("unlearning-figures", ["Tree of histories", "Sensitivity to the clients, the training"]),
+        ("audit-figures", ["Found against false alarms", "Score of every client"]),
+    ],
+)
+def test_figures_are_fetched(browser: TestClient, where: str, titles: list[str]) -> None:
+    found = browser.get(f"/api/{where}/{NAME}").json()["plots"]
+    assert [plot["title"] for plot in found][: len(titles)] == titles
+    assert all(view["figure"]["data"] for plot in found for view in plot["views"])
+
+
+def test_a_client_is_told_as_its_page_shows_it(browser: TestClient) -> None:
+    told = browser.get(f"/api/client/{NAME}", params={"client": 2}).json()
+    page = browser.get(f"/client/{NAME}", params={"client": 2}).text
+    assert told["verdict"]["suspected"]
+    assert "an empty update in 12 of 12 rounds" in told["verdict"]["why"]
+    assert told["verdict"]["why"] in page
+    assert len(told["contributions"]["rows"]) == 12
+    assert told["sensitivity"]["psi"] > 0
+    assert told["place"] is None
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "says"),
+    [
+        (f"/client/{NAME}?client=10", 422, "there is no client 10"),
+        (f"/client/{NAME}?client=x", 422, "client"),
+        (f"/audit/{NAME}?alarm=2", 422, "alarm"),
+        ("/client/none", 404, "there is no run"),
+        ("/audit/../../etc", 404, "there is no"),
+        (f"/unlearning/{NAME}?method=sifu&clients=99", 200, "there is no client 99"),
+        (f"/unlearning/{NAME}?method=sifu&clients=1&out=/tmp", 200, "no option &#39;out&#39;"),
+    ],
+)
+def test_mistakes_are_told(browser: TestClient, address: str, code: int, says: str) -> None:
+    answer = browser.get(address)
+    assert (answer.status_code, says in answer.text) == (code, True), answer.text
+
+
+ACTIONS = [
+    (f"/api/graph/{NAME}", {}), (f"/api/unlearning/{NAME}", {"clients": "1"}), ("/api/verification/1/past/seed-0", {}),
+    (f"/api/quarantine/{NAME}", {"client": 2, "who": "me", "why": "so"}), (f"/api/without/{NAME}", {}),
+    (f"/federation/{NAME}", {}), (f"/unlearning/{NAME}", {}), (f"/quarantine/{NAME}", {}),
+    (f"/without/{NAME}", {}), (f"/stop/x/{NAME}", {}), (f"/api/stop/x/{NAME}", {}), ("/verification/1/past/seed-0", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("address", "body"), ACTIONS)
+def test_nothing_is_done_without_the_token(browser: TestClient, runs: Path, address: str, body: dict[str, Any]) -> None:
+    assert browser.post(address, json=body).status_code == 401
+    assert browser.post(address, json=body, headers={**ACT, "origin": "http://evil.example"}).status_code == 403
+    assert not list(runs.glob("**/console"))
+
+
+def without_files(certificate: dict[str, Any]) -> dict[str, Any]:
+    """A certificate without the hashes of files that hold times, and without its own."""
+    said = json.loads(json.dumps(certificate))
+    for evidence in (said["evidence"]["training"], *said["evidence"]["branches"]):
+        del evidence["file"]
+    return {k: v for k, v in said.items() if k not in ("digest", "path", "page", "finished")}
+
+
+def test_the_form_does_what_the_command_does(browser: TestClient, runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "lab", tmp_path / "twin")
+    twin = tmp_path / "twin" / "seed-0"
+    options = {"clients": "4", "min_rounds": "2", "max_rounds": "4", "target": "2", "sigma": "0.06", "epsilon": ""}
+    said = shell("unlearn", twin, "--clients", "4", "--sigma", "0.06", *FAST, "--json")
+    assert said.code == 0, said.err
+    shown = browser.get(f"/unlearning/{NAME}", params={"method": "sifu", **options})
+    assert "What this request would cost" in shown.text
+    posted = browser.post(f"/unlearning/{NAME}", data=options, headers=ACT, follow_redirects=False)
+    assert (posted.status_code, posted.headers["location"]) == (303, f"/unlearning/{NAME}#actions")
+    (job,) = browser.get(f"/api/jobs/{NAME}").json()
+    assert finished(browser, job)["state"] == "done"
+    made = json.loads((runs / NAME / "unlearning" / "001" / "certificate.json").read_text(encoding="utf-8"))
+    assert without_files(made) == without_files(json.loads(said.out))
+    told = browser.get(f"/api/unlearning/{NAME}").json()
+    assert told["forgotten"] == [4]
+    assert told["requests"][0]["verification"] == "unknown"
+    assert (runs / NAME / "ledger.sqlite").read_bytes() == (twin / "ledger.sqlite").read_bytes()
+
+
+def test_the_cost_is_told_and_nothing_is_changed(browser: TestClient, runs: Path) -> None:
+    wish = {"clients": "4,5", "sigma": 0.06}
+    told = browser.get(f"/api/unlearning-cost/{NAME}", params=wish).json()
+    plan = json.loads(call("unlearn", runs / NAME, "--clients", "4,5", "--sigma", "0.06", "--plan", "--json").out)
+    for key in ("restart", "ideal", "given_up", "sigma", "limit", "psi"):
+        assert told[key] == plan[key], key
+    assert not (runs / NAME / "unlearning").exists()
+    assert "--sigma 0.06" in told["command"]
+
+
+def test_a_certificate_is_verified_and_an_altered_one_is_not(browser: TestClient, runs: Path) -> None:
+    name = "past/seed-0"
+    started = browser.post(f"/api/verification/1/{name}", headers=ACT).json()
+    assert finished(browser, started, name)["state"] == "done"
+    (told,) = browser.get(f"/api/unlearning/{name}").json()["requests"]
+    assert told["verification"] == "holds", told
+    model = runs / name / "unlearning" / "001" / "models"
+    next(model.glob("*.safetensors")).write_bytes(b"altered")
+    started = browser.post(f"/api/verification/1/{name}", headers=ACT).json()
+    failed = finished(browser, started, name)
+    assert failed["state"] == "failed"
+    (told,) = browser.get(f"/api/unlearning/{name}").json()["requests"]
+    assert told["verification"] == "broken"
+    assert failed["error"] in told["verification_words"]
+
+
+def test_the_graph_is_made_by_an_action_and_kept_beside_the_run(browser: TestClient, runs: Path) -> None:
+    before = (runs / NAME / "ledger.sqlite").read_bytes()
+    assert browser.get(f"/api/federation/{NAME}").json()["graph"] == []
+    started = browser.post(f"/api/graph/{NAME}", headers=ACT).json()
+    assert started["command"].startswith("poise inspect ")
+    assert finished(browser, started)["state"] == "done"
+    told = browser.get(f"/api/federation/{NAME}").json()
+    assert told["same_data"]
+    assert dict(told["graph"])["homogeneity"]
+    titles = [plot["title"] for plot in browser.get(f"/api/graph-figures/{NAME}").json()["plots"]]
+    assert titles[:2] == ["Similarity graph", "Misalignment of the clients"]
+    assert browser.get(f"/api/client/{NAME}", params={"client": 3}).json()["place"]["clients"] == 10
+    assert (runs / NAME / "ledger.sqlite").read_bytes() == before
+
+
+def test_quarantine_from_the_decision_to_a_run_without_the_client(browser: TestClient, runs: Path) -> None:
+    form = {"client": "2", "action": "quarantine", "who": "A. Operator", "why": "sends nothing"}
+    posted = browser.post(f"/quarantine/{NAME}", data=form, headers=ACT, follow_redirects=False)
+    assert posted.status_code == 303
+    kept = browser.get(f"/api/quarantine/{NAME}").json()
+    assert kept["barred"] == [2]
+    assert (kept["decisions"][0]["who"], kept["decisions"][0]["why"]) == ("A. Operator", "sends nothing")
+    assert kept["decisions"][0]["p"] < 0.01
+    assert "without = [\n    2,\n]" in kept["experiment"]
+    assert "A. Operator" in browser.get(f"/audit/{NAME}").text
+    started = browser.post(f"/api/without/{NAME}", headers=ACT).json()
+    assert finished(browser, started)["state"] == "done"
+    line = browser.get("/api/run/lab-without-2/seed-0").json()
+    assert (line["state"], line["clients"], line["rounds"]) == ("done", 9, 12)
+    again = browser.post(f"/api/quarantine/{NAME}", json={**form, "client": 2}, headers=ACT)
+    assert (again.status_code, "in quarantine already" in again.json()["error"]) == (422, True)
+
+
+def test_without_anybody_in_quarantine_nothing_is_trained(browser: TestClient) -> None:
+    answer = browser.post(f"/api/without/{NAME}", headers=ACT)
+    assert (answer.status_code, "nobody is in quarantine" in answer.json()["error"]) == (422, True)
+
+
+def test_an_altered_certificate_is_told_on_the_page(browser: TestClient, runs: Path) -> None:
+    file = runs / "past" / "seed-0" / "unlearning" / "001" / "certificate.json"
+    file.write_bytes(file.read_bytes().replace(b'"epsilon": 10.0', b'"epsilon": 0.10'))
+    page = browser.get("/unlearning/past/seed-0")
+    assert (page.status_code, "was altered" in page.text) == (200, True)
+    assert browser.get("/api/unlearning/past/seed-0").status_code == 409
+
+
+def test_a_second_action_waits_for_the_first(browser: TestClient, runs: Path) -> None:
+    body = {"clients": "4", "target": 2, "max_rounds": 10_000}
+    started = browser.post(f"/api/unlearning/{NAME}", json=body, headers=ACT).json()
+    try:
+        busy = browser.post(f"/api/graph/{NAME}", headers=ACT)
+        assert (busy.status_code, "goes on: forget client 4" in busy.json()["error"]) == (409, True)
+        until = time.monotonic() + 120
+        while not (browser.get(f"/api/job/{started['id']}/{NAME}").json()["rounds"] or 0):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        form = browser.post(
+            f"/stop/{started['id']}/{NAME}", data={"back": "/unlearning"}, headers=ACT, follow_redirects=False
+        )
+        assert form.status_code == 303
+    finally:
+        assert finished(browser, started)["state"] == "done"
+    told = browser.get(f"/api/unlearning/{NAME}").json()
+    assert told["open"]["clients"] == "4"
+    assert told["requests"] == []
+
+
+def deployed(run: Path) -> None:
+    """Make a run look as one of nodes: its experiment names the backend that has them."""
+    file = run / "experiment.toml"
+    file.write_text(file.read_text(encoding="utf-8").replace('name = "local"', 'name = "flower"'), encoding="utf-8")
+    assert "flower" in file.read_text(encoding="utf-8")
+
+
+def test_runs_of_nodes_are_asked_through_their_deployment(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from poise.ui.app import create_app
+
+    deployed(runs / NAME)
+    asked: list[list[str]] = []
+    monkeypatch.setattr("poise.ui.jobs._spawn", lambda place, arguments, held: asked.append(arguments) or 0)
+    plain = client(runs, KEYS)
+    assert "--deployment DIR" in plain.get(f"/unlearning/{NAME}?method=sifu&clients=1").text
+    assert plain.post(f"/api/unlearning/{NAME}", json={"clients": "1"}, headers=ACT).status_code == 422
+    assert "are nodes" in plain.get(f"/federation/{NAME}").text
+    assert plain.post(f"/api/graph/{NAME}", headers=ACT).status_code == 409
+    told = TestClient(create_app(runs, KEYS, deployments=[tmp_path / "trial"]), base_url=HOME)
+    assert str(tmp_path / "trial") in told.get(f"/unlearning/{NAME}?method=sifu&clients=1").text
+    assert told.post(f"/api/unlearning/{NAME}", json={"clients": "1"}, headers=ACT).status_code == 200
+    run = str((runs / NAME).resolve())
+    assert asked == [["deploy", "unlearn", run, "--clients", "1", "--to", str(tmp_path / "trial"), "--json"]]
+    other = told.post(f"/api/unlearning/{NAME}?to=/etc", json={"clients": "1"}, headers=ACT)
+    assert (other.status_code, "does not know" in other.json()["error"]) == (422, True)
+
+
+def test_looking_loads_nothing_that_trains(runs: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from poise.ui.app import create_app\n"
+        f"create_app(Path({str(runs)!r}))\n"
+        "print([m for m in ('torch', 'plotly.graph_objects', 'scipy.stats') if m in sys.modules])"
+    )
+    import subprocess
+
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert said.stdout.strip() == "[]"
+
+
+def test_the_jobs_of_a_branch_are_its_trainings(browser: TestClient, runs: Path) -> None:
+    started = browser.post("/api/verification/1/past/seed-0/unlearning/001", headers=ACT).json()
+    finished(browser, started, "past/seed-0")
+    assert Jobs(runs / "past" / "seed-0").get(started["id"]).kind == "verify"
