@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Request
+from pydantic import model_validator
 from starlette.responses import RedirectResponse, Response
 
 from poise.core.errors import LedgerError, PoiseError
@@ -20,6 +21,12 @@ class WishForm(Wish):
     """The form: a request and, for runs of nodes, the deployment that they belong to."""
 
     to: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled(cls, given: Any) -> Any:
+        """A field that was left empty was not given."""
+        return {k: v for k, v in given.items() if v != ""} if isinstance(given, dict) else given
 
 
 @router.get("/unlearning/{name:path}")
