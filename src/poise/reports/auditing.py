@@ -24,8 +24,8 @@ SUSPECT, OTHER = "#D55E00", "#0072B2"
 HIGHEST = 20.0
 """Scores above this are drawn like this."""
 
-MOST_POINTS = 10_000
-"""Updates drawn one by one, of suspects and of others."""
+MOST_POINTS = 2_000
+"""Updates drawn one by one, of suspects and of others: as vectors, since WebGL needs scripts that pages do not allow."""
 
 
 def write_audit(found: Sequence[tuple[str, Run, Audit]], path: Path) -> Path:
@@ -118,7 +118,7 @@ def norm_figure(run: Run, found: Audit) -> Figure:
         drawn = c[rows & (c["norm"] > 0)]
         shown = drawn[evenly(len(drawn), MOST_POINTS)]
         figure.add_trace(
-            go.Scattergl(
+            go.Scatter(
                 x=shown["round"], y=shown["norm"], mode="markers", name=name, marker={"color": colour, "size": 4},
                 text=[f"client {i}" for i in shown["client"]],
                 hovertemplate="%{text}, round %{x}: %{y:.3g}<extra></extra>",
