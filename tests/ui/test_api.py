@@ -26,6 +26,12 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=HEADERS)
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actions are asked for like everything else, and go as far as the process that they would start."""
+    monkeypatch.setattr("poise.ui.jobs._spawn", lambda place, arguments, held: 0)
+
+
 schema = schemathesis.pytest.from_fixture("described")
 
 
@@ -52,7 +58,9 @@ def test_everything_is_described(runs: Path) -> None:
     paths = client(runs).get("/api/openapi.json").json()["paths"]
     assert set(paths) >= {
         "/api/runs", "/api/run/{name}", "/api/tags/{name}", "/api/figures/{figure}/{name}", "/api/compare",
-        "/api/compare/figures", "/api/health/{name}", "/api/live/{name}",
+        "/api/compare/figures", "/api/health/{name}", "/api/live/{name}", "/api/client/{name}",
+        "/api/unlearning/{name}", "/api/unlearning-cost/{name}", "/api/audit/{name}", "/api/quarantine/{name}",
+        "/api/federation/{name}", "/api/jobs/{name}",
     }  # fmt: skip
     for path, methods in paths.items():
         for method, told in methods.items():

@@ -15,6 +15,9 @@ from ui.browser.conftest import KEYS, Open
 from ui.samples import FAST, attacked, forgetful
 from ui.test_client_pages import without_files
 
+Start = Callable[[Path], str]
+pytestmark = pytest.mark.xdist_group("browser")
+
 PAGES = ("client", "federation", "unlearning", "audit")
 LONG = 120_000
 """Milliseconds that an action may take on a busy machine."""
@@ -34,13 +37,6 @@ def runs(kept: Path, tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def settled(page: Any) -> None:
-    """Scroll to every place for figures, and wait until it was drawn."""
-    for place in page.locator("[data-src]").all():
-        place.evaluate("(place) => place.scrollIntoView()")
-    page.wait_for_selector("[data-src]:not([data-drawn])", state="detached", timeout=60_000)
-
-
 def unlock(page: Any) -> None:
     """Give the token, and come back to the page."""
     page.click("main >> text=allow actions")
@@ -52,54 +48,60 @@ def unlock(page: Any) -> None:
 @pytest.mark.parametrize("where", PAGES)
 @pytest.mark.parametrize("name", ["lab/seed-0", "past/seed-0"])
 def test_every_page_is_drawn_and_fits(
-    console: Callable[[Path], str], visit: Open, runs: Path, where: str, name: str, width: int
+    console: Start, visit: Open, drawn: Any, runs: Path, where: str, name: str, width: int
 ) -> None:
     page = visit(f"{console(runs)}/{where}/{name}", width=width)
-    settled(page)
+    assert drawn(page) > 0
     assert page.locator("[aria-current=page]").inner_text().lower() == where
-    assert page.locator("figure .main-svg").count() > 0
-    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert wide <= 0, f"{where} is {wide} px wider than {width}"
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    for box in page.locator("figure, .card, .bar").all():
+        at = box.bounding_box()
+        assert at is None or at["x"] + at["width"] <= width
+
+
+def ask(page: Any, **options: str) -> None:
+    """Fill the form, and ask what it would cost."""
+    for name, value in options.items():
+        page.fill(f"#request input[name={name}]", value)
+    page.get_by_role("button", name="What would it cost?").click()
 
 
 def test_the_form_does_what_the_command_does(
-    console: Callable[[Path], str], visit: Open, runs: Path, tmp_path: Path
+    console: Start, visit: Open, drawn: Any, picture: Any, runs: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(runs / "past" / "seed-0", tmp_path / "twin")
     said = shell("unlearn", tmp_path / "twin", "--clients", "4", *FAST, "--json")
     assert said.code == 0, said.err
+    options = {"clients": "4", "min_rounds": "2", "max_rounds": "4", "target": "2"}
     page = visit(f"{console(runs)}/unlearning/past/seed-0")
-    page.fill("input[name=clients]", "4")
-    page.fill("input[name=min_rounds]", "2")
-    page.fill("input[name=max_rounds]", "4")
-    page.fill("input[name=target]", "2")
-    page.click("text=What would it cost?")
+    ask(page, **options)
     cost = page.locator("#cost").inner_text()
     for words in ("restart", "rounds given up", "noise", "largest sensitivity"):
         assert words in cost
-    assert not (runs / "past" / "seed-0" / "unlearning" / "002").exists()
-    assert page.locator("text=Forget 4").count() == 0  # not without the token
+    assert page.get_by_role("button", name="Forget 4").count() == 0  # not without the token
     unlock(page)
-    page.fill("input[name=clients]", "4")
-    page.fill("input[name=min_rounds]", "2")
-    page.fill("input[name=max_rounds]", "4")
-    page.fill("input[name=target]", "2")
-    page.click("text=What would it cost?")
-    page.click("text=Forget 4")
+    ask(page, **options)
+    drawn(page)
+    picture(page, "unlearning")
+    assert not (runs / "past" / "seed-0" / "unlearning" / "002").exists()
+    page.get_by_role("button", name="Forget 4").click()
     page.wait_for_selector('[data-job][data-state="done"]', timeout=LONG)
     made = json.loads((runs / "past/seed-0/unlearning/002/certificate.json").read_text(encoding="utf-8"))
     assert without_files(made) == without_files(json.loads(said.out))
-    page.click("[aria-label='verify the certificate of request 2']")
+    page.get_by_role("button", name="verify the certificate of request 2").click()
     page.wait_for_selector('[data-verified="holds"]', timeout=LONG)
 
 
-def test_the_graph_leads_from_clients_to_their_pages(console: Callable[[Path], str], visit: Open, runs: Path) -> None:
+def test_the_graph_leads_from_clients_to_their_pages(
+    console: Start, visit: Open, drawn: Any, picture: Any, runs: Path
+) -> None:
     page = visit(f"{console(runs)}/federation/lab/seed-0")
     assert page.locator("[data-clients]").count() == 0
     unlock(page)
-    page.click("text=Compare the clients")
-    page.wait_for_selector("[data-clients] figure .main-svg", timeout=LONG)
-    settled(page)
+    page.get_by_role("button", name="Compare the clients").click()
+    page.wait_for_selector("[data-clients]", timeout=LONG)
+    drawn(page)
+    picture(page, "federation")
     page.locator("[data-clients] .canvas").first.scroll_into_view_if_needed()
     spot = page.evaluate("""() => {
       const canvas = document.querySelector("[data-clients] .canvas"), box = canvas.getBoundingClientRect();
@@ -108,13 +110,15 @@ def test_the_graph_leads_from_clients_to_their_pages(console: Callable[[Path], s
     }""")
     page.mouse.move(*spot)
     page.wait_for_selector("[data-clients] .hovertext")
-    assert "client 3" in page.locator("[data-clients] .hovertext").first.inner_text()
+    assert "client 3" in page.locator("[data-clients] .hovertext").first.text_content()
     page.mouse.click(*spot)
     page.wait_for_url("**/client/lab/seed-0?client=3")
-    assert "number" in page.locator("tr:has-text('how typical')").inner_text()
+    assert "of 10 by degree" in page.locator("tr:has-text('how typical')").inner_text()
+    drawn(page)
+    picture(page, "client")
 
 
-def test_a_client_is_chosen_by_its_number(console: Callable[[Path], str], visit: Open, runs: Path) -> None:
+def test_a_client_is_chosen_by_its_number(console: Start, visit: Open, runs: Path) -> None:
     page = visit(f"{console(runs)}/federation/lab/seed-0")
     page.fill("input[name=client]", "7")
     page.keyboard.press("Enter")
@@ -123,9 +127,11 @@ def test_a_client_is_chosen_by_its_number(console: Callable[[Path], str], visit:
     assert "an empty update in 8 of 8 rounds" in page.locator("main").inner_text()
 
 
-def test_from_a_suspect_to_a_decision(console: Callable[[Path], str], visit: Open, runs: Path) -> None:
+def test_from_a_suspect_to_a_decision(console: Start, visit: Open, drawn: Any, picture: Any, runs: Path) -> None:
     page = visit(f"{console(runs)}/audit/lab/seed-0")
     unlock(page)
+    drawn(page)
+    picture(page, "audit")
     first = page.locator("#ranking tbody tr").first
     suspect = int(first.locator("th a").inner_text().removeprefix("client "))
     assert suspect in (2, 5, 7)
@@ -138,7 +144,7 @@ def test_from_a_suspect_to_a_decision(console: Callable[[Path], str], visit: Ope
     assert f"without-{suspect}.toml" in page.locator("#quarantine").inner_text()
 
 
-def test_the_ranking_is_sorted_by_keyboard(console: Callable[[Path], str], visit: Open, runs: Path) -> None:
+def test_the_ranking_is_sorted_by_keyboard(console: Start, visit: Open, runs: Path) -> None:
     page = visit(f"{console(runs)}/audit/lab/seed-0")
     page.focus("#ranking thead button:has-text('client')")
     page.keyboard.press("Enter")
