@@ -106,8 +106,8 @@ def test_mistakes_are_told(browser: TestClient, address: str, code: int, says: s
 
 
 ACTIONS = [
-    (f"/api/graph/{NAME}", {}), (f"/api/unlearning/{NAME}", {"clients": "1"}), ("/api/verification/1/past/seed-0", {}),
-    (f"/api/quarantine/{NAME}", {"client": 2, "who": "me", "why": "so"}), (f"/api/without/{NAME}", {}),
+    (f"/api/graph/{NAME}", {}), (f"/api/forget/{NAME}", {"clients": "1"}), ("/api/verification/1/past/seed-0", {}),
+    (f"/api/decision/{NAME}", {"client": 2, "who": "me", "why": "so"}), (f"/api/without/{NAME}", {}),
     (f"/federation/{NAME}", {}), (f"/unlearning/{NAME}", {}), (f"/quarantine/{NAME}", {}),
     (f"/without/{NAME}", {}), (f"/stop/x/{NAME}", {}), (f"/api/stop/x/{NAME}", {}), ("/verification/1/past/seed-0", {}),
 ]  # fmt: skip
@@ -211,7 +211,7 @@ def test_quarantine_from_the_decision_to_a_run_without_the_client(browser: TestC
     assert finished(browser, started)["state"] == "done"
     line = browser.get("/api/run/lab-without-2/seed-0").json()
     assert (line["state"], line["clients"], line["rounds"]) == ("done", 9, 12)
-    again = browser.post(f"/api/quarantine/{NAME}", json={**form, "client": 2}, headers=ACT)
+    again = browser.post(f"/api/decision/{NAME}", json={**form, "client": 2}, headers=ACT)
     assert (again.status_code, "in quarantine already" in again.json()["error"]) == (422, True)
 
 
@@ -230,7 +230,7 @@ def test_an_altered_certificate_is_told_on_the_page(browser: TestClient, runs: P
 
 def test_a_second_action_waits_for_the_first(browser: TestClient, runs: Path) -> None:
     body = {"clients": "4", "target": 2, "max_rounds": 10_000, "heuristic": True}
-    started = browser.post(f"/api/unlearning/{NAME}", json=body, headers=ACT).json()
+    started = browser.post(f"/api/forget/{NAME}", json=body, headers=ACT).json()
     try:
         busy = browser.post(f"/api/graph/{NAME}", headers=ACT)
         assert (busy.status_code, "goes on: forget client 4" in busy.json()["error"]) == (409, True)
@@ -265,16 +265,16 @@ def test_runs_of_nodes_are_asked_through_their_deployment(
     monkeypatch.setattr("poise.ui.jobs._spawn", lambda place, arguments, held: asked.append(arguments) or 0)
     plain = client(runs, KEYS)
     assert "--deployment DIR" in plain.get(f"/unlearning/{NAME}?method=sifu&clients=1").text
-    assert plain.post(f"/api/unlearning/{NAME}", json={"clients": "1"}, headers=ACT).status_code == 422
+    assert plain.post(f"/api/forget/{NAME}", json={"clients": "1"}, headers=ACT).status_code == 422
     assert "are nodes" in plain.get(f"/federation/{NAME}").text
     assert plain.post(f"/api/graph/{NAME}", headers=ACT).status_code == 409
     told = TestClient(create_app(runs, KEYS, deployments=[tmp_path / "trial"]), base_url=HOME)
     page = told.get(f"/unlearning/{NAME}?method=sifu&clients=1&heuristic=on", headers=ACT).text
     assert f"<option>{tmp_path / 'trial'}</option>" in page
-    assert told.post(f"/api/unlearning/{NAME}", json={"clients": "1"}, headers=ACT).status_code == 200
+    assert told.post(f"/api/forget/{NAME}", json={"clients": "1"}, headers=ACT).status_code == 200
     run = str((runs / NAME).resolve())
     assert asked == [["deploy", "unlearn", run, "--clients", "1", "--to", str(tmp_path / "trial"), "--json"]]
-    other = told.post(f"/api/unlearning/{NAME}?to=/etc", json={"clients": "1"}, headers=ACT)
+    other = told.post(f"/api/forget/{NAME}?to=/etc", json={"clients": "1"}, headers=ACT)
     assert (other.status_code, "does not know" in other.json()["error"]) == (422, True)
 
 

@@ -38,7 +38,7 @@ def quarantine(name: RunName, library: Shelf) -> QuarantineOf:
     return gather.quarantine_of(library, name)
 
 
-@router.post("/quarantine/{name:path}", responses=LOCKED)
+@router.post("/decision/{name:path}", responses=LOCKED)
 def decide(name: RunName, library: Shelf, verb: Verb) -> DecisionOf:
     """Put a client into quarantine or release it: the decision is kept beside the run. An action."""
     return gather.decide(library, name, verb)

@@ -37,7 +37,7 @@ def cost(name: RunName, library: Shelf, wish: Annotated[Wish, Query()]) -> Cost:
     return gather.cost_of(library, name, Asked(**wish.model_dump()))
 
 
-@router.post("/unlearning/{name:path}", responses=LOCKED)
+@router.post("/forget/{name:path}", responses=LOCKED)
 def forget(name: RunName, library: Shelf, wish: Wish, known: Deployments, to: To = "") -> JobOf:
     """Honour a request, as ``poise unlearn`` does, in a process of its own. An action: it needs the token."""
     from poise.ui.views.unlearning import Asked
