@@ -48,7 +48,7 @@ def forget(library: Library, name: str, asked: Asked, deployment: Path | None = 
                 "the clients of this run are nodes of a deployment", "start the console with --deployment DIR"
             )
         arguments = ["deploy", *arguments, "--to", str(deployment)]
-    about = {"clients": asked.clients, "grows": str(branch), "of": asked.max_rounds}
+    about = {"clients": asked.clients, "grows": str(branch.resolve()), "of": asked.max_rounds}
     return Jobs(training).start("unlearn", f"forget {_clients(asked.clients)}", arguments, about)
 
 
@@ -75,6 +75,7 @@ def train_without(library: Library, name: str, clients: Sequence[int]) -> Job:
 
     folder = library.folder(name)
     require(len(clients) > 0, "nobody is in quarantine", "decide about a client first")
+    require(folder.parent.name != BRANCHES, "this run was made by a request to forget", "train its training again")
     with library.open(name) as run:
         if federation.on_nodes(run.experiment):
             raise IncompatibleParts("the clients of this run are nodes of a deployment", "use the command shown")
@@ -82,14 +83,15 @@ def train_without(library: Library, name: str, clients: Sequence[int]) -> Job:
         seed = run.meta["seed"]
     out = beside(library, folder, quarantine.without_name(clients))
     arguments = ["run", str(file), "--out", str(out)]
-    about = {"grows": str(out / f"seed-{seed}"), "new": library.name(out / f"seed-{seed}")}
+    about = {"grows": str(out.resolve() / f"seed-{seed}")}
     return Jobs(folder).start("run", f"train again without {_clients(','.join(map(str, clients)))}", arguments, about)
 
 
 def beside(library: Library, folder: Path, what: str) -> Path:
     """A folder for runs that follow from one: beside its experiment's, never outside the console's folder."""
     home = folder.parent if folder.name.startswith("seed-") else folder
-    if not home.is_relative_to(library.root) or home == library.root:
+    inside = home.resolve()
+    if not inside.is_relative_to(library.root.resolve()) or inside == library.root.resolve():
         return folder / FOLDER / what
     return home.with_name(f"{home.name}-{what}")
 
