@@ -32,7 +32,8 @@ def run(folder: Path) -> Iterator[Run]:
 def test_the_cost_is_what_the_command_says(run: Run, folder: Path) -> None:
     asked = views.Asked.of({"clients": "2,3", "method": "sifu", "epsilon": "10", "delta": ""})
     said = json.loads(call("unlearn", folder, *asked.arguments(), "--plan", "--json").out)
-    looked = asdict(asked.cost(run))
+    with views.opened(run) as histories:
+        looked = asdict(asked.cost(run, histories))
     assert json.loads(json.dumps(looked)) == {**said, "psi": {str(k): v for k, v in said["psi"].items()}}
 
 
@@ -48,6 +49,8 @@ def test_options_become_arguments() -> None:
         ({"clients": "x"}, "is not a list of clients"),
         ({"clients": "99"}, "there is no client 99"),
         ({"clients": "1"}, "was forgotten already"),
+        ({"clients": "0..9999999999"}, "there is no client 9999999999"),
+        ({"clients": "2", "epsilon": "1e308"}, "epsilon"),
         ({"clients": "2", "epsilon": "much"}, "epsilon must be a number"),
         ({"clients": "2", "method": "magic"}, "method = 'magic'"),
         ({"clients": "2", "out": "/tmp"}, "no option 'out'"),
@@ -55,8 +58,8 @@ def test_options_become_arguments() -> None:
     ],
 )
 def test_mistakes_are_told_before_anything_happens(run: Run, form: dict[str, str], says: str) -> None:
-    with pytest.raises(InvalidOption, match=says):
-        views.Asked.of(form).cost(run)
+    with views.opened(run) as histories, pytest.raises(InvalidOption, match=says):
+        views.Asked.of(form).cost(run, histories)
 
 
 def test_the_page_tells_the_requests(run: Run) -> None:

@@ -25,7 +25,7 @@ HIGHEST = 20.0
 """Scores above this are drawn like this."""
 
 MOST_POINTS = 2_000
-"""Updates drawn one by one, of suspects and of others: as vectors, since WebGL needs scripts that pages do not allow."""
+"""Updates drawn one by one, of suspects and of others; as vectors: WebGL needs scripts that pages do not allow."""
 
 
 def write_audit(found: Sequence[tuple[str, Run, Audit]], path: Path) -> Path:

@@ -36,7 +36,7 @@ def forget(library: Library, name: str, asked: Asked, deployment: Path | None = 
     from poise.ui.views import unlearning as views
 
     with library.open(name) as run, views.opened(run) as histories:
-        asked.cost(run)  # what the command would refuse is refused here, before anything is started
+        asked.cost(run, histories)  # what the command would refuse is refused here, before anything is started
         training, nodes = histories.root.path, federation.on_nodes(histories.root.experiment)
         branch = histories.place(histories.newest + 1)
     assert training is not None

@@ -147,7 +147,7 @@ def cost_of(library: Library, name: str, asked: Asked) -> models.Cost:
     from poise.ui.views.unlearning import opened
 
     with library.open(name) as run, opened(run) as histories:
-        looked = asked.cost(run)
+        looked = asked.cost(run, histories)
         command = shlex.join(["poise", "unlearn", str(histories.root.path), *asked.arguments()])
     return models.Cost(
         restart=looked.restart, ideal=looked.ideal, given_up=looked.given_up, sigma=looked.sigma, limit=looked.limit,

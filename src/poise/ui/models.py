@@ -195,15 +195,15 @@ class Wish(BaseModel):
 
     clients: str = Field(examples=["3,7"], max_length=100_000)
     method: str = "sifu"
-    epsilon: float | None = None
-    delta: float | None = None
-    sigma: float | None = None
-    target: float | None = None
-    min_rounds: int = 50
-    max_rounds: int = 10_000
+    epsilon: float | None = Field(None, gt=0, le=1e6)
+    delta: float | None = Field(None, gt=0, lt=1)
+    sigma: float | None = Field(None, ge=0, le=1e6)
+    target: float | None = Field(None, allow_inf_nan=False)
+    min_rounds: int = Field(50, ge=0, le=10**9)
+    max_rounds: int = Field(10_000, ge=1, le=10**9)
     calibration: str | None = None
     participation: str | None = None
-    strong_convexity: float | None = None
+    strong_convexity: float | None = Field(None, ge=0, allow_inf_nan=False)
     heuristic: bool = False
     secret_noise: bool = False
     measure_forgotten: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -83,9 +84,16 @@ class Asked:
         said = {f.name: getattr(self, f.name) for f in fields(self)}
         return {k: "on" if v is True else "" if v is None or v is False else f"{v}" for k, v in said.items()}
 
-    def cost(self, run: Run) -> Preview:
+    def cost(self, run: Run, histories: Histories) -> Preview:
         """What this request would cost; nothing is changed by looking. Refused like the command refuses it."""
-        budget = asked_budget(run, {name: getattr(self, name) for name in BUDGET})
+        for number in re.findall(r"\d+", self.clients):  # before a range of them is written out
+            total = histories.root.clients
+            if len(number) > 9 or int(number) >= total:
+                raise InvalidOption(f"there is no client {number[:12]}", f"clients are 0 to {total - 1}")
+        try:
+            budget = asked_budget(run, {name: getattr(self, name) for name in BUDGET})
+        except (ArithmeticError, RuntimeError, ValueError) as error:
+            raise InvalidOption(f"this budget cannot be worked out: {error}", "use a smaller epsilon") from error
         Request((), self.method, budget, self.target or 0.0, self.min_rounds, self.max_rounds)  # checks the options
         return preview(run, parse_clients(self.clients.replace(" ", "")), self.method, budget)
 
