@@ -88,6 +88,19 @@ def test_a_client_is_told_as_its_page_shows_it(browser: TestClient) -> None:
     assert told["place"] is None
 
 
+def test_a_long_audit_is_waited_for_on_its_own_page_only(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poise.ui.gather.SOON", 119)  # the run has 10 clients and 12 rounds
+    before = browser.get(f"/api/client/{NAME}", params={"client": 2}).json()
+    assert (before["verdict"], "has not been audited yet" in before["no_verdict"]) == (None, True)
+    drawn = lambda: [
+        p["title"] for p in browser.get(f"/api/client-figures/{NAME}", params={"client": 2}).json()["plots"]
+    ]
+    assert "Score of the audit" not in drawn()
+    assert browser.get(f"/api/audit/{NAME}").json()["ranking"]["suspects"] == 3
+    assert browser.get(f"/api/client/{NAME}", params={"client": 2}).json()["verdict"]["suspected"]
+    assert "Score of the audit" in drawn()
+
+
 @pytest.mark.parametrize(
     ("address", "code", "says"),
     [

@@ -122,11 +122,19 @@ class Auditor:
 
     def explain(self, client: int) -> str:
         """Why a client is, or is not, suspected: the way of free-riding that fits it best, and what was seen."""
+        return self._said(client, [way.p_values() for way in self.ways])
+
+    def explain_all(self, clients: int) -> list[str]:
+        """`explain` of every client, 0 to ``clients`` - 1, in one go."""
+        found = [way.p_values() for way in self.ways]
+        return [self._said(client, found) for client in range(clients)]
+
+    def _said(self, client: int, found: Sequence[Floats]) -> str:
         if client not in self._number:
             return f"client {client} has not taken part"
         who = self._number[client]
-        p = np.array([way.p_values()[who] for way in self.ways])
-        overall, best = float(self.p_values()[who]), self.ways[int(p.argmin())]
+        p = np.array([column[who] for column in found])
+        overall, best = min(1.0, len(self.ways) * float(p.min())), self.ways[int(p.argmin())]
         rounds = len(self.pasts[client].norms)
         if overall > 0.5:
             return f"client {client}: nothing against it in {rounds} rounds"

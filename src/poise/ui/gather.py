@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from poise.core.errors import InvalidOption, PoiseError
+from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError
 from poise.ledger.glance import glance
 from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from poise.ui.views.audit import Judged
     from poise.ui.views.unlearning import Asked
     from poise.unlearning.budget import Budget
+
+
+SOON = 20_000
+"""Clients times rounds up to which a run is audited in a moment."""
 
 
 def client_of(library: Library, name: str, client: int, page: int = 1) -> models.ClientOf:
@@ -57,15 +61,17 @@ def client_figures(library: Library, name: str, client: int) -> str:
     """The figures of one client (`Drawings`)."""
     from poise.ui.views import client as views
 
-    def make() -> str:
-        with library.open(name) as run:
-            own, promised = views.part(run, views.checked(run, client)), _budget(run)
+    with library.open(name) as run:
+        views.checked(run, client)
+        judged, _ = _judged_if_possible(library, name, run)
+
+        def make() -> str:
+            own, promised = views.part(run, client), _budget(run)
             psi, _ = _psi(run, client, promised)
-            judged, _ = _judged_if_possible(library, name, run)
             found = None if judged is None else judged.audit
             return drawn(views.plots(run, client, own, psi, promised.limit, found))
 
-    return library.kept(name, ("client", client), make)
+        return library.kept(name, ("client", client, judged is None), make)
 
 
 def federation_of(library: Library, name: str) -> models.FederationOf:
@@ -245,9 +251,16 @@ def _judged(library: Library, name: str, run: Run) -> Judged:
 
 
 def _judged_if_possible(library: Library, name: str, run: Run) -> tuple[Judged | None, str]:
-    """The audit, or why there is none."""
+    """The audit, or why there is none: a page that is about something else does not wait for a long one."""
+    from poise.ui.views.audit import judge
+
+    def make() -> Judged:
+        if run.clients * run.rounds > SOON:
+            raise IncompatibleParts("this run has not been audited yet", "its audit page does that, and takes a while")
+        return judge(run)
+
     try:
-        return _judged(library, name, run), ""
+        return library.kept(name, "audit", make), ""
     except PoiseError as error:
         return None, str(error)
 

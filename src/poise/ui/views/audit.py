@@ -54,7 +54,7 @@ def judge(run: Run) -> Judged:
             f"poise audit {run.path}",
         )
     found = audit(run)
-    words = tuple(found.explain(i).partition(": ")[2] or found.explain(i) for i in range(run.clients))
+    words = tuple(said.partition(": ")[2] or said for said in found.auditor.explain_all(run.clients))
     light = replace(found, by_round=found.by_round.astype(np.float32), auditor=Auditor(found.auditor.dimension))
     return Judged(light, words)
 
