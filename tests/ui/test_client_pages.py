@@ -82,7 +82,7 @@ def test_a_client_is_told_as_its_page_shows_it(browser: TestClient) -> None:
     page = browser.get(f"/client/{NAME}", params={"client": 2}).text
     assert told["verdict"]["suspected"]
     assert "an empty update in 12 of 12 rounds" in told["verdict"]["why"]
-    assert told["verdict"]["why"] in page
+    assert told["verdict"]["why"][1:] in page  # a sentence begins with a capital letter
     assert len(told["contributions"]["rows"]) == 12
     assert told["sensitivity"]["psi"] > 0
     assert told["place"] is None
@@ -104,7 +104,7 @@ def test_a_long_audit_is_waited_for_on_its_own_page_only(browser: TestClient, mo
 @pytest.mark.parametrize(
     ("address", "code", "says"),
     [
-        (f"/client/{NAME}?client=10", 422, "there is no client 10"),
+        (f"/client/{NAME}?client=10", 404, "there is no client 10"),
         (f"/client/{NAME}?client=x", 422, "client"),
         (f"/audit/{NAME}?alarm=2", 422, "alarm"),
         ("/client/none", 404, "there is no run"),
@@ -203,7 +203,7 @@ def test_the_graph_is_made_by_an_action_and_kept_beside_the_run(browser: TestCli
     assert finished(browser, started)["state"] == "done"
     told = browser.get(f"/api/federation/{NAME}").json()
     assert told["same_data"]
-    assert dict(told["graph"])["homogeneity"]
+    assert "homogeneity" in [fact["name"] for fact in told["graph"]]
     titles = [plot["title"] for plot in browser.get(f"/api/graph-figures/{NAME}").json()["plots"]]
     assert titles[:2] == ["Similarity graph", "Misalignment of the clients"]
     assert browser.get(f"/api/client/{NAME}", params={"client": 3}).json()["place"]["clients"] == 10
@@ -225,12 +225,12 @@ def test_quarantine_from_the_decision_to_a_run_without_the_client(browser: TestC
     line = browser.get("/api/run/lab-without-2/seed-0").json()
     assert (line["state"], line["clients"], line["rounds"]) == ("done", 9, 12)
     again = browser.post(f"/api/decision/{NAME}", json={**form, "client": 2}, headers=ACT)
-    assert (again.status_code, "in quarantine already" in again.json()["error"]) == (422, True)
+    assert (again.status_code, "in quarantine already" in again.json()["error"]) == (409, True)
 
 
 def test_without_anybody_in_quarantine_nothing_is_trained(browser: TestClient) -> None:
     answer = browser.post(f"/api/without/{NAME}", headers=ACT)
-    assert (answer.status_code, "nobody is in quarantine" in answer.json()["error"]) == (422, True)
+    assert (answer.status_code, "nobody is in quarantine" in answer.json()["error"]) == (409, True)
 
 
 def test_an_altered_certificate_is_told_on_the_page(browser: TestClient, runs: Path) -> None:
@@ -278,7 +278,7 @@ def test_runs_of_nodes_are_asked_through_their_deployment(
     monkeypatch.setattr("poise.ui.jobs._spawn", lambda place, arguments, held: asked.append(arguments) or 0)
     plain = client(runs, KEYS)
     assert "--deployment DIR" in plain.get(f"/unlearning/{NAME}?method=sifu&clients=1").text
-    assert plain.post(f"/api/forget/{NAME}", json={"clients": "1"}, headers=ACT).status_code == 422
+    assert plain.post(f"/api/forget/{NAME}", json={"clients": "1"}, headers=ACT).status_code == 409
     assert "are nodes" in plain.get(f"/federation/{NAME}").text
     assert plain.post(f"/api/graph/{NAME}", headers=ACT).status_code == 409
     told = TestClient(create_app(runs, KEYS, deployments=[tmp_path / "trial"]), base_url=HOME)
@@ -288,7 +288,7 @@ def test_runs_of_nodes_are_asked_through_their_deployment(
     run = str((runs / NAME).resolve())
     assert asked == [["deploy", "unlearn", run, "--clients", "1", "--to", str(tmp_path / "trial"), "--json"]]
     other = told.post(f"/api/forget/{NAME}?to=/etc", json={"clients": "1"}, headers=ACT)
-    assert (other.status_code, "does not know" in other.json()["error"]) == (422, True)
+    assert (other.status_code, "does not know" in other.json()["error"]) == (409, True)
 
 
 def test_looking_loads_nothing_that_trains(runs: Path) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import poise
-from poise.core.errors import InvalidOption
 from poise.graph import SimilarityGraph
 from poise.ledger.run import Run, open_run
 from poise.reports.graphs import KeptGraph
+from poise.ui.library import NotThere
 from poise.ui.views import client as views
 from poise.unlearning.budget import Budget
 from poise.unlearning.counting import counted
@@ -97,5 +97,5 @@ def test_the_place_in_the_graph() -> None:
 
 
 def test_a_client_that_is_not_there_is_refused(run: Run) -> None:
-    with pytest.raises(InvalidOption, match="there is no client 10"):
+    with pytest.raises(NotThere, match="there is no client 10"):
         views.checked(run, 10)

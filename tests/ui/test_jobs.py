@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from poise.core.errors import InvalidOption
 from poise.ui.jobs import Busy, Job, Jobs
+from poise.ui.library import NotThere
 
 
 def ended(jobs: Jobs, job: Job, seconds: float = 120.0) -> Job:
@@ -53,7 +53,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     stopped = ended(jobs, first)
     assert stopped.state == "done"  # stopped cleanly, like Ctrl-C: every finished round is kept
     assert ended(jobs, jobs.start("list", "now", ["list"])).state == "done"
-    with pytest.raises(InvalidOption, match="has ended already"):
+    with pytest.raises(Busy, match="has ended already"):
         jobs.stop(first.id)
 
 
@@ -87,7 +87,7 @@ def test_a_killed_console_loses_no_job(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["none", "..", "../jobs", "/etc", "a\0b"])
 def test_a_job_that_is_none(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidOption, match="there is no action"):
+    with pytest.raises(NotThere, match="there is no action"):
         Jobs(tmp_path).get(name)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from poise.core.errors import IncompatibleParts, InvalidOption, require
 from poise.ui import quarantine
 from poise.ui.jobs import FOLDER, Job, Jobs
-from poise.ui.library import Library
+from poise.ui.library import Library, NotThere
 from poise.ui.views.listing import BRANCHES
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def verify(library: Library, name: str, request: int) -> Job:
 
     with library.open(name) as run, views.opened(run) as histories:
         if not 1 <= request <= len(histories.finished):
-            raise InvalidOption(f"there is no certificate of request {request}")
+            raise NotThere(f"there is no certificate of request {request}")
         training, place, seen = histories.root.path, histories.place(request), views.fingerprint(histories, request)
     assert training is not None
     assert place is not None

@@ -44,11 +44,12 @@ def client_of(library: Library, name: str, client: int, page: int = 1) -> models
         kept, promised = _graph(library.folder(name)), _budget(run)
         psi, trouble = _psi(run, client, promised)
         last = 0.0 if psi is None else float(psi[-1])
-        judged, why = _judged_if_possible(library, name, run)
+        judged, unjudged = _judged_if_possible(library, name, run)
         return models.ClientOf(
-            profile=views.profile(run, client), participation=own.facts, refused=own.refused, events=own.events,
+            profile=views.profile(run, client), participation=own.facts, events=own.events,
+            refused=[models.Refusal(aggregation=n, reason=why) for n, why in own.refused],
             place=views.place(kept, client) if kept is not None and kept.graph.clients == run.clients else None,
-            contributions=own.page(page), no_verdict=why,
+            contributions=own.page(page), no_verdict=unjudged,
             verdict=None if judged is None else audit.verdict(judged, client),
             sensitivity=models.Sensitivity(
                 psi=None if psi is None else finite(last), limit=promised.limit, beyond=last > promised.limit,
@@ -81,8 +82,9 @@ def federation_of(library: Library, name: str) -> models.FederationOf:
     with library.open(name) as run:
         kept = _graph(library.folder(name))
         return models.FederationOf(
-            facts=views.facts(run), no_graph=views.why_no_graph(run),
-            graph=[] if kept is None else views.graph_facts(kept), typical={} if kept is None else views.typical(kept),
+            facts=models.facts(views.facts(run)), no_graph=views.why_no_graph(run),
+            graph=[] if kept is None else models.facts(views.graph_facts(kept)),
+            typical={} if kept is None else views.typical(kept),
             same_data=None if kept is None else kept.digest == run.meta.get("federation"),
         )  # fmt: skip
 
@@ -156,9 +158,10 @@ def cost_of(library: Library, name: str, asked: Asked) -> models.Cost:
         looked = asked.cost(run, histories)
         command = shlex.join(["poise", "unlearn", str(histories.root.path), *asked.arguments()])
     return models.Cost(
-        restart=looked.restart, ideal=looked.ideal, given_up=looked.given_up, sigma=looked.sigma, limit=looked.limit,
+        restart=list(looked.restart), ideal=list(looked.ideal), given_up=looked.given_up,
+        sigma=looked.sigma, limit=looked.limit,
         psi={str(c): finite(v) for c, v in looked.psi.items()}, not_proved=list(looked.not_proved),
-        words=looked.rows(), command=command,
+        words=models.facts(looked.rows()), command=command,
     )  # fmt: skip
 
 

@@ -23,8 +23,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from poise.core.errors import InvalidOption, LedgerError, PoiseError
+from poise.core.errors import LedgerError, PoiseError
 from poise.ledger.files import refused, write_whole
+from poise.ui.library import NotThere
 
 FOLDER = "console"
 """Where, in a run's folder, the console keeps what it adds; the ledger is not touched."""
@@ -38,7 +39,7 @@ _testing = threading.Lock()  # one look at a lock at a time, or two looks would 
 
 
 class Busy(PoiseError):
-    """Another action on this run has not ended yet."""
+    """An action cannot begin or be stopped now: another one goes on, or it has ended."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Jobs:
         try:
             facts = json.loads((place / JOB).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise InvalidOption(f"there is no action {name!r} of this run") from error
+            raise NotThere(f"there is no action {name!r} of this run") from error
         log = _text(place / LOG)[-MOST_LOG:]
         if self._holder() == place.name:
             return Job(place.name, **facts, state="running", log=log)
@@ -136,7 +137,7 @@ class Jobs:
         """Ask a job to stop, as Ctrl-C does: at the end of the round it is in."""
         job = self.get(name)
         if job.state != "running" or job.pid is None:
-            raise InvalidOption(f"the action {name} has ended already")
+            raise Busy(f"the action {name} has ended already")
         os.kill(job.pid, signal.SIGINT)
 
     def _holder(self) -> str:

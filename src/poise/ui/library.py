@@ -33,6 +33,10 @@ class NoSuchRun(LedgerError):
     """No run of this name lies in the folder that the console shows."""
 
 
+class NotThere(NoSuchRun):
+    """A run does not have that: a client, an action, a certificate."""
+
+
 class Library:
     """The runs below a folder.
 

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Verification = Literal["unknown", "running", "holds", "broken", "stale"]
 """What is known of a certificate: ``stale`` where it or the ledgers changed since it was looked at."""
+
+
+class Fact(BaseModel):
+    """Something in words."""
+
+    name: str
+    value: str
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> list[Fact]:
+    """Names and values as the API tells them."""
+    return [Fact(name=name, value=value) for name, value in pairs]
+
+
+class Refusal(BaseModel):
+    """An update that was not averaged in; aggregations are counted from 1."""
+
+    aggregation: int
+    reason: str
 
 
 class Profile(BaseModel):
@@ -133,7 +153,7 @@ class ClientOf(BaseModel):
     profile: Profile
     place: Place | None
     participation: Participation
-    refused: list[tuple[int, str]]
+    refused: list[Refusal]
     contributions: Contributions
     sensitivity: Sensitivity
     verdict: Verdict | None
@@ -144,8 +164,8 @@ class ClientOf(BaseModel):
 class FederationOf(BaseModel):
     """The clients of a run together: facts in words."""
 
-    facts: list[tuple[str, str]]
-    graph: list[tuple[str, str]] = Field(description="What the similarity graph says; empty where none was made.")
+    facts: list[Fact]
+    graph: list[Fact] = Field(description="What the similarity graph says; empty where none was made.")
     typical: dict[str, list[int]]
     same_data: bool | None = Field(description="Whether the graph was made of the data that the run has.")
     no_graph: str = Field(description="Why no graph can be made here; empty where it can.")
@@ -213,14 +233,14 @@ class Wish(BaseModel):
 class Cost(BaseModel):
     """What a request would cost; nothing is changed by looking."""
 
-    restart: tuple[int, int] = Field(description="Branch and round of the model it would restart from.")
-    ideal: tuple[int, int] = Field(description="Likewise, if every model had been kept.")
+    restart: list[int] = Field(description="Branch and round of the model it would restart from.")
+    ideal: list[int] = Field(description="Likewise, if every model had been kept.")
     given_up: int
     sigma: float
     psi: dict[str, float | None]
     limit: float
     not_proved: list[str]
-    words: list[tuple[str, str]]
+    words: list[Fact]
     command: str
 
 

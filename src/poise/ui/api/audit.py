@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from poise.ui import actions, gather
 from poise.ui.api.clients import Page
+from poise.ui.api.refusing import refusing
 from poise.ui.models import AuditOf, DecisionOf, JobOf, QuarantineOf, Verb
 from poise.ui.shared import LOCKED, PROBLEMS, RunName, Shelf
 from poise.ui.views.drawing import Drawings
@@ -41,10 +42,12 @@ def quarantine(name: RunName, library: Shelf) -> QuarantineOf:
 @router.post("/decision/{name:path}", responses=LOCKED)
 def decide(name: RunName, library: Shelf, verb: Verb) -> DecisionOf:
     """Put a client into quarantine or release it: the decision is kept beside the run. An action."""
-    return gather.decide(library, name, verb)
+    with refusing():
+        return gather.decide(library, name, verb)
 
 
 @router.post("/without/{name:path}", responses=LOCKED)
 def train_without(name: RunName, library: Shelf) -> JobOf:
     """Train again without the clients in quarantine, as a new run, in a process of its own. An action."""
-    return gather.job_of(actions.train_without(library, name, gather.quarantine_of(library, name).barred))
+    with refusing():
+        return gather.job_of(actions.train_without(library, name, gather.quarantine_of(library, name).barred))

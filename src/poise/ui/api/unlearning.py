@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from poise.ui import actions, gather
+from poise.ui.api.refusing import refusing
 from poise.ui.models import Cost, JobOf, UnlearningOf, Wish
 from poise.ui.shared import LOCKED, PROBLEMS, Deployments, RunName, Shelf
 from poise.ui.views.drawing import Drawings
@@ -34,7 +35,8 @@ def cost(name: RunName, library: Shelf, wish: Annotated[Wish, Query()]) -> Cost:
     """What a request would cost: restart, rounds to redo, noise. Nothing is changed by looking."""
     from poise.ui.views.unlearning import Asked
 
-    return gather.cost_of(library, name, Asked(**wish.model_dump()))
+    with refusing():
+        return gather.cost_of(library, name, Asked(**wish.model_dump()))
 
 
 @router.post("/forget/{name:path}", responses=LOCKED)
@@ -42,7 +44,9 @@ def forget(name: RunName, library: Shelf, wish: Wish, known: Deployments, to: To
     """Honour a request, as ``poise unlearn`` does, in a process of its own. An action: it needs the token."""
     from poise.ui.views.unlearning import Asked
 
-    return gather.job_of(actions.forget(library, name, Asked(**wish.model_dump()), gather.deployment_named(known, to)))
+    with refusing():
+        to_nodes = gather.deployment_named(known, to)
+        return gather.job_of(actions.forget(library, name, Asked(**wish.model_dump()), to_nodes))
 
 
 @router.post("/verification/{request}/{name:path}", responses=LOCKED)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from poise.auditing.audit import Audit
-from poise.core.errors import InvalidOption
 from poise.core.types import Floats
 from poise.graph.divergence import jensen_shannon, total_variation
 from poise.ledger.run import Run
@@ -19,6 +18,7 @@ from poise.reports.graphs import KeptGraph
 from poise.reports.plots import Plot, plot_of
 from poise.reports.tables import finite
 from poise.reports.words import sentence
+from poise.ui.library import NotThere
 from poise.ui.models import Contribution, Contributions, Neighbour, Participation, Place, Profile
 from poise.ui.views.audit import MOST_CELLS
 
@@ -34,7 +34,7 @@ NEIGHBOURS = 5
 def checked(run: Run, client: int) -> int:
     """A client's number; refused where the run has none of it."""
     if not 0 <= client < run.clients:
-        raise InvalidOption(f"there is no client {client} in this run", f"clients are 0 to {run.clients - 1}")
+        raise NotThere(f"there is no client {client} in this run", f"clients are 0 to {run.clients - 1}")
     return client
 
 
