@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -22,22 +23,23 @@ pytest.importorskip("fastapi", reason="the console is not installed: pip install
 def test_it_shows_a_folder_until_it_is_stopped(tmp_path: Path) -> None:
     run_into(small(rounds=2), tmp_path / "runs" / "exp")
     command = [sys.executable, "-X", "importtime", "-m", "poise", "ui", "runs", "--port", "0"]
-    server = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    assert server.stderr is not None
-    said, loaded = [], []
-    for line in server.stderr:
-        (loaded if line.startswith("import time:") else said).append(line)
-        if line.startswith("token"):
-            break
-    address = re.fullmatch(r"console of runs: (http://127\.0\.0\.1:\d+/)\n", said[0])
-    assert address is not None
-    assert len(said[1].split(": ")[1]) > 20
-    with urlopen(f"{address[1]}api/runs", timeout=30) as answer:
-        assert [run["name"] for run in json.load(answer)] == ["exp/seed-0"]
-    server.send_signal(signal.SIGINT)
-    _, rest = server.communicate(timeout=30)
-    assert "Traceback" not in rest
-    everything = "".join(loaded) + rest
+    with (tmp_path / "err").open("w") as err:
+        server = subprocess.Popen(command, cwd=tmp_path, stderr=err)
+    while "token for actions" not in (tmp_path / "err").read_text():
+        assert server.poll() is None, (tmp_path / "err").read_text()
+        time.sleep(0.05)
+    try:
+        said = [line for line in (tmp_path / "err").read_text().splitlines() if not line.startswith("import time:")]
+        address = re.fullmatch(r"console of runs: (http://127\.0\.0\.1:\d+/)", said[0])
+        assert address is not None
+        assert len(said[1].split(": ")[1]) > 20
+        with urlopen(f"{address[1]}api/runs", timeout=30) as answer:
+            assert [run["name"] for run in json.load(answer)] == ["exp/seed-0"]
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(30)
+    everything = (tmp_path / "err").read_text()
+    assert "Traceback" not in everything
     assert re.search(r"\| +fastapi$", everything, re.MULTILINE)
     assert not re.search(r"\| +torch$", everything, re.MULTILINE), "the console needs no PyTorch, which takes seconds"
 

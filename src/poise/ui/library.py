@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -111,6 +111,11 @@ class Library:
         made = make()
         self.keep(name, what, now, made)
         return made
+
+    def kept_of(self, names: Sequence[str], what: Hashable, make: Callable[[], T]) -> T:
+        """The same of several runs: as long as the files of all of them are as they were."""
+        at = tuple(time for name in names for time in stamp(self.folder(name)))
+        return self.kept("", (what, *names), make, at)
 
     def keep(self, name: str, what: Hashable, at: Stamp, made: object) -> None:
         """Keep a result; the ones longest unused go when there are too many."""

@@ -93,7 +93,7 @@ def test_the_form_does_what_the_command_does(
 
 
 def test_the_graph_leads_from_clients_to_their_pages(
-    console: Start, visit: Open, drawn: Any, picture: Any, runs: Path
+    console: Start, visit: Open, drawn: Any, picture: Any, runs: Path, request: pytest.FixtureRequest
 ) -> None:
     page = visit(f"{console(runs)}/federation/lab/seed-0")
     assert page.locator("[data-clients]").count() == 0
@@ -102,6 +102,8 @@ def test_the_graph_leads_from_clients_to_their_pages(
     page.wait_for_selector("[data-clients]", timeout=LONG)
     drawn(page)
     picture(page, "federation")
+    if (folder := request.config.getoption("--screenshots", None)) is not None:  # the graph is below the fold
+        page.locator("[data-clients] figure").first.screenshot(path=folder / "graph.png")
     page.locator("[data-clients] .canvas").first.scroll_into_view_if_needed()
     spot = page.evaluate("""() => {
       const canvas = document.querySelector("[data-clients] .canvas"), box = canvas.getBoundingClientRect();

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from poise.core.errors import require
 from poise.reports import compare, comparison_as_data, group_runs
 from poise.reports.groups import Group
 from poise.ui.library import Library
@@ -73,7 +72,6 @@ class ComparisonOf(BaseModel):
 @contextmanager
 def grouped(library: Library, names: list[str]) -> Iterator[list[Group]]:
     """Runs opened and put together by experiment, for the time of the block."""
-    require(len(names) <= MOST, f"{len(names)} runs at once", f"compare at most {MOST}")
     with ExitStack() as stack:
         yield group_runs([stack.enter_context(library.open(name)) for name in dict.fromkeys(names)])
 
@@ -81,12 +79,20 @@ def grouped(library: Library, names: list[str]) -> Iterator[list[Group]]:
 @router.get("/compare", response_model=ComparisonOf)
 def comparison(names: Chosen, library: Shelf) -> object:
     """Scores by experiment, and which differences are significant; the first run's experiment is the baseline."""
-    with grouped(library, names) as groups:
-        return comparison_as_data(compare(groups))
+
+    def make() -> object:
+        with grouped(library, names) as groups:
+            return comparison_as_data(compare(groups))
+
+    return library.kept_of(names, "comparison", make)
 
 
 @router.get("/compare/figures", response_model=Drawings)
 def figures(names: Chosen, library: Shelf) -> Response:
     """Curves of several runs, means over seeds with 95 % bands."""
-    with grouped(library, names) as groups:
-        return Response(drawn(side_by_side(groups)), media_type="application/json")
+
+    def make() -> str:
+        with grouped(library, names) as groups:
+            return drawn(side_by_side(groups))
+
+    return Response(library.kept_of(names, "comparison of curves", make), media_type="application/json")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from poise.core.errors import require
 from poise.reports import compare as compared
 from poise.reports import sections
-from poise.ui.api.compare import grouped
+from poise.ui.api.compare import MOST, grouped
 from poise.ui.shared import Shelf, page
 
 router = APIRouter()
@@ -19,9 +22,15 @@ def compare(request: Request, library: Shelf) -> Response:
     names = list(dict.fromkeys(request.query_params.getlist("run")))
     if not names:
         return page(request, "compare.html", names=[], parts="", scores="", findings="")
-    with grouped(library, names) as groups:
-        found = compared(groups)
-        return page(
-            request, "compare.html", names=names, parts=sections.what_was_run(groups),
-            scores=sections.scores(found.rows), findings=sections.findings(found),
-        )  # fmt: skip
+
+    require(len(names) <= MOST, f"{len(names)} runs at once", f"compare at most {MOST}")
+
+    def make() -> dict[str, Any]:
+        with grouped(library, names) as groups:
+            found = compared(groups)
+            return {
+                "parts": sections.what_was_run(groups), "scores": sections.scores(found.rows),
+                "findings": sections.findings(found),
+            }  # fmt: skip
+
+    return page(request, "compare.html", names=names, **library.kept_of(names, "side by side", make))

@@ -107,4 +107,4 @@ OF_A_RUN: dict[str, Callable[[Run], Iterable[Plot]]] = {
 
 def side_by_side(groups: Sequence[Group]) -> list[Plot]:
     """The curves of several experiments, against each axis that they differ on."""
-    return [*curve_plots(groups, AXES), *FIGURES["departures"](groups)]
+    return list(curve_plots(groups, AXES))
