@@ -111,6 +111,7 @@ def picture(request: pytest.FixtureRequest) -> Callable[[Any, str], None]:
     def take(page: Any, name: str) -> None:
         folder = request.config.getoption("--screenshots", None)
         if folder is not None:
+            folder = request.config.invocation_params.dir / folder  # tests may be elsewhere by now
             folder.mkdir(parents=True, exist_ok=True)
             page.evaluate("scrollTo(0, 0)")
             page.screenshot(path=folder / f"{name}.png")

@@ -135,21 +135,19 @@ def test_two_experiments_compare(folder: Path, console: Start, visit: Open, draw
     picture(page, "compare")
 
 
-def test_what_is_not_there_has_a_page(folder: Path, console: Start, visit: Open, picture: Any) -> None:
+def test_what_is_not_there_has_a_page(folder: Path, console: Start, visit: Open) -> None:
     page = visit(f"{console(folder)}/run/unifrom/seed-0", expected=404)
     assert "did you mean 'uniform/seed-0'?" in page.locator("main").inner_text()
-    picture(page, "not-there")
     page.get_by_role("link", name="All runs").click()
     assert page.locator("h1").inner_text() == "Runs"
 
 
-def test_a_corrupted_run_has_a_page(tmp_path: Path, console: Start, visit: Open, picture: Any) -> None:
+def test_a_corrupted_run_has_a_page(tmp_path: Path, console: Start, visit: Open) -> None:
     broken = run_into(small(rounds=2), tmp_path / "broken")
     (broken / "ledger.sqlite").write_bytes(b"no database" * 1000)
     address = console(tmp_path)
     page = visit(f"{address}/run/broken/seed-0", expected=409)
     assert "poise resume" in page.locator("main").inner_text()
-    picture(page, "damaged")
     assert visit(address).locator(".state.damaged").count() == 1
 
 
