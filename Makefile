@@ -30,7 +30,7 @@ demo: $(READY)   ## train on data that ships with scikit-learn, print a table, w
 	$(BIN)/poise demo
 
 test: $(EXTRAS)  ## run the tests
-	$(BIN)/pytest -n 3 --dist loadgroup -m "not long"
+	$(BIN)/pytest -n 4 --dist loadgroup -m "not long"
 
 test-nodes: $(EXTRAS) ## run the tests that keep real nodes busy for minutes
 	$(BIN)/pytest -m long tests

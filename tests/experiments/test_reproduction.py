@@ -169,9 +169,10 @@ def test_every_claim_and_figure_of_a_preset_names_what_is_there(name: str) -> No
 
 @pytest.mark.parametrize("name", presets())
 def test_a_miniature_of_every_preset_runs(name: str, tmp_path: Path) -> None:
+    """Everything is composed; of every cell one arm runs, and of one cell every arm."""
     preset = load_reproduction(name)
     for cell in preset.cells:
-        for arm in preset.arms_of(cell):
+        for number, arm in enumerate(preset.arms_of(cell)):
             if preset.forgets and preset.training_of(cell, arm) != cell:
                 continue  # trains like another
             experiment = preset.experiment(cell, arm)
@@ -180,6 +181,8 @@ def test_a_miniature_of_every_preset_runs(name: str, tmp_path: Path) -> None:
                 composition = compose(replace(experiment, tables=tables), 0)
             except DataError as error:
                 pytest.skip(f"{name} needs data that is not here: {error.message}")
+            if number and cell != preset.cells[0]:
+                continue
             from poise.training import begin
 
             run = begin(composition, tmp_path / cell / arm)

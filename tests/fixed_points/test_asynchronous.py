@@ -40,7 +40,7 @@ def surrogate(clock: Any) -> np.ndarray:
     return np.asarray(counts / 20_000 * clock.identical_weights(P, 4))
 
 
-SMALLEST = {"asynchronous": 0.004, "fixed-window": 0.004, "buffered": 0.0025}  # step sizes, and how long they need
+SMALLEST = {"asynchronous": 0.004, "fixed-window": 0.01, "buffered": 0.0025}  # step sizes, and how long they need
 PATIENCE = {"asynchronous": 10, "fixed-window": 30, "buffered": 12}
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from poise.core.vectors import Stack
+if TYPE_CHECKING:
+    from poise.core.vectors import Stack
 
 Spread = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
 """Maps a function over items, in their order."""
@@ -23,6 +22,8 @@ def one_thread() -> Iterator[None]:
     A sum that several threads share is split by their number, and its rounding with it: the same run would
     end in other bits on another machine, or under load. Workers are what runs in parallel, not operations.
     """
+    import torch  # ledgers are read without it
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -39,6 +40,7 @@ def in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
 def row_blocks(stack: Stack) -> list[slice]:
     """The rows of a stack in pieces of about `BLOCK` bytes: a function of its shape, whoever takes them.
 
+    >>> import torch
     >>> row_blocks(torch.zeros(5, 2**21))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
     """
