@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from faults.support import run_into, small
 from poise.ui import library as module
 from poise.ui.library import Library, NoSuchRun
+from poise.ui.views.listing import line_of
 from ui.support import copied
 
 
@@ -78,3 +80,15 @@ def test_reading_changes_nothing_that_was_recorded(runs: Path) -> None:
     with shelf.open("small/seed-0") as run:
         assert run.metric("accuracy").shape == (4,)
     assert (runs / "small/seed-0/ledger.sqlite").read_bytes() == before
+
+
+def test_a_branch_that_has_its_certificate_is_done_however_early_it_ended(tmp_path: Path) -> None:
+    folder = run_into(small(rounds=6), tmp_path / "runs", stop_after=3)
+    library = Library(tmp_path / "runs")
+    (name,) = library.names()
+    assert library.glance(name).state == "stopped"
+    (folder / "certificate.json").write_text("{}")
+    assert library.glance(name).state == "done"
+    line = line_of(name, library.glance(name))
+    assert (line.progress, line.progress_words) == (1.0, "3 rounds")
+    assert library.name(library.folder(f"{name}/../{Path(name).name}")) == name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -13,6 +13,9 @@ from poise.ledger.store import DATABASE, EXPERIMENT, LOCK, Ledger
 
 State: TypeAlias = Literal["running", "done", "stopped", "failed", "damaged"]
 Stamp: TypeAlias = tuple[tuple[int, int], ...]
+
+CERTIFICATE = "certificate.json"
+"""Lies in a run that honoured a request to forget: it stopped because it had reached what was asked."""
 
 LATEST = 20
 """Aggregations whose pace is taken for that of the next ones."""
@@ -48,9 +51,9 @@ class Glance:
 
 
 def stamp(folder: Path) -> Stamp:
-    """What changes whenever the ledger or the experiment file does: times and sizes of files. Cheap enough to poll."""
+    """What changes whenever the ledger, the experiment or a certificate does: times and sizes of files; cheap."""
     found = []
-    for name in (DATABASE, f"{DATABASE}-wal", EXPERIMENT):
+    for name in (DATABASE, f"{DATABASE}-wal", EXPERIMENT, CERTIFICATE):
         try:
             facts = (folder / name).stat()
             found.append((facts.st_mtime_ns, facts.st_size) if facts.st_size else (0, 0))  # readers leave an empty log
@@ -75,7 +78,9 @@ def glance(folder: Path) -> Glance:
         return Glance("damaged", str(error), experiment, {}, changed=changed)
     try:
         with ledger.guard():
-            return _look(ledger, experiment, writing, changed)
+            found = _look(ledger, experiment, writing, changed)
+            honoured = found.state == "stopped" and (folder / CERTIFICATE).exists()
+            return replace(found, state="done") if honoured else found
     except LedgerError as error:
         return Glance("damaged", str(error), experiment, {}, changed=changed)
     finally:

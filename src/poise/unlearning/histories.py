@@ -11,6 +11,7 @@ import numpy as np
 
 from poise.core.errors import LedgerError
 from poise.core.types import Floats, Ints
+from poise.ledger import glance
 from poise.ledger.files import refused
 from poise.ledger.lock import Lock
 from poise.ledger.run import Run, open_run
@@ -22,7 +23,7 @@ from poise.unlearning.request import Request
 from poise.unlearning.tree import Node, grown
 
 FOLDER = "unlearning"
-CERTIFICATE = "certificate.json"
+CERTIFICATE = glance.CERTIFICATE
 
 
 @dataclass

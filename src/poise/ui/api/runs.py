@@ -51,5 +51,4 @@ def run(name: RunName, library: Shelf, tags: Labels) -> RunLine:
 @router.put("/tags/{name:path}", responses=LOCKED)
 def set_tags(name: RunName, wanted: Wanted, library: Shelf, tags: Labels) -> Tagged:
     """Give a run other tags. An action: it needs the token."""
-    library.folder(name)
-    return Tagged(tags=tags.set(name, wanted.tags))
+    return Tagged(tags=tags.set(library.name(library.folder(name)), wanted.tags))

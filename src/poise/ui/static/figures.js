@@ -75,7 +75,7 @@
         const answer = await fetch(place.dataset.src);
         const told = await answer.json();
         if (!answer.ok) throw new Error(told.error);
-        if (told.plots.length !== drawings.length) {
+        if (told.plots.length !== drawings.length || place.dataset.drawn === undefined) {
           drawings.forEach((old) => Plotly.purge(old.canvas));
           drawings = told.plots.map((plot) => new Drawing(plot));
           place.replaceChildren(...drawings.map((made) => made.node));

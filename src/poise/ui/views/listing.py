@@ -87,6 +87,7 @@ def _line(name: str, seen: Glance, tags: list[str]) -> RunLine:
     plan = tables.get("run", {})
     planned = plan.get("rounds") if isinstance(plan.get("rounds"), int) else None
     progress, eta = _progress(seen, planned, plan.get("time"))
+    early = seen.state == "done" and seen.rounds < (planned or 0)  # it reached what it was for
     parent, inside, _ = name.rpartition(f"/{BRANCHES}/")
     return RunLine(
         name=name, state=seen.state, trouble=trouble, experiment=_key(name, tables, seen.meta),
@@ -95,7 +96,7 @@ def _line(name: str, seen: Glance, tags: list[str]) -> RunLine:
         data=phrase(tables["data"]) if "data" in tables else "given in Python",
         clients=_whole(seen.meta.get("clients")), seed=_whole(seen.meta.get("seed")),
         rounds=seen.rounds, planned=planned, progress=progress, eta=eta,
-        progress_words=_words(seen.rounds, planned, eta),
+        progress_words=_words(seen.rounds, None if early else planned, eta),
         scores={k: finite(v) for k, v in (seen.scores or {}).items()}, over_seeds={}, tags=tags,
         changed=datetime.fromtimestamp(seen.changed, UTC),
     )  # fmt: skip
@@ -119,6 +120,8 @@ def _progress(seen: Glance, rounds: int | None, time: float | None) -> tuple[flo
         left += [(time - seen.time) / seen.speed * seen.pace] if seen.speed > 0 else []
     if not shares:
         return None, None
+    if seen.state == "done":
+        return 1.0, None
     known = seen.state == "running" and seen.pace > 0 and bool(left)
     return min(max(shares), 1.0), max(min(left), 0.0) if known else None
 
