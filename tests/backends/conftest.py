@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tomli_w
 
-from backends.support import TEXT, First
+from backends.support import TEXT, First, meanwhile
 from backends.tap import Tap
 from poise.deploy import control, jobs
 from poise.deploy.folder import Deployment, make_deployment, read_toml
@@ -45,20 +43,8 @@ def deployed(tapped: tuple[Deployment, Tap]) -> Deployment:
 def first(tapped: tuple[Deployment, Tap], tmp_path_factory: pytest.TempPathFactory) -> First:
     deployment, tap = tapped
     seen: set[str] = set()
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.is_set():
-            seen.update(map(_command, control.belonging(deployment)))
-            time.sleep(0.5)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
+    with meanwhile(lambda: seen.update(map(_command, control.belonging(deployment))), pause=0.5):
         run = jobs.run_deployed(parse(TEXT), deployment.path, tmp_path_factory.mktemp("first") / "out")[0]
-    finally:
-        over.set()
-        watcher.join()
     return First(run, frozenset(seen - {""}), tap)
 
 

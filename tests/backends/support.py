@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from backends.tap import Tap
@@ -42,7 +46,26 @@ class First:
     tap: Tap
 
 
-def serving(deployment: Deployment) -> int:
-    """The process of the run that goes on now."""
-    log = max(deployment.jobs.glob("*.log"), key=lambda file: file.stat().st_mtime)
-    return int(json.loads(log.read_text().splitlines()[0])["pid"])
+def serving(deployment: Deployment, before: Collection[Path] = ()) -> list[int]:
+    """The processes of runs, the newest first; without those whose logs are in ``before``."""
+    logs = sorted(set(deployment.jobs.glob("*.log")) - set(before), key=lambda file: -file.stat().st_mtime)
+    first = [log.read_text().partition("\n") for log in logs]
+    return [int(json.loads(line)["pid"]) for line, end, _ in first if end]
+
+
+@contextmanager
+def meanwhile(look: Callable[[], None], pause: float = 0.1) -> Iterator[None]:
+    """Look again and again, in a thread of its own, while the block runs."""
+    over = threading.Event()
+
+    def again() -> None:
+        while not over.wait(pause):
+            look()
+
+    watcher = threading.Thread(target=again)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()

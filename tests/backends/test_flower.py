@@ -78,7 +78,7 @@ def test_a_node_the_superlink_and_the_server_are_killed_and_nothing_is_lost(
             for victim in victims:
                 threading.Timer(2.0, os.kill, (victim, signal.SIGKILL)).start()
         else:
-            os.kill(serving(deployed), signal.SIGKILL)
+            os.kill(serving(deployed)[0], signal.SIGKILL)
 
     with pytest.raises(control.DeploymentFailed, match="ended without a word"):
         jobs.run_deployed(experiment, deployed.path, tmp_path / "out", observe=kill)
@@ -111,7 +111,7 @@ def test_a_node_killed_in_the_middle_of_a_round_comes_back(deployed: Deployment,
 @pytest.mark.long
 def test_a_run_whose_server_was_killed_goes_on(deployed: Deployment, tmp_path: Path) -> None:
     def kill(line: Mapping[str, Any]) -> None:
-        os.kill(serving(deployed), signal.SIGKILL)
+        os.kill(serving(deployed)[0], signal.SIGKILL)
 
     experiment = parse(TEXT)
     with pytest.raises(control.DeploymentFailed, match="ended without a word"):

@@ -14,10 +14,11 @@ import pytest
 import poise
 from poise import samplers, solvers
 from poise.backends import Local, Ray
+from poise.backends.ray import OURS
 from poise.testing import check_backend
 
 ray = pytest.importorskip("ray", reason="the extra [ray] is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,7 +26,7 @@ def cluster() -> Iterator[Any]:
     """Two Ray nodes on this machine, one CPU each."""
     from ray.cluster_utils import Cluster
 
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0"}
+    os.environ |= OURS
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     made.add_node(num_cpus=1)
     ray.init(address=made.address, log_to_driver=False, logging_level="error", namespace="poise")

@@ -18,6 +18,10 @@ from poise.core.protocols import Oracle, Solver
 from poise.core.types import Flight, Ints, Updates
 from poise.core.vectors import Stack, Vector
 
+# How a cluster that is started here behaves: it tells nobody, and its workers count as much as other processes do. At
+# Ray's own niceness of 15 they stand still for minutes on a machine that has other work.
+OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+
 
 @part("backend", "ray")
 class Ray:
@@ -64,7 +68,8 @@ def _ray() -> Any:
 
 
 def _join(ray: Any, address: str | None, workers: int | None) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    for name, value in OURS.items():
+        os.environ.setdefault(name, value)
     given = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
     try:
         ray.init(log_to_driver=False, logging_level="error", namespace="poise", **given)

@@ -21,7 +21,6 @@ from poise.deploy.folder import BOOT, LOOPBACK, NODE, Deployment, environment, r
 
 SHORT = 10.0  # seconds; a process that lived for less waits longer before its next start
 LONGEST = 30.0  # the longest pause
-PATIENCE = 120  # seconds that the SuperLink waits for its own database
 
 
 @dataclass
@@ -85,15 +84,10 @@ def superlink(deployment: Deployment) -> Child:
     command = [
         "flower-superlink", "--ssl-certfile", str(server / "tls.pem"), "--ssl-keyfile", str(server / "tls.key"),
         "--ssl-ca-certfile", str(server / "ca.crt"), "--enable-supernode-auth", "--isolation", "process",
-        "--superexec-auth-secret-file", str(server / "secret"), "--database", _database(server / "state.db"),
+        "--superexec-auth-secret-file", str(server / "secret"), "--database", str(server / "state.db"),
         "--disable-runtime-dependency-installation", "--host", deployment.host, "--port", str(deployment.port),
     ]  # fmt: skip
     return _child(deployment, "superlink", command)
-
-
-def _database(file: Path) -> str:
-    """A file that waits its turn: while somebody's long reply is written, the others' questions must not fail."""
-    return f"sqlite:///{file.resolve()}?timeout={PATIENCE}"
 
 
 def superexec(deployment: Deployment) -> Child:
@@ -116,13 +110,16 @@ def supernode(folder: Path, marked: Path, log: Path) -> Child:
         "--ssl-ca-certfile", str(folder / "ca.crt"),
     ]  # fmt: skip
     mine = {**environment(marked, folder / "flwr"), NODE: str(folder)}
-    launched = [sys.executable, "-m", "poise.deploy.launch", program(command[0]), *command[1:]]
-    return Child(folder.name, launched, mine, log)
+    return Child(folder.name, _launched(command), mine, log)
 
 
 def _child(deployment: Deployment, name: str, command: list[str]) -> Child:
     log = deployment.logs / f"{name}.log"
-    return Child(name, [program(command[0]), *command[1:]], deployment.environment, log)
+    return Child(name, _launched(command), deployment.environment, log)
+
+
+def _launched(command: list[str]) -> list[str]:
+    return [sys.executable, "-m", "poise.deploy.launch", program(command[0]), *command[1:]]
 
 
 def program(name: str) -> str:
