@@ -13,6 +13,9 @@ GOALS = {
 }  # fmt: skip
 """Per work: how much faster than Flower, and than the best other peer, a round of poise is to be."""
 
+DEVIATIONS = 4
+"""Standard deviations over poise's seeds that a model may be away: one in seventy is further away by chance."""
+
 REFERENCES = ("bound",)
 """What is no federated learning and so no peer."""
 
@@ -56,9 +59,21 @@ def ahead(rows: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, float]]
     return [(work, peer, ratio) for work, row in rows.items() for peer, ratio in ratios(row).items() if ratio < 1]
 
 
+def allowed(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Percentage points and nats within which models agree: as stated, or what other batches alone do to poise's."""
+    noise = row.get("noise", ())
+    points = 100 * DEVIATIONS * _deviation([found["accuracy"] for found in noise])
+    nats = DEVIATIONS * _deviation([found["loss"] for found in noise])
+    return max(row["tolerance"]["points"], points), max(row["tolerance"]["nats"], nats)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
 def disagreements(row: Mapping[str, Any]) -> list[str]:
     """Peers whose model is elsewhere than the others' after the same rounds, and by how much."""
-    points, nats = row["tolerance"]["points"], row["tolerance"]["nats"]
+    points, nats = allowed(row)
     learned = {name: found for name, found in row["peers"].items() if "accuracy" in found}
     if len(learned) < 2:
         return []

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from works import PUBLIC_WORK, ROWS, TARGET, TARGET_WORK, WORKS
 
 RESULTS, DATA = HERE / ".results", HERE / ".data"
 CALIBRATION, HOPELESS = 1, 5.0  # rounds for choosing a configuration; not if already its first one is so much slower
+TURN = 1.0  # seconds that a peer works at least before another has its turn: caches are cold when it begins
+SEEDS = 5  # of poise's batches, for what they alone change
 SETTLE = 0.3  # seconds until a peer's threads lie down
 PUBLIC_ROUNDS, MOST_ROUNDS = 100, 100
 
@@ -46,11 +49,12 @@ def measure(name: str, peers: list[str], repeats: int) -> dict[str, Any]:
                 at_work[peer], row["peers"][peer] = _best(peer, work.model, file)
             except PeerFailed as failure:
                 _failed(row, peer, failure)
+        _compare(data, at_work, row, work.compare)
+        row["noise"] = [_after(file, data, str(seed), work.compare) for seed in range(1, SEEDS + 1)]
         for _ in range(repeats):
             for peer, running in list(at_work.items()):
-                _timed(running, row["peers"][peer], work.block)
+                _timed(running, row["peers"][peer])
                 _save(name, row)
-        _measure_models(data, at_work, row, CALIBRATION + 1 + repeats * work.block)
     finally:
         for running in at_work.values():
             running.close()
@@ -76,30 +80,42 @@ def _best(peer: str, model: str, file: Path) -> tuple[Running, dict[str, Any]]:
         if kept is not None:
             kept[1].close()
         about = {"about": running.about, "variant": variant, "startup": running.startup, "first": first}
+        about["block"] = max(1, ceil(TURN / seconds))
         kept = seconds, running, {**about, "seconds": [], "processor": [], "waiting": 0.0, "waited": 0.0}
     assert kept is not None
     return kept[1], {**kept[2], "tried": tried}
 
 
-def _timed(running: Running, found: dict[str, Any], block: int) -> None:
-    """One block of a peer; and what its processes used of the processor since its last one, while others worked."""
+def _compare(data: Exported, at_work: dict[str, Running], row: dict[str, Any], rounds: int) -> None:
+    """Held-out accuracy and loss of each peer's model after so many rounds in all."""
+    row["rounds"] = rounds
+    for peer, running in at_work.items():
+        if not PEERS[peer].reference:
+            running.go(rounds - CALIBRATION - 1)
+            row["peers"][peer] |= held_out(data, running.model())
+
+
+def _after(file: Path, data: Exported, seed: str, rounds: int) -> dict[str, float]:
+    """What poise reaches with other batches."""
+    running = Running("poise", seed, file)
+    try:
+        running.go(rounds)
+        return held_out(data, running.model())
+    finally:
+        running.close()
+
+
+def _timed(running: Running, found: dict[str, Any]) -> None:
+    """One turn of a peer; and what its processes used of the processor since its last one, while others worked."""
     if "rested" in found:
         found["waiting"] += running.processor_seconds() - found["rested"][0]
         found["waited"] += time.perf_counter() - found["rested"][1]
-    before = running.processor_seconds()
+    before, block = running.processor_seconds(), found["block"]
     found["seconds"].append(running.go(block) / block)
     time.sleep(SETTLE)
     found["peak_mb"] = running.peak_megabytes()
     found["rested"] = running.processor_seconds(), time.perf_counter()
     found["processor"].append((found["rested"][0] - before) / block)
-
-
-def _measure_models(data: Exported, at_work: dict[str, Running], row: dict[str, Any], rounds: int) -> None:
-    """Held-out accuracy and loss of each peer's model after the same rounds."""
-    row["rounds"] = rounds
-    for peer, running in at_work.items():
-        if not PEERS[peer].reference:
-            row["peers"][peer] |= held_out(data, running.model())
 
 
 def end_to_end(name: str, label: str, peers: list[str], repeats: int, target: float | None) -> dict[str, Any]:

@@ -82,6 +82,16 @@ def test_a_peer_that_computes_something_else_is_named(accuracy: float, loss: flo
     assert told.startswith("odd: ")
 
 
+def test_what_batches_alone_do_is_allowed() -> None:
+    """Standard deviations of 2 points and 0.1 by hand: four of them are 8 points and 0.4."""
+    noise = [{"accuracy": 0.58, "loss": 0.9}, {"accuracy": 0.60, "loss": 1.0}, {"accuracy": 0.62, "loss": 1.1}]
+    found = {**row(poise=peer(1.0, accuracy=0.60, loss=1.0), plain=peer(1.0, accuracy=0.67, loss=1.3)), "noise": noise}
+    assert figures.allowed(found) == pytest.approx((8.0, 0.4))
+    assert figures.disagreements(found) == []
+    found["peers"]["odd"] = peer(1.0, accuracy=0.76, loss=1.3)  # the median is 0.67
+    assert [told.split(":")[0] for told in figures.disagreements(found)] == ["odd"]
+
+
 def test_goals_are_judged_by_the_row_s_own_ratios() -> None:
     found = row(poise=peer(0.1), flower=peer(0.9), pfl=peer(0.13))
     assert figures.goal("mlp-100x10x50", found) == "≥ 8 × Flower: met; ≥ 1.4 × the best other: missed"

@@ -32,8 +32,8 @@ class Listed:
         return Cohort(clients, np.full(len(clients), 1 / len(clients)))
 
 
-def main(file: str) -> None:
-    """Train until the driver has enough."""
+def main(file: str, seed: str = "0") -> None:
+    """Train until the driver has enough; the seed is that of the batches, for all else is in the file."""
     talk, data = Talk(), read(file)
     rows = np.arange(data.y.size).reshape(data.y.shape)
     text = {"vocabulary": 100} if data.tokens else {}
@@ -49,6 +49,7 @@ def main(file: str) -> None:
         poise.train(
             fed, task, poise.solvers.SGD(lr=data.lr, steps=data.steps, batch_size=data.batch),
             sampler=_sampler(data), rounds=10**9, evaluate_every=10**9, out=pause.path, start=start.numpy(), stop=pause,
+            seed=int(seed),
         ).close()  # fmt: skip
 
 
@@ -80,4 +81,4 @@ class Pause:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
