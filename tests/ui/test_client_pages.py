@@ -13,9 +13,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from faults.support import call, shell
+from poise.ledger.lock import Lock
+from poise.ledger.store import LOCK
 from poise.ui.guard import Keys
 from poise.ui.jobs import Jobs
-from ui.samples import FAST, attacked, forgetful
+from ui.samples import FAST
 from ui.support import HOME, client
 
 KEYS = Keys("the-token", "the-session")
@@ -23,19 +25,9 @@ ACT = {"authorization": "Bearer the-token"}
 NAME = "lab/seed-0"
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with free-riders and one that has forgotten somebody."""
-    folder = tmp_path_factory.mktemp("kept")
-    attacked(folder / "lab")
-    forgetful(folder / "past")
-    return folder
-
-
 @pytest.fixture
-def runs(kept: Path, tmp_path: Path) -> Path:
-    shutil.copytree(kept, tmp_path / "runs")
-    return tmp_path / "runs"
+def runs(told_of: Path) -> Path:
+    return told_of
 
 
 @pytest.fixture
@@ -177,6 +169,21 @@ def test_what_has_no_proof_is_not_begun_without_a_word(browser: TestClient) -> N
     assert "what dishonest clients send is no gradient step" in page
     assert "Forget 4" not in page
     assert "Forget 4" in browser.get(f"/unlearning/{NAME}", params={**asked, "heuristic": "on"}, headers=ACT).text
+    refused = browser.post(f"/api/forget/{NAME}", json=asked, headers=ACT)
+    assert (refused.status_code, "no guarantee can be given" in refused.json()["error"]) == (409, True)
+
+
+def test_a_run_that_is_being_written_forgets_nobody_yet(browser: TestClient, runs: Path) -> None:
+    lock = Lock(runs / NAME / LOCK)
+    lock.acquire()
+    try:
+        page = browser.get(f"/unlearning/{NAME}", params={"clients": "4"}, headers=ACT).text
+        refused = browser.post(f"/api/forget/{NAME}", json={"clients": "4", "heuristic": True}, headers=ACT)
+    finally:
+        lock.release()
+    assert "is still being trained" in page
+    assert (refused.status_code, "is still being trained" in refused.json()["error"]) == (409, True)
+    assert browser.get(f"/api/unlearning-cost/{NAME}", params={"clients": "4"}).status_code == 200
 
 
 def test_a_certificate_is_verified_and_an_altered_one_is_not(browser: TestClient, runs: Path) -> None:

@@ -318,6 +318,23 @@ def test_of_many_clients_each_keeps_its_own_sensitivity(tmp_path: Path) -> None:
     poise.unlearning.verify(first.path)
 
 
+def test_a_training_under_way_forgets_nobody_yet(tmp_path: Path) -> None:
+    """What a request rests on must not change while it is decided; nothing is left behind."""
+    met: list[str] = []
+
+    def meanwhile(record: Record) -> None:
+        if record.index == 2:
+            for ask in (poise.unlearn, preview):
+                with pytest.raises(RunLocked) as refused:
+                    ask(tmp_path / "run", [2])
+                met.append(refused.value.message)
+
+    done = trained(tmp_path / "run", callbacks=[meanwhile])
+    assert [said.partition(": ")[0].rpartition(" is ")[2] for said in met] == ["still being trained"] * 2
+    assert not (tmp_path / "run" / "unlearning").exists()
+    assert poise.unlearn(done, [2], **SHORT).certificate["forgotten so far"] == [2]
+
+
 def test_one_request_at_a_time(run: Any) -> None:
     """A second request while one is under way is refused, and the first comes to its end."""
     met: list[str] = []

@@ -34,9 +34,11 @@ def forget(library: Library, name: str, asked: Asked, deployment: Path | None = 
     """Honour a request to forget: ``poise unlearn``, or ``poise deploy unlearn`` for the nodes of a deployment."""
     from poise.ui.views import federation
     from poise.ui.views import unlearning as views
+    from poise.unlearning.proof import refuse
 
     with library.open(name) as run, views.opened(run) as histories:
-        asked.cost(run, histories)  # what the command would refuse is refused here, before anything is started
+        cost = asked.cost(run, histories)  # what the command would refuse is refused here, before anything is started
+        refuse(cost.not_proved, asked.heuristic)
         training, nodes = histories.root.path, federation.on_nodes(histories.root.experiment)
         branch = histories.place(histories.newest + 1)
     assert training is not None

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from poise.core.errors import LedgerError
+from poise.core.errors import LedgerError, RunLocked
 from poise.core.types import Floats, Ints
 from poise.ledger import glance
 from poise.ledger.files import refused
-from poise.ledger.lock import Lock
+from poise.ledger.lock import Lock, held
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import LOCK
 from poise.unlearning import request as requests
@@ -118,6 +118,15 @@ class Histories:
             whole[:, self.members(branch)] = own
             self._counted[branch, counting] = whole
         return self._counted[branch, counting]
+
+
+def at_rest(run: Run) -> None:
+    """Raise where a run is still being written: models and clients' shares that a request rests on would change."""
+    if run.path is not None and held(run.path / LOCK):
+        raise RunLocked(
+            f"{run.path} is still being trained: a request to forget starts from a training that has ended",
+            "wait for it, or stop it: the rounds it has done are kept",
+        )
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from poise.ledger.run import Run, open_run
 from poise.unlearning.budget import Budget, Participation
 from poise.unlearning.certificate import certify, read, write
 from poise.unlearning.gaussian import Calibration
-from poise.unlearning.histories import CERTIFICATE, Branch, Histories, one_at_a_time
+from poise.unlearning.histories import CERTIFICATE, Branch, Histories, at_rest, one_at_a_time
 from poise.unlearning.methods import CERTIFIED, admit, decide, grounds_for, start_of
 from poise.unlearning.noise import commitment
 from poise.unlearning.proof import Grounds, refuse
@@ -96,6 +96,7 @@ def unlearn(
     """
     trained, place = open_run(run) if isinstance(run, str | Path) else run, None if out is None else Path(out)
     histories = Histories.of(trained, place)
+    at_rest(histories.root)
     checked_clients(clients, histories.root.clients, histories.forgotten)  # before a folder is made
     budget = Budget(epsilon, delta, sigma, calibration, participation, strong_convexity)
     with one_at_a_time(histories.folder):
@@ -167,7 +168,7 @@ def _job(asked: Request, open_: Request | None, histories: Histories, whole: Com
     admit(asked.method, histories, whole.parts, asked.budget)
     found = grounds_for(asked.method, whole.parts, layout.trainable < layout.size, asked.budget)
     if asked.method in CERTIFIED and asked.method != "scratch":
-        refuse(found, asked.heuristic)
+        refuse(found.gaps, asked.heuristic)
     index = histories.newest + 1
     place = histories.place(index)
     if open_ is not None and begun(place):

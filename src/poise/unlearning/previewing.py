@@ -12,7 +12,7 @@ from poise.experiments.runner import parts_in, recorded
 from poise.experiments.spec import parse
 from poise.ledger.run import Run, open_run
 from poise.unlearning.budget import Budget
-from poise.unlearning.histories import Histories
+from poise.unlearning.histories import Histories, at_rest
 from poise.unlearning.methods import CERTIFIED, decide, grounds_for
 from poise.unlearning.request import checked_clients
 from poise.unlearning.tree import Node
@@ -74,6 +74,7 @@ def preview(
     """
     trained = open_run(run) if isinstance(run, str | Path) else run
     histories = Histories.of(trained, None if out is None else Path(out))
+    at_rest(histories.root)
     wanted = checked_clients(clients, histories.root.clients, histories.forgotten)
     asked = budget or Budget()
     found = decide(method, histories, wanted, asked)

@@ -7,6 +7,7 @@ certificate says so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,10 +103,10 @@ def private_grounds(parts: Any, buffers: bool) -> Grounds:
     return Grounds("Gaussian mechanism in every round, composed over all rounds", PRIVATE, tuple(gaps), buffers)
 
 
-def refuse(found: Grounds, heuristic: bool) -> None:
+def refuse(gaps: Sequence[str], heuristic: bool) -> None:
     """Raise where the bound has no proof, unless the user takes it as a heuristic."""
-    if found.gaps and not heuristic:
+    if gaps and not heuristic:
         raise IncompatibleParts(
-            "no guarantee can be given for this run: " + "; ".join(found.gaps),
+            "no guarantee can be given for this run: " + "; ".join(gaps),
             "heuristic=True (--heuristic) goes on, and the certificate says what is not proved",
         )

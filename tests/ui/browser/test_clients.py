@@ -12,7 +12,7 @@ import pytest
 
 from faults.support import shell
 from ui.browser.conftest import KEYS, Open
-from ui.samples import FAST, attacked, forgetful
+from ui.samples import FAST
 from ui.test_client_pages import without_files
 
 Start = Callable[[Path], str]
@@ -23,18 +23,9 @@ LONG = 120_000
 """Milliseconds that an action may take on a busy machine."""
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("kept")
-    attacked(folder / "lab", rounds=8)
-    forgetful(folder / "past")
-    return folder
-
-
 @pytest.fixture
-def runs(kept: Path, tmp_path: Path) -> Path:
-    shutil.copytree(kept, tmp_path / "runs")
-    return tmp_path / "runs"
+def runs(told_of: Path) -> Path:
+    return told_of
 
 
 def unlock(page: Any) -> None:
