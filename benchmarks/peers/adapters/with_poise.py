@@ -61,9 +61,11 @@ class Pause:
     """Asked before each round: waits for the driver where a block is over; true where it has enough."""
 
     def __init__(self, talk: Talk, path: Path, layout: Any) -> None:
-        self.talk, self.path, self.layout, self.left = talk, path, layout, -1
+        self.talk, self.path, self.layout, self.left, self.over = talk, path, layout, 0, False
 
     def __call__(self) -> bool:
+        if self.over:  # a run that was stopped asks once more, to say so
+            return True
         self.left -= 1
         if self.left > 0:
             return False
@@ -72,7 +74,8 @@ class Pause:
         else:
             self.talk.ready(poise=poise.__version__, torch=torch.__version__)
         self.left = self.talk.block(self.model)
-        return self.left == 0
+        self.over = self.left == 0
+        return self.over
 
     def model(self) -> Arrays:
         """The newest model, as the ledger has it."""
