@@ -50,7 +50,11 @@ def federation(work: Work, x: np.ndarray, y: np.ndarray) -> poise.Federation:
 
 
 def _dealt(work: Work) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Images dealt at random; text by its roles, those that say enough."""
+    """Images dealt at random; text by its roles, those that say enough. Each client's samples in random order.
+
+    A peer that does not shuffle has batches like everybody's only if the order of the file means nothing, and a
+    federation's does: it goes through the classes in turn.
+    """
     if work.source == "shakespeare":
         fed = poise.federation("shakespeare", "by-key")
         able = np.flatnonzero(fed.sizes >= work.samples)
@@ -60,10 +64,12 @@ def _dealt(work: Work) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.nda
     if len(able) < work.population:
         raise ValueError(f"{work.source}: {len(able)} clients own {work.samples} samples, not {work.population}")
     owned = [fed.client(i) for i in able[: work.population]]
-    x = np.stack([_bytes(x[: work.samples]) for x, _ in owned])
-    y = np.stack([np.asarray(y[: work.samples], np.int64) for _, y in owned])
+    rng = np.random.default_rng(1)
+    orders = [rng.permutation(len(y))[: work.samples] for _, y in owned]
+    x = np.stack([_bytes(x[order]) for (x, _), order in zip(owned, orders, strict=True)])
+    y = np.stack([np.asarray(y[order], np.int64) for (_, y), order in zip(owned, orders, strict=True)])
     tests, labels = fed.test
-    chosen = np.random.default_rng(1).permutation(len(labels))[:HELD_OUT]
+    chosen = rng.permutation(len(labels))[:HELD_OUT]
     return x, y, (_bytes(tests[chosen]), np.asarray(labels[chosen], np.int64))
 
 
