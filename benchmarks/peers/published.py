@@ -104,7 +104,7 @@ def _others(rows: Rows) -> str:
     told = []
     for row in rows.values():
         left = [
-            f"{TITLES[peer]} [{variant}] {seconds:.2f} s"
+            f"{TITLES[peer]} [{variant or 'usual'}] {seconds:.2f} s"
             for peer, f in row["peers"].items() for variant, seconds in f["tried"].items() if variant != f["variant"]
         ]  # fmt: skip
         told += [f"- {row['label']}: {', '.join(left)}"] if left else []
