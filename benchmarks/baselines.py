@@ -1,4 +1,4 @@
-"""What a user would write instead, and what no federated simulation can beat."""
+"""What a user would write instead, and the same samples through one model: no federated learning at all."""
 
 from __future__ import annotations
 

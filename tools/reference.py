@@ -17,7 +17,8 @@ MODULES = (
     "poise", "poise.solvers", "poise.samplers", "poise.clocks", "poise.weightings", "poise.servers", "poise.attacks",
     "poise.recipes", "poise.data", "poise.tasks", "poise.ledger", "poise.explaining", "poise.theory",
     "poise.theory.free_riders", "poise.graph", "poise.unlearning", "poise.reports", "poise.exports", "poise.backends",
-    "poise.testing",
+    "poise.testing", "poise.core.protocols", "poise.core.types", "poise.core.parts", "poise.core.statistics",
+    "poise.core.vectors", "poise.core.errors",
 )  # fmt: skip
 CONSTANTS = {
     "__version__": "The version of poise.",
@@ -73,7 +74,8 @@ def _index() -> str:
     rows = "\n".join(f"| [`{name}`]({name.removeprefix('poise.')}.md) | {_first(name)} |" for name in MODULES)
     return (
         "# Reference\n\nWritten from the docstrings, whose examples are run by the tests. "
-        "What is not named here may change.\n\n"
+        "What is not named here may change. `poise.flower.strategies` needs Flower and has "
+        "[a page of its own](../flower.md).\n\n"
         f"| module | |\n|---|---|\n{rows}\n"
     )
 

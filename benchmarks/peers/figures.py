@@ -14,7 +14,7 @@ GOALS = {
 """Per work: how much faster than Flower, and than the best other peer, a round of poise is to be."""
 
 DEVIATIONS = 4
-"""Standard deviations over poise's seeds that a model may be away: one in seventy is further away by chance."""
+"""Standard deviations over poise's seeds that a model may be away: about one in sixty is further away by chance."""
 
 REFERENCES = ("bound",)
 """What is no federated learning and so no peer."""

@@ -10,20 +10,25 @@ from figures import ahead, allowed, best_other, disagreements, goal, ratios, sum
 from page import put
 from plot import drawn
 from process import PEERS, TITLES
-from works import PUBLIC_WORK, ROWS, TARGET
+from works import PUBLIC_WORK, ROWS, TARGET, WORKS
 
 Rows = Mapping[str, Mapping[str, Any]]
 
 INTRODUCTION = """## Against the others
 
 Measured on {dates} with `make bench-peers` on {cores} cores ({processor}), poise at {commits}. Every peer is its
-released package in an environment of its own ({versions}), driven by a small adapter (`benchmarks/peers/adapters`), in
-the fastest of its configurations (in brackets: processes, devices or threads; `c`: channels last in memory). All get
-the same samples, clients of each round, model, initial weights, local steps, batch size and learning rate; each client
-owns just the samples of its steps and all count the same. One round as *clients × local steps × batch*, medians of
-{repeats} repetitions with quartiles; peers take turns of at least one second or one round, and while one works the
-others wait for the driver. Start-up and the first round (which compiles or starts workers) are apart, below. The *lower
-bound* pushes the same samples through one model at the best batch size and layout: no federated learning at all.
+released package in an environment of its own, driven by a small adapter (`benchmarks/peers/adapters`): Python {python};
+{versions}.
+
+Each is in the configuration that did one round fastest after its first (in brackets: processes, devices or threads;
+`c`: channels last in memory). All get the same samples, clients of each round, model, initial weights, local steps,
+batch size and learning rate; each client owns just the samples of its steps and all count the same. One round as
+*clients × local steps × batch*, medians of
+{repeats} repetitions with quartiles; peers take turns of about a second or one round, and while one works the others
+wait for the driver. Start-up and the first round (which compiles or starts workers) are apart, below. The *lower bound*
+pushes the same samples through one model of PyTorch at the best batch size, layout and number of threads: no federated
+learning at all. Threads inside an operation share two cores less well than two workers with a thread each; where
+operations are large (cnn, lstm) poise can be below it.
 
 """
 
@@ -37,7 +42,7 @@ def publish(page: Path, results: Rows) -> None:
     rows = {name: results[name] for name in ROWS if name in results}
     text = _introduction(rows) + _speeds(rows)
     text += "\n![Seconds per round of every peer and work, on a logarithmic axis](peers.svg)\n"
-    text += _goals(rows) + _ahead(rows) + _others(rows) + _same(rows) + _memory(rows)
+    text += _missing(results) + _goals(rows) + _ahead(rows) + _others(rows) + _same(rows) + _memory(rows)
     if "target" in results:
         text += f"\n### Time to {TARGET:.0%} accuracy\n\n" + _whole(results["target"])
     if PUBLIC_WORK in results:
@@ -49,13 +54,23 @@ def publish(page: Path, results: Rows) -> None:
     put(page, "peers", text)
 
 
+def _missing(results: Rows) -> str:
+    """What `make bench-peers` would measure and was not."""
+    left = [WORKS[name].label for name in ROWS if name not in results]
+    left += [f"time to {TARGET:.0%} accuracy"] if "target" not in results else []
+    return f"\nNot measured: {'; '.join(left)}.\n" if left else ""
+
+
 def _introduction(rows: Rows) -> str:
-    versions = {k: v for row in rows.values() for p in row["peers"].values() for k, v in p["about"].items()}
+    found = {p: f["about"] for row in rows.values() for p, f in row["peers"].items() if not PEERS[p].reference}
+    versions = [
+        f"{TITLES[p]}: " + ", ".join(f"{k} {v}" for k, v in a.items() if isinstance(v, str)) for p, a in found.items()
+    ]
     counts = sorted({len(p["seconds"]) for row in rows.values() for p in row["peers"].values()})
     one = next(iter(rows.values()))
     return INTRODUCTION.format(
         dates=_some(rows, "date"), commits=_some(rows, "commit"), cores=one["cores"], processor=one["processor"],
-        versions=", ".join(f"{name} {value}" for name, value in versions.items() if isinstance(value, str)),
+        versions="; ".join(versions), python=_some(rows, "python"),
         repeats=" to ".join(str(n) for n in sorted({counts[0], counts[-1]})),
     )  # fmt: skip
 
@@ -94,9 +109,21 @@ def _goals(rows: Rows) -> str:
 def _ahead(rows: Rows) -> str:
     found = ahead(rows)
     if not found:
-        return "\nNo peer was ahead of poise on any of these rows.\n"
+        return "\nNo peer was ahead of poise on any of these rows.\n" + _close(rows)
     told = [f"- {rows[work]['label']}: {TITLES[peer]} takes {ratio:.2f} × poise's time" for work, peer, ratio in found]
-    return "\nRows where a peer is ahead:\n\n" + "\n".join(told) + "\n"
+    return "\nRows where a peer is ahead:\n\n" + "\n".join(told) + "\n" + _close(rows)
+
+
+def _close(rows: Rows) -> str:
+    """Rows on which the repetitions of poise and of another overlap, so that neither is shown to be faster."""
+    told = []
+    for row in rows.values():
+        poise = summary(row["peers"]["poise"]["seconds"])
+        for peer, found in row["peers"].items():
+            other = summary(found["seconds"])
+            if peer != "poise" and not PEERS[peer].reference and other.low <= poise.high and poise.low <= other.high:
+                told.append(f"{row['label']} ({TITLES[peer]})")
+    return f"\nWithin the quartiles, so that no difference was shown: {', '.join(told)}.\n" if told else ""
 
 
 def _others(rows: Rows) -> str:
@@ -115,7 +142,7 @@ def _same(rows: Rows) -> str:
     """Whether all have computed the same."""
     learning = [p for p in PEERS if not PEERS[p].reference]
     lines = [
-        "\n**The same work.** Held-out accuracy after the same number of rounds; stated beforehand: within 1",
+        "\n**The same work.** Held-out accuracy and loss after the same number of rounds; stated beforehand: within 1",
         "percentage point, and the loss within 0.05, of the median of the peers, or within four standard deviations of",
         "what other batches alone do to poise's (*allowed*; estimated from five seeds).\n",
         "| one round | rounds | " + " | ".join(TITLES[p] for p in learning) + " | allowed | agree |",
@@ -123,7 +150,7 @@ def _same(rows: Rows) -> str:
     ]
     for row in rows.values():
         found = [row["peers"].get(p, {}) for p in learning]
-        cells = [f"{f['accuracy']:.2%}" if "accuracy" in f else "–" for f in found]
+        cells = [f"{f['accuracy']:.2%}, {f['loss']:.3f}" if "accuracy" in f else "–" for f in found]
         points, nats = allowed(row)
         last = f"{points:.1f} points, {nats:.2f} | {'; '.join(disagreements(row)) or 'yes'}"
         lines.append(f"| {row['label']} | {row.get('rounds', '')} | " + " | ".join(cells) + f" | {last} |")
@@ -143,7 +170,19 @@ def _memory(rows: Rows) -> str:
             f = row["peers"].get(peer)
             cells.append(f"{f['startup']:.1f} + {f['first']:.1f} s, {f['peak_mb']:.0f} MB" if f else "–")
         lines.append("| " + " | ".join([row["label"], *cells]) + " |")
-    return "\n".join(lines) + "\n"
+    return (
+        "\n".join(lines) + "\n\n" + _lighter(rows, "startup", "Up sooner") + _lighter(rows, "peak_mb", "In less memory")
+    )
+
+
+def _lighter(rows: Rows, what: str, words: str) -> str:
+    """In how many rows peers need less of something than poise."""
+    told = []
+    for peer in PEERS:
+        both = [row["peers"] for row in rows.values() if peer in row["peers"] and not PEERS[peer].reference]
+        less = sum(found[peer][what] < found["poise"][what] for found in both)
+        told += [f"{TITLES[peer]} in {less} of {len(both)} rows"] if less else []
+    return f"{words} than poise: {', '.join(told) or 'nobody'}.\n"
 
 
 def _whole(row: Mapping[str, Any]) -> str:
@@ -157,5 +196,6 @@ def _whole(row: Mapping[str, Any]) -> str:
             )
     where = f"Measured on {row['date']}, poise at {row['commit']}; a new process for every repetition, in turns."
     where += " The first round is counted; handing a model out and measuring it is not."
+    where += " Start-up, accuracy and peak are the last repetition's."
     first = "".join(f" {TITLES[p]} is ahead: {ratio:.2f} × poise's time." for _, p, ratio in ahead({"": row}))
     return "\n".join(lines) + f"\n\n{where}{first}\n"

@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -170,6 +171,7 @@ def _row(label: str, tolerance: dict[str, float]) -> dict[str, Any]:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
     return {
         "label": label, "date": str(datetime.now(UTC).date()), "cores": os.cpu_count(), "processor": processor,
+        "python": platform.python_version(),
         "commit": commit.strip(), "load": os.getloadavg()[0], "tolerance": tolerance, "peers": {}, "failed": {},
     }  # fmt: skip
 

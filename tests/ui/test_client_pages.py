@@ -177,7 +177,7 @@ def test_a_run_that_is_being_written_forgets_nobody_yet(browser: TestClient, run
     lock = Lock(runs / NAME / LOCK)
     lock.acquire()
     try:
-        page = browser.get(f"/unlearning/{NAME}", params={"clients": "4"}, headers=ACT).text
+        page = browser.get(f"/unlearning/{NAME}", params={"method": "sifu", "clients": "4"}, headers=ACT).text
         refused = browser.post(f"/api/forget/{NAME}", json={"clients": "4", "heuristic": True}, headers=ACT)
     finally:
         lock.release()
@@ -281,20 +281,23 @@ def test_runs_of_nodes_are_asked_through_their_deployment(
     from poise.ui.app import create_app
 
     deployed(runs / NAME)
+    wish = {"clients": "1", "heuristic": True}
     asked: list[list[str]] = []
     monkeypatch.setattr("poise.ui.jobs._spawn", lambda place, arguments, held: asked.append(arguments) or 0)
     plain = client(runs, KEYS)
     assert "--deployment DIR" in plain.get(f"/unlearning/{NAME}?method=sifu&clients=1").text
-    assert plain.post(f"/api/forget/{NAME}", json={"clients": "1"}, headers=ACT).status_code == 409
+    assert plain.post(f"/api/forget/{NAME}", json=wish, headers=ACT).status_code == 409
     assert "are nodes" in plain.get(f"/federation/{NAME}").text
     assert plain.post(f"/api/graph/{NAME}", headers=ACT).status_code == 409
     told = TestClient(create_app(runs, KEYS, deployments=[tmp_path / "trial"]), base_url=HOME)
     page = told.get(f"/unlearning/{NAME}?method=sifu&clients=1&heuristic=on", headers=ACT).text
     assert f"<option>{tmp_path / 'trial'}</option>" in page
-    assert told.post(f"/api/forget/{NAME}", json={"clients": "1"}, headers=ACT).status_code == 200
+    assert told.post(f"/api/forget/{NAME}", json=wish, headers=ACT).status_code == 200
     run = str((runs / NAME).resolve())
-    assert asked == [["deploy", "unlearn", run, "--clients", "1", "--to", str(tmp_path / "trial"), "--json"]]
-    other = told.post(f"/api/forget/{NAME}?to=/etc", json={"clients": "1"}, headers=ACT)
+    assert asked == [
+        ["deploy", "unlearn", run, "--clients", "1", "--heuristic", "--to", str(tmp_path / "trial"), "--json"]
+    ]
+    other = told.post(f"/api/forget/{NAME}?to=/etc", json=wish, headers=ACT)
     assert (other.status_code, "does not know" in other.json()["error"]) == (409, True)
 
 

@@ -124,7 +124,7 @@ def measured(*seconds: float, accuracy: float = 0.9, **more: Any) -> dict[str, A
 
 
 def test_the_page_shows_ratios_who_is_ahead_and_who_disagrees(published: ModuleType, tmp_path: Path) -> None:
-    facts = {"date": "2000-01-01", "commit": "abc", "cores": 2, "processor": "made up"}
+    facts = {"date": "2000-01-01", "commit": "abc", "cores": 2, "processor": "made up", "python": "3.0"}
     peers = {
         "poise": measured(0.2, 0.1, 0.3), "flower": measured(2.0, 2.0, 2.0, accuracy=0.8),
         "pfl": measured(0.1, 0.1, 0.1, variant="2", tried={"1": 0.5, "2": 0.1}), "plain": measured(1.0, 1.0, 1.0),
@@ -140,6 +140,9 @@ def test_the_page_shows_ratios_who_is_ahead_and_who_disagrees(published: ModuleT
     assert "made up: pfl-research takes 0.50 × poise's time" in text
     assert "flower: accuracy -10.00 points" in text
     assert "pfl-research [1] 0.50 s" in text
+    assert "Not measured: logistic: 10 × 10 × 50; " in text
+    assert "In less memory than poise: nobody." in text
+    assert "no difference was shown" not in text, "quartiles of 0.15 to 0.25 s are above the other's 0.1 s"
     assert text.count("pfl-research is ahead: 0.50 × poise's time.") == 2
     published.publish(page, results)
     assert page.read_text(encoding="utf-8") == text, "writing again changes nothing"

@@ -117,7 +117,7 @@ def test_a_client_is_chosen_by_its_number(console: Start, visit: Open, runs: Pat
     page.keyboard.press("Enter")
     page.wait_for_url("**/client/lab/seed-0?client=7")
     assert "client 7" in page.locator("h1").inner_text()
-    assert "an empty update in 8 of 8 rounds" in page.locator("main").inner_text()
+    assert "an empty update in 12 of 12 rounds" in page.locator("main").inner_text()
 
 
 def test_from_a_suspect_to_a_decision(console: Start, visit: Open, drawn: Any, picture: Any, runs: Path) -> None:
