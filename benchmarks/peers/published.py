@@ -142,7 +142,7 @@ def _same(rows: Rows) -> str:
     """Whether all have computed the same."""
     learning = [p for p in PEERS if not PEERS[p].reference]
     lines = [
-        "\n**The same work.** Held-out accuracy and loss after the same number of rounds; stated beforehand: within 1",
+        "\n**The same work.** Held-out accuracy and loss after the same number of rounds; to be within 1",
         "percentage point, and the loss within 0.05, of the median of the peers, or within four standard deviations of",
         "what other batches alone do to poise's (*allowed*; estimated from five seeds).\n",
         "| one round | rounds | " + " | ".join(TITLES[p] for p in learning) + " | allowed | agree |",
@@ -194,7 +194,8 @@ def _whole(row: Mapping[str, Any]) -> str:
                 f"| {TITLES[peer]} | {_seconds(f)} | {f['startup']:.1f} | {f['rounds']} | {f['accuracy']:.2%}"
                 f" | {f['peak_mb']:.0f} MB |"
             )
-    where = f"Measured on {row['date']}, poise at {row['commit']}; a new process for every repetition, in turns."
+    where = f"Measured on {row['date']}, poise at {row['commit']}; a new process for each of"
+    where += f" {len(row['peers']['poise']['seconds'])} repetitions, in turns."
     where += " The first round is counted; handing a model out and measuring it is not."
     where += " Start-up, accuracy and peak are the last repetition's."
     first = "".join(f" {TITLES[p]} is ahead: {ratio:.2f} × poise's time." for _, p, ratio in ahead({"": row}))
