@@ -71,8 +71,7 @@ def test_those_still_working_are_a_prefix_and_padding_stays_inside_the_shard() -
     sizes, steps = [9, 4, 12, 2], [6, 5, 2, 1]
     plan = draw([0, 1, 2, 3], sizes, steps, 5)
     ends = np.cumsum(sizes)
-    for k in range(len(plan)):
-        batch = plan.batch(k)
+    for k, batch in enumerate(plan):
         assert len(batch.counts) == sum(s > k for s in steps)
         assert batch.positions.shape[1] == 5  # the width does not depend on who else still works
         assert batch.full == bool((batch.counts == 5).all())

@@ -7,6 +7,7 @@ initial vector.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -320,6 +321,29 @@ def test_the_workers_use_one_thread_each() -> None:
     finally:
         torch.set_num_threads(threads)
     assert all("at::get_num_threads() : 1" in text for text in seen)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_the_first_item_that_fails_is_the_one_that_is_told_of(workers: int) -> None:
+    fed, begun = vectors(), []
+
+    def late(item: int) -> int:
+        begun.append(item)
+        time.sleep(0.05 if item == 3 else 0.0)  # the fourth fails while the third is still at work
+        if item >= 3:
+            raise ValueError(f"item {item}")
+        return 10 * item
+
+    backend = Local(workers=workers).open(Task("logistic").bind(fed), SOLVERS["plain"], fed.sizes, 0)
+    try:
+        assert backend.spread(late, range(3)) == [0, 10, 20]
+        assert backend.spread(late, []) == []
+        begun.clear()
+        with pytest.raises(ValueError, match="item 3"):
+            backend.spread(late, range(100))
+        assert len(begun) <= 3 + workers, "what comes after a failure is let be"
+    finally:
+        backend.close()
 
 
 def test_dropout_is_switched_off_for_losses() -> None:

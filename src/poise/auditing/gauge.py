@@ -84,7 +84,7 @@ class AuditGauge:
     def read(self, arrived: Arrived, past: History) -> Mapping[str, Floats]:
         """The readings of every row."""
         at = self.places
-        seen = arrived.spread(lambda rows: self._look(arrived.deltas[rows]), row_blocks(arrived.deltas))
+        seen = arrived.spread(self._look, row_blocks(arrived.deltas))
         found: dict[str, Floats] = {name: np.concatenate([piece[name] for piece in seen]) for name in seen[0]}
         found[COHORT] = others(arrived, self.layout.trainable == self.layout.size).astype(np.float32)
         if self.received:
@@ -116,7 +116,7 @@ def others(arrived: Arrived, whole_norms: bool = False) -> Floats:
     With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D - omega_i |Delta_i|^2``.
     ``whole_norms`` says that the norms that came with the updates are of these entries and no others.
     """
-    along = arrived.spread(lambda rows: arrived.deltas[rows] @ arrived.direction, row_blocks(arrived.deltas))
+    along = arrived.spread(lambda rows: rows @ arrived.direction, row_blocks(arrived.deltas))
     product = torch.cat(along).double().cpu().numpy()
     norms = arrived.norms if whole_norms else torch.linalg.vector_norm(arrived.deltas, dim=1).double().cpu().numpy()
     omega, squares = arrived.omega, norms**2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from poise.core.errors import require
 from poise.core.memory import Memories, Versions
 from poise.core.parts import part
 from poise.core.protocols import Oracle, Solver
+from poise.core.threads import one_thread
 from poise.core.types import Flight, Ints, Updates
 from poise.core.vectors import Stack, Vector
 
@@ -59,7 +60,7 @@ class LocalWorkers:
     _pool: ThreadPoolExecutor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._pool = ThreadPoolExecutor(self.workers, "poise")
+        self._pool = ThreadPoolExecutor(max(1, self.workers - 1), "poise")
 
     def work(
         self,
@@ -89,16 +90,32 @@ class LocalWorkers:
         return self.oracle.measure(theta, names, self.spread, Versions(self.personal, memories))
 
     def spread(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Map over the workers; results in order."""
+        """Map over the workers, of which the calling thread is one; results in order.
 
-        def alone(item: Any) -> Any:
-            torch.set_num_threads(1)  # in every task: PyTorch forgets a thread's setting when another changes its own
-            return function(item)
-
+        Where an item fails, those after it are let be and its error is raised: the first one's, in the items' order.
+        """
         todo = list(items)
-        if len(todo) == 1:  # one piece needs no other thread: handing it over costs more than a small one takes
-            return [alone(todo[0])]
-        return list(self._pool.map(alone, todo))
+        found: list[Any] = [None] * len(todo)
+        failed: dict[int, BaseException] = {}
+        queue = iter(range(len(todo)))
+
+        def take() -> None:
+            for k in queue:
+                torch.set_num_threads(1)  # each time: PyTorch forgets a thread's setting when another changes its own
+                try:
+                    found[k] = function(todo[k])
+                except BaseException as error:  # raised below, in the calling thread
+                    failed[k] = error
+                if failed:
+                    return
+
+        helping = [self._pool.submit(take) for _ in range(min(self.workers, len(todo)) - 1)]
+        with one_thread():
+            take()
+        wait(helping)
+        if failed:
+            raise failed[min(failed)]
+        return found
 
     def close(self) -> None:
         """Stop the workers."""

@@ -7,8 +7,8 @@ on who else is in the cohort.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -62,17 +62,16 @@ class Plan:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def batch(self, k: int) -> Batch:
-        """The batch of step k, for the clients that still work."""
-        active, full = self._sizes[k]
-        return Batch(self.positions[k, :active], self.counts[k, :active], full)
-
-    @cached_property
-    def _sizes(self) -> list[tuple[int, bool]]:
-        """Of each step: how many still work, and whether all their batches are whole."""
+    def __iter__(self) -> Iterator[Batch]:
+        """The batch of each step, for the clients that still work."""
+        _, every, width = self.positions.shape
         active = (self.counts > 0).sum(1)
-        whole = (self.counts == self.positions.shape[2]).sum(1)
-        return list(zip(active.tolist(), (whole == active).tolist(), strict=True))
+        full = (self.counts == width).sum(1) == active
+        for positions, counts, m, whole in zip(
+            self.positions, self.counts, active.tolist(), full.tolist(), strict=True
+        ):
+            some = (positions, counts) if m == every else (positions[:m], counts[:m])
+            yield Batch(*some, whole)
 
 
 def batch_widths(sizes: Ints, batch_size: int | None) -> Ints:

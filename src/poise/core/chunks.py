@@ -22,7 +22,7 @@ from poise.core.types import REPORTED, Flight, Ints, Updates
 from poise.core.vectors import Stack, Vector
 from poise.core.work import local_work
 
-LONG = 3_000_000  # rows x samples x parameters of a step that are worth a second worker
+LONG = 5_000_000  # rows x samples x parameters of a step that are worth a second worker
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from poise.core.threads import row_blocks
+from poise.core.threads import CACHE, row_blocks
 from poise.core.types import Floats, Ints, Record
 
 if TYPE_CHECKING:
     from poise.core.history import History
     from poise.core.protocols import Arrived
+    from poise.core.vectors import Stack, Vector
 
 MOVED = "moved"
 """The reading: how far the step would have been from the one made, had the client not been there."""
@@ -173,7 +174,9 @@ def _distances(arrived: Arrived, rows: Ints) -> Floats:
         return weight * float(torch.linalg.vector_norm(arrived.direction).double())
     centre = arrived.direction / total
 
-    def apart(rows: slice) -> Floats:
-        return np.asarray(torch.linalg.vector_norm(some[rows] - centre, dim=1).double().cpu().numpy())
+    def apart(block: Stack) -> Vector:
+        few = row_blocks(block, CACHE)  # their differences are still in the cache when their norms are taken
+        return torch.cat([torch.linalg.vector_norm(rows - centre, dim=1) for rows in few])
 
-    return np.asarray(weight * abs(total) * np.concatenate(arrived.spread(apart, row_blocks(some))))
+    found = torch.cat(arrived.spread(apart, row_blocks(some))).double().cpu().numpy()
+    return np.asarray(weight * abs(total) * found)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 Spread = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
 """Maps a function over items, in their order."""
 
-BLOCK = 2**24  # bytes of a stack that a worker takes at once: handing over a smaller piece costs what it saves
+BLOCK = 2**22  # bytes of a stack that a worker takes at once: handing over a smaller piece costs what it saves
+CACHE = 2**20  # bytes that one operation leaves in a core's cache for the next
 
 
 @contextmanager
@@ -37,12 +38,12 @@ def in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
     return [function(item) for item in items]
 
 
-def row_blocks(stack: Stack) -> list[slice]:
-    """The rows of a stack in pieces of about `BLOCK` bytes: a function of its shape, whoever takes them.
+def row_blocks(stack: Stack, size: int = BLOCK) -> list[Stack]:
+    """The rows of a stack in pieces of about ``size`` bytes: a matter of its shape, whoever takes them.
 
     >>> import torch
-    >>> row_blocks(torch.zeros(5, 2**21))
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
+    >>> [len(rows) for rows in row_blocks(torch.zeros(5, 2**19))]
+    [2, 2, 1]
     """
-    size = max(1, BLOCK // max(1, stack.shape[1] * stack.element_size()))
-    return [slice(k, k + size) for k in range(0, max(1, len(stack)), size)]
+    few = max(1, size // max(1, stack.shape[1] * stack.element_size()))
+    return [stack[k : k + few] for k in range(0, max(1, len(stack)), few)]

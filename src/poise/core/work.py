@@ -76,15 +76,11 @@ def local_work(
 def _walk(oracle: Oracle, rule: Rule, rows: Stack, data: Any, plan: Plan) -> None:
     """All local steps, in place; a client stops after its own number of steps."""
     plain = not rule.transforms and rule.point is None
-    descend = getattr(oracle, "descender", _none)(rows, data, rule.rate) if plain else None
-    if descend is not None:  # nothing stands between the gradient and the step: they are one pass
-        for k in range(len(plan)):
-            descend(plan.batch(k))
-        return
+    if plain and getattr(oracle, "descend", _never)(rows, data, plan, rule.rate):
+        return  # nothing stands between the gradient and the step: they are one pass
     trainable = oracle.layout.trainable
     scratch = torch.empty_like(rows[:, :trainable])
-    for k in range(len(plan)):
-        batch = plan.batch(k)
+    for batch in plan:
         active = rows[: len(batch.counts)]
         weights, gradients = active[:, :trainable], scratch[: len(active)]
         at = active if rule.point is None else torch.cat([rule.point(weights), active[:, trainable:]], dim=1)
@@ -96,8 +92,9 @@ def _walk(oracle: Oracle, rule: Rule, rows: Stack, data: Any, plan: Plan) -> Non
         weights.sub_(gradients, alpha=rule.rate)
 
 
-def _none(*arguments: Any) -> None:
-    """What an oracle does that cannot step by itself."""
+def _never(*arguments: Any) -> bool:
+    """What an oracle answers that cannot step by itself."""
+    return False
 
 
 def _with_own(start: Stack, clients: Ints, memories: Memories, personal: torch.Tensor) -> Stack:

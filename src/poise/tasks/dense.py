@@ -35,26 +35,30 @@ class Linear:
     def of(self, rows: Stack) -> Views:
         """This layer of every row."""
         weight = rows[:, self.weight].view(len(rows), self.outside, self.inside)
-        return Views(weight, None if self.bias is None else rows[:, self.bias])
+        if self.bias is None:
+            return Views(weight, weight.transpose(1, 2))
+        bias = rows[:, self.bias]
+        return Views(weight, weight.transpose(1, 2), bias, bias.unsqueeze(1), bias.unsqueeze(2))
 
 
 class Views(NamedTuple):
-    """A linear layer of c clients, as views of their rows."""
+    """A linear layer of c clients, as views of their rows that are made once for all steps.
+
+    Workers are threads of one interpreter and meet at every call of PyTorch, if only for a view: in small models that
+    is what a step costs.
+    """
 
     weight: torch.Tensor  # (c, outside, inside)
-    bias: torch.Tensor | None  # (c, outside)
+    turned: torch.Tensor  # (c, inside, outside)
+    bias: torch.Tensor | None = None  # (c, outside)
+    row: torch.Tensor | None = None  # (c, 1, outside)
+    column: torch.Tensor | None = None  # (c, outside, 1)
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
         """(c, b, inside) -> (c, b, outside)."""
         if h.shape[1] > self.weight.shape[1]:  # the wider side last: tall and narrow products take twice the time
-            return self._added(self.weight, h.transpose(1, 2), 2).transpose(1, 2)
-        return self._added(h, self.weight.transpose(1, 2), 1)
-
-    def _added(self, left: torch.Tensor, right: torch.Tensor, across: int) -> torch.Tensor:
-        """The products, and the bias, which is the same along one dimension."""
-        if self.bias is None:
-            return torch.bmm(left, right)
-        return torch.baddbmm(self.bias.unsqueeze(across), left, right)
+            return _added(self.column, self.weight, h.transpose(1, 2)).transpose(1, 2)
+        return _added(self.row, h, self.turned)
 
     def set(self, h: torch.Tensor, dz: torch.Tensor) -> None:
         """Become the gradients, given the layer's input and its output's gradient."""
@@ -67,6 +71,11 @@ class Views(NamedTuple):
         self.weight.baddbmm_(dz.transpose(1, 2), h, alpha=-rate)
         if self.bias is not None:
             self.bias.sub_(dz.sum(1), alpha=rate)
+
+
+def _added(bias: torch.Tensor | None, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """The products, and the bias, which is the same along one dimension."""
+    return torch.bmm(left, right) if bias is None else torch.baddbmm(bias, left, right)
 
 
 Descend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool], None]
@@ -94,6 +103,7 @@ class DenseKernel:
                 self.layers.append(_out_of_place(layer))
         self.first = next(k for k, layer in enumerate(self.layers) if isinstance(layer, Linear))
         linear = [layer for layer in self.layers if isinstance(layer, Linear)]
+        self._minus = torch.full((1, 1, 1), -1.0, dtype=dtype)
         self.widths = linear[0].inside + sum(layer.outside for layer in linear)
 
     @staticmethod
@@ -152,7 +162,8 @@ class DenseKernel:
         self, layers: list[Any], x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool
     ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
         """Each linear layer's number, input and output's gradient, last first; a layer that was given may change."""
-        h = x.reshape(*y.shape[:2], -1).to(self.dtype)
+        h = x.reshape(*y.shape[:2], -1)
+        h = h if h.dtype == self.dtype else h.to(self.dtype)
         inputs = []
         for layer in layers:
             inputs.append(h)
@@ -178,7 +189,7 @@ class DenseKernel:
         share = 1.0 / z.shape[1] if full else 1.0 / counts.to(z.device, z.dtype)[:, None, None]
         if self.loss == "cross-entropy":
             dz = torch.softmax(z, 2)
-            dz.scatter_add_(2, y.unsqueeze(2), dz.new_full((1, 1, 1), -1.0).expand(*y.shape, 1))
+            dz.scatter_add_(2, y.unsqueeze(2), self._minus.expand(*y.shape, 1))
             dz.mul_(share)
         else:
             dz = (z - y.reshape(z.shape).to(z.dtype)).mul_(2.0 * share / z.shape[2])
@@ -221,8 +232,8 @@ def _out_of_place(layer: nn.Module) -> nn.Module:
 def _through(layer: nn.Module, h: torch.Tensor, dz: torch.Tensor) -> torch.Tensor:
     """The gradient before an elementwise layer from the one behind it."""
     if type(layer) is nn.ReLU:
-        return dz.mul_(h > 0)
+        back: torch.Tensor = torch.ops.aten.threshold_backward(dz, h, 0)
+        return back
     with torch.enable_grad():
         at = h.detach().requires_grad_()
-        (back,) = torch.autograd.grad(layer(at), at, dz)
-    return back
+        return torch.autograd.grad(layer(at), at, dz)[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from poise.core.batches import Batch
+from poise.core.batches import Batch, Plan
 from poise.core.rng import U64
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
@@ -49,10 +49,26 @@ class Opened:
 
     def take(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Features and labels at these positions; the features are overwritten by the next call."""
-        need = positions.numel() * prod(self.shards.samples.shape)
+        return self.shards.take(positions, self._room(positions.numel()))
+
+    def follow(self, plan: Plan) -> Iterator[tuple[torch.Tensor, torch.Tensor, Batch]]:
+        """Features, labels and batch of every step; the features are overwritten by the next.
+
+        Samples and labels of all steps are looked up at once: on small batches a look-up costs as much as a layer.
+        """
+        where = self.shards.at(plan.positions)
+        for batch, rows, labels in zip(plan, *where, strict=True):
+            active = len(batch.counts)
+            if active < len(rows):
+                rows, labels = rows[:active], labels[:active]
+            yield self.shards.samples.features(rows, self._room(rows.numel())), labels, batch
+
+    def _room(self, samples: int) -> torch.Tensor:
+        """Memory for the features of so many samples."""
+        need = samples * prod(self.shards.samples.shape)
         if self.buffer is None or self.buffer.numel() < need:
             self.buffer = torch.empty(need)
-        return self.shards.take(positions, self.buffer)
+        return self.buffer
 
     @property
     def sizes(self) -> Ints:
@@ -115,12 +131,14 @@ class SampleOracle:
         x, y = self._here(*data.take(batch.positions))
         self.kernel.gradients(rows, x, y, batch.counts, batch.full, data.generators, out)
 
-    def descender(self, rows: Stack, data: Opened, rate: float) -> Callable[[Batch], None] | None:
-        """What makes one plain step of each row on its batch, in place; None where the kernel has no such pass."""
+    def descend(self, rows: Stack, data: Opened, plan: Plan, rate: float) -> bool:
+        """Make all plain steps of each row, in place; False where the kernel has no pass for that."""
         if not isinstance(self.kernel, DenseKernel):
-            return None
-        descend = self.kernel.descender(rows, rate)
-        return lambda batch: descend(*self._here(*data.take(batch.positions)), batch.counts, batch.full)
+            return False
+        step = self.kernel.descender(rows, rate)
+        for x, y, batch in data.follow(plan):
+            step(*self._here(x, y), batch.counts, batch.full)
+        return True
 
     def losses(self, rows: Stack, data: Opened) -> Floats:
         """Mean loss of each row over all data of its client."""
