@@ -12,14 +12,21 @@ HEAVY = {"pandas", "plotly", "rich", "scipy", "sklearn", "sqlite3", "typer"}
 SERVERS = {"poise.auditing", "poise.cli", "poise.engine", "poise.experiments", "poise.ledger", "poise.reports"}
 
 
-def imported(module: str) -> set[str]:
-    code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+def imported(module: str, then: str = "pass") -> set[str]:
+    code = f"import json, sys, {module}; {then}; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return set(json.loads(done.stdout))
 
 
 def test_a_node_imports_nothing_that_only_the_server_or_the_command_line_needs() -> None:
     assert not imported("poise.deploy.node") & (HEAVY | SERVERS)
+
+
+def test_a_run_starts_without_what_it_may_never_need() -> None:
+    parts = "poise.federation('heart-disease'), poise.task('logistic'), poise.solvers.SGD(lr=0.1, steps=1)"
+    seen = imported("poise", f"poise.train({parts}, rounds=1).close()")
+    assert "poise.engine" in seen
+    assert not seen & {"pandas", "plotly", "scipy", "sklearn"}
 
 
 def test_the_app_of_a_node_does_not_import_that_of_the_server() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import special
 
 from poise.auditing.sight import ALIKE, Columns, Sight
+from poise.auditing.tails import at_least
 from poise.core.types import Floats, Ints
 
 
@@ -81,13 +81,3 @@ class Reports:
         """How often."""
         odd, rounds = int(self.sums["odd"][who]), int(self.sums["rounds"][who])
         return f"losses that were not computed in {odd} of {rounds} reports" if odd else ""
-
-
-def at_least(count: Floats, trials: Floats, rate: float) -> Floats:
-    """``P(Binomial(trials, rate) >= count)``; 1 where the count is 0.
-
-    >>> at_least(np.array([0.0, 1.0, 2.0]), np.array([2.0, 2.0, 2.0]), 0.1).round(4).tolist()
-    [1.0, 0.19, 0.01]
-    """
-    below = np.maximum(count - 1, 0).astype(np.int64)
-    return np.where(count > 0, special.bdtrc(below, np.maximum(trials, 1).astype(np.int64), rate), 1.0)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import exp, lgamma, sqrt
 
 import numpy as np
-from scipy import special
 
 from poise.auditing.sight import SMALLEST, Columns, Sight
+from poise.auditing.tails import normal
 from poise.core.types import Floats, Ints
 
 GAUSSIAN_RATIO = float(np.sqrt(2 / np.pi))
@@ -60,7 +61,7 @@ class Persistence:
         """The normal tail."""
         mean, deviation = self.found()
         unknown = np.where(self.sums["rounds"] > 0, 0.5, 1.0) if self.sums is not None else mean
-        return np.where(np.isnan(mean), unknown, special.ndtr((mean - self.least) / deviation))
+        return np.where(np.isnan(mean), unknown, normal((mean - self.least) / deviation))
 
     def words(self, who: int) -> str:
         """The mean cosine."""
@@ -106,7 +107,7 @@ class Entries:
         rounds = self.sums["rounds"]
         seen = np.maximum(rounds, 1)
         deviation = np.sqrt((1 - 3 / np.pi) / (seen * max(self.numbers, 1)) + self.wobble**2)
-        return np.where(rounds > 0, special.ndtr((self.most - self.sums["total"] / seen) / deviation), 1.0)
+        return np.where(rounds > 0, normal((self.most - self.sums["total"] / seen) / deviation), 1.0)
 
     def words(self, who: int) -> str:
         """The ratio."""
@@ -148,7 +149,7 @@ class Direction:
         """The normal tail; 0 for a client that was always alone: then the cohort cannot vouch for it."""
         rounds, strength = self.sums["rounds"], self.dimension * self.least**2
         deviation = np.sqrt(np.maximum(2 * rounds + 4 * rounds * strength, 1.0))
-        p = special.ndtr((self.sums["total"] - rounds * (1 + strength)) / deviation)
+        p = normal((self.sums["total"] - rounds * (1 + strength)) / deviation)
         return np.where(rounds > 0, p, np.where(self.sums["alone"] > 0, 0.0, 1.0))
 
     def words(self, who: int) -> str:
@@ -187,7 +188,7 @@ class Layers:
         """The normal tail; 0 where there is one layer only: it cannot vouch for anyone."""
         rounds = self.sums["rounds"]
         seen = np.maximum(rounds, 1)
-        p = special.ndtr((self.sums["total"] / seen - self.least) / (self.wobble / np.sqrt(seen)))
+        p = normal((self.sums["total"] / seen - self.least) / (self.wobble / np.sqrt(seen)))
         return np.where(rounds > 0, p, np.where(self.sums["alone"] > 0, 0.0, 1.0))
 
     def words(self, who: int) -> str:
@@ -202,4 +203,4 @@ def small_sample(n: int) -> float:
     >>> round(small_sample(1) * GAUSSIAN_RATIO, 12), round(small_sample(10_000), 4)
     (1.0, 1.0)
     """
-    return float(np.sqrt(n / 2) * np.exp(special.gammaln(n / 2) - special.gammaln((n + 1) / 2)))
+    return sqrt(n / 2) * exp(lgamma(n / 2) - lgamma((n + 1) / 2))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import pdist
 
 from poise.core.errors import IncompatibleParts, InvalidOption, require
 from poise.core.gradients import Gradients
@@ -102,6 +100,9 @@ def subtrees(units: Ints, alike: Floats, m: int) -> list[Ints]:
     leaves = np.flatnonzero(rest)  # whoever fills urns alone takes no part
     if len(leaves) < 2:
         return [leaves]
+    from scipy.cluster.hierarchy import linkage  # here: other samplers start without it
+    from scipy.spatial.distance import pdist
+
     tree = linkage(pdist(alike[leaves]), "ward")
     members: list[list[int] | None] = [[int(i)] for i in leaves]
     totals = [int(rest[i]) for i in leaves]

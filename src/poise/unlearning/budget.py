@@ -11,7 +11,7 @@ from typing import Any, Literal
 from poise.core.errors import IncompatibleParts, require, suggest
 from poise.core.sensitivity import Psi
 from poise.core.types import Floats
-from poise.unlearning.gaussian import Calibration, sensitivity_budget
+from poise.unlearning.gaussian import Calibration, check_budget, sensitivity_budget
 
 Participation = Literal["conservative", "optimistic"]
 
@@ -47,7 +47,7 @@ class Budget:
         mu = self.strong_convexity
         fits = mu is None or (isinstance(mu, int | float) and not isinstance(mu, bool) and mu >= 0 and isfinite(mu))
         require(fits, f"strong_convexity must be 0 or more, not {mu!r}")
-        sensitivity_budget(self.sigma, self.epsilon, self.delta, self.calibration)  # refuses, and warns, here
+        check_budget(self.sigma, self.epsilon, self.delta, self.calibration)
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Budget:

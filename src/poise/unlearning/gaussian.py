@@ -7,11 +7,9 @@ Two normal laws with standard deviation sigma whose means are Psi apart cannot b
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from math import exp, inf, isfinite, log, sqrt
 from typing import Literal
-
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
 
 from poise.core.errors import require
 
@@ -26,6 +24,8 @@ def privacy_curve(r: float, epsilon: float) -> float:
 
     Source: Balle & Wang 2018, Theorem 8.
     """
+    from scipy.special import log_ndtr, ndtr  # here: a run that nobody asks to forget starts without it
+
     require(r >= 0 and epsilon >= 0, f"privacy_curve: r = {r} and epsilon = {epsilon} must not be negative")
     if r == 0:
         return 0.0
@@ -48,7 +48,7 @@ def epsilon_at(r: float, delta: float) -> float:
     high = 1.0
     while privacy_curve(r, high) > delta:
         high *= 2
-    return float(brentq(lambda e: privacy_curve(r, e) - delta, 0.0, high, xtol=1e-12, rtol=1e-14))
+    return _root(lambda e: privacy_curve(r, e) - delta, high, 1e-12)
 
 
 def sensitivity_budget(sigma: float, epsilon: float, delta: float, calibration: Calibration = "analytic") -> float:
@@ -68,6 +68,13 @@ def sensitivity_budget(sigma: float, epsilon: float, delta: float, calibration: 
 
     Source: E eq. 5.13; Balle & Wang 2018; Dwork & Roth 2014, Theorem A.1.
     """
+    check_budget(sigma, epsilon, delta, calibration)
+    ratio = _classical(epsilon, delta) if calibration == "classical" else _ratio(epsilon, delta)
+    return ratio * sigma
+
+
+def check_budget(sigma: float, epsilon: float, delta: float, calibration: Calibration) -> None:
+    """Refuse what is no budget, and warn of one that the classical formula does not reach."""
     require(calibration in ("analytic", "classical"), f"calibration = {calibration!r}", "known: analytic, classical")
     for name, value in (("sigma", sigma), ("epsilon", epsilon), ("delta", delta)):
         require(
@@ -76,16 +83,16 @@ def sensitivity_budget(sigma: float, epsilon: float, delta: float, calibration: 
     require(sigma >= 0 and isfinite(sigma), f"sigma must be 0 or more, not {sigma}")
     require(epsilon > 0 and isfinite(epsilon), f"epsilon must be above 0, not {epsilon}")
     require(0 < delta < 1, f"delta must be between 0 and 1, not {delta}")
-    if calibration == "classical":
-        ratio = epsilon / sqrt(2 * log(1.25 / delta))
-        if epsilon >= 1:
-            really = privacy_curve(ratio, epsilon)
-            warnings.warn(
-                f"the classical calibration is proved for epsilon < 1; at epsilon = {epsilon:g} it gives "
-                f"delta = {really:.4g}, not {delta:g}: use calibration='analytic'", stacklevel=2,
-            )  # fmt: skip
-        return ratio * sigma
-    return _ratio(epsilon, delta) * sigma
+    if calibration == "classical" and epsilon >= 1:
+        really = privacy_curve(_classical(epsilon, delta), epsilon)
+        warnings.warn(
+            f"the classical calibration is proved for epsilon < 1; at epsilon = {epsilon:g} it gives "
+            f"delta = {really:.4g}, not {delta:g}: use calibration='analytic'", stacklevel=3,
+        )  # fmt: skip
+
+
+def _classical(epsilon: float, delta: float) -> float:
+    return epsilon / sqrt(2 * log(1.25 / delta))
 
 
 def _ratio(epsilon: float, delta: float) -> float:
@@ -93,4 +100,11 @@ def _ratio(epsilon: float, delta: float) -> float:
     high = 1.0
     while privacy_curve(high, epsilon) < delta:
         high *= 2
-    return float(brentq(lambda r: privacy_curve(r, epsilon) - delta, 0.0, high, xtol=1e-13, rtol=1e-14))
+    return _root(lambda r: privacy_curve(r, epsilon) - delta, high, 1e-13)
+
+
+def _root(function: Callable[[float], float], high: float, precision: float) -> float:
+    """Where a function is zero between 0 and ``high``."""
+    from scipy.optimize import brentq
+
+    return float(brentq(function, 0.0, high, xtol=precision, rtol=1e-14))
