@@ -36,7 +36,8 @@ class Block:
 
 def pages() -> list[Path]:
     """Everything that is documentation."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    below = [page for folder in ("docs", "examples") for page in sorted((ROOT / folder).rglob("*.md"))]
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *below]
 
 
 def blocks_of(page: Path) -> list[Block]:

@@ -134,7 +134,7 @@ def check(text: str) -> None:
     elif program == "python":
         assert (ROOT / arguments[0]).is_file() or arguments[0] == "-m", text
     else:
-        assert program in ("mlflow", "ray", "tensorboard"), f"nobody checks `{text}`"
+        assert program in ("flwr", "mlflow", "ray", "tensorboard"), f"nobody checks `{text}`"
 
 
 def parsed(arguments: list[str]) -> None:

@@ -116,8 +116,7 @@ def others(arrived: Arrived, whole_norms: bool = False) -> Floats:
     With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D - omega_i |Delta_i|^2``.
     ``whole_norms`` says that the norms that came with the updates are of these entries and no others.
     """
-    along = arrived.spread(lambda rows: rows @ arrived.direction, row_blocks(arrived.deltas))
-    product = torch.cat(along).double().cpu().numpy()
+    product = arrived.against[0]
     norms = arrived.norms if whole_norms else torch.linalg.vector_norm(arrived.deltas, dim=1).double().cpu().numpy()
     omega, squares = arrived.omega, norms**2
     whole = float(torch.linalg.vector_norm(arrived.direction).double()) ** 2

@@ -47,8 +47,7 @@ class Plan:
         width = int(batch_widths(sizes, batch_size).max())
         positions = np.zeros((int(steps.max()), len(sizes), width), dtype=np.int64)
         counts = np.zeros(positions.shape[:2], dtype=np.int64)
-        shapes = np.stack([sizes, steps], axis=1)
-        for size, count in np.unique(shapes, axis=0).tolist():
+        for size, count in sorted(set(zip(sizes.tolist(), steps.tolist(), strict=True))):
             rows = np.flatnonzero((sizes == size) & (steps == count))
             b = min(size, batch_size or size)
             order, lengths = _epochs(streams[rows], size, count, b)

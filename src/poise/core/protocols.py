@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from poise.core.batches import Batch
 from poise.core.history import History
 from poise.core.rng import U64
-from poise.core.threads import Spread, in_turn
+from poise.core.threads import CACHE, Spread, in_turn, row_blocks
 from poise.core.types import Cohort, Flight, Floats, Ints, Seen, Sent, Setting, Sky, Step, Updates
 from poise.core.vectors import Layout, Stack, Vector
 
@@ -221,6 +222,22 @@ class Arrived:
     loss_after: Floats | None = None
     models: Mapping[int, Vector] = field(default_factory=dict)  # by version: what they received
     spread: Spread = in_turn  # maps over the workers, which rest while gauges are read
+
+    @cached_property
+    def against(self) -> tuple[Floats, Floats]:
+        """``Delta_i . D`` and ``|Delta_i - D/O|`` of every row, O the sum of omega, from one pass over the stack."""
+        import torch  # ledgers are read without it
+
+        total = float(self.omega.sum())
+        centre = self.direction / total if total else torch.full_like(self.direction, torch.nan)
+
+        def of(block: Stack) -> Stack:
+            few = row_blocks(block, CACHE)  # they are still in the cache when the second is taken
+            both = [torch.stack([r @ self.direction, torch.linalg.vector_norm(r - centre, dim=1)]) for r in few]
+            return torch.cat(both, dim=1)
+
+        along, apart = torch.cat(self.spread(of, row_blocks(self.deltas)), dim=1).double().cpu().numpy()
+        return along, apart
 
 
 class Gauge(Protocol):

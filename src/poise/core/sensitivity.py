@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from poise.core.threads import CACHE, row_blocks
 from poise.core.types import Floats, Ints, Record
 
 if TYPE_CHECKING:
     from poise.core.history import History
     from poise.core.protocols import Arrived
-    from poise.core.vectors import Stack, Vector
 
 MOVED = "moved"
 """The reading: how far the step would have been from the one made, had the client not been there."""
@@ -165,18 +163,10 @@ def _against_others(arrived: Arrived, others: NDArray[np.bool_]) -> float:
 
 
 def _distances(arrived: Arrived, rows: Ints) -> Floats:
-    """``|omega_i| |O Delta_i - D|`` of rows that are each a client of its own, without a copy of the stack."""
+    """``|omega_i| |O Delta_i - D|`` of rows that are each a client of its own."""
     import torch
 
-    some = arrived.deltas if len(rows) == len(arrived.deltas) else arrived.deltas[torch.from_numpy(rows)]
     total, weight = float(arrived.omega.sum()), np.abs(arrived.omega[rows])
     if total == 0:
         return weight * float(torch.linalg.vector_norm(arrived.direction).double())
-    centre = arrived.direction / total
-
-    def apart(block: Stack) -> Vector:
-        few = row_blocks(block, CACHE)  # their differences are still in the cache when their norms are taken
-        return torch.cat([torch.linalg.vector_norm(rows - centre, dim=1) for rows in few])
-
-    found = torch.cat(arrived.spread(apart, row_blocks(some))).double().cpu().numpy()
-    return np.asarray(weight * abs(total) * found)
+    return np.asarray(weight * abs(total) * arrived.against[1][rows])

@@ -35,7 +35,7 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
             class), or ``auto``: the full set if its archive is there. The federation's notes say which.
         size: edge of the images in pixels, 32, 16 or 8; smaller ones are means of blocks of pixels.
 
-    >>> cifar10(version="subset").notes                                       # doctest: +SKIP
+    >>> cifar10(version="subset").notes                                       # doctest: +NEEDS_DATA
     'CIFAR-10, subset of 20,000 + 4,000: scores are not comparable with those on the full set'
 
     Source: Krizhevsky 2009; used in B §4, C §3.4, E §3.6, E §4.5 (16x16).

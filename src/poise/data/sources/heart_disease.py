@@ -37,8 +37,9 @@ def heart_disease(normalize: str = "standard", test_share: float = 0.2) -> Sourc
         normalize: ``standard`` or ``none``.
         test_share: the held-out share of each hospital's healthy and of its ill records, always the same.
 
-    >>> fed = federation("heart-disease", "by-key")                           # doctest: +SKIP
-    >>> fed.names                                                             # doctest: +SKIP
+    >>> import poise
+    >>> fed = poise.federation("heart-disease", "by-key")                       # doctest: +NEEDS_DATA
+    >>> fed.names                                                             # doctest: +NEEDS_DATA
     ('cleveland', 'hungarian', 'switzerland', 'va')
 
     Source: Janosi, Steinbrunn, Pfisterer, Detrano, doi:10.24432/C52P4X; a natural federation, C §3.4.2.

@@ -31,8 +31,9 @@ def mnist(normalize: str = "unit", by: str | None = None) -> Source:
         by: natural owners for the partition ``by-key``: ``writer`` (539 writers) or ``series`` (NIST's
             hsf 0, employees, and hsf 4, high-school students).
 
-    >>> fed = federation("mnist", "by-key", by="writer")                      # doctest: +SKIP
-    >>> fed.clients                                                           # doctest: +SKIP
+    >>> import poise
+    >>> fed = poise.federation("mnist", "by-key", by="writer")                  # doctest: +NEEDS_DATA
+    >>> fed.clients                                                           # doctest: +NEEDS_DATA
     539
 
     Source: natural federations, E §2.4; QMNIST (Yadav and Bottou 2019) for the writers.

@@ -39,7 +39,7 @@ def shakespeare(window: int = 80, stride: int = 1, min_characters: int = 1000, t
         min_characters: roles with less text are left out (637 roles have 1,000 or more).
         test_share: the held-out share of each role's text.
 
-    >>> shakespeare(stride=80).train.shape                                    # doctest: +SKIP
+    >>> shakespeare(stride=80).train.shape                                    # doctest: +NEEDS_DATA
     (80,)
 
     Source: E §2.4 (window 80, next character, 100 printable characters), on another edition than LEAF's:

@@ -30,7 +30,7 @@ def usps(normalize: str = "unit") -> Source:
     Args:
         normalize: ``unit`` (x/2000), ``symmetric`` (the published values) or ``standard``.
 
-    >>> usps().train.shape                                                    # doctest: +SKIP
+    >>> usps().train.shape                                                    # doctest: +NEEDS_DATA
     (1, 16, 16)
 
     Source: LeCun et al. 1989; a second domain for MNIST's ten digits, B §4.3.
