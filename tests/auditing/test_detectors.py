@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from poise.auditing.noise import GAUSSIAN_RATIO, Direction, Entries, Layers, Per
 from poise.auditing.sight import Columns, Sight
 from poise.core.history import History
 from poise.core.protocols import Arrived
+from poise.core.threads import in_turn, row_blocks
 from poise.core.types import Floats
 from poise.core.vectors import Layout
 
@@ -153,6 +155,21 @@ def test_the_cosine_to_the_others_is_exact() -> None:
         rest = sum(omega[j] * deltas[j].numpy() for j in range(6) if j != i)
         own = deltas[i].numpy()
         assert found[i] == pytest.approx(own @ rest / np.linalg.norm(own) / np.linalg.norm(rest), abs=1e-7)
+
+
+def test_products_and_distances_of_many_blocks_stand_in_the_order_of_the_rows() -> None:
+    rows = torch.randn(37, 100_003, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rows *= torch.arange(1.0, 38.0)[:, None]
+    assert len(row_blocks(rows)) > 5
+    omega = np.linspace(-1.0, 2.0, 37)
+    direction = omega @ rows.numpy()
+    with ThreadPoolExecutor(3) as pool:
+        spreads = (in_turn, lambda function, items: [*pool.map(function, items)])
+        found = [arrived(rows, omega, spread=spread).against for spread in spreads]
+    for along, apart in found:
+        np.testing.assert_allclose(along, rows.numpy() @ direction, rtol=1e-9)
+        away = rows.numpy() - direction / omega.sum()
+        np.testing.assert_allclose(apart, np.linalg.norm(away, axis=1), rtol=1e-12)
 
 
 def test_alone_or_empty_there_is_no_cosine() -> None:

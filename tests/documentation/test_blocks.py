@@ -129,8 +129,8 @@ def check(text: str) -> None:
         targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
         assert set(arguments) <= targets, text
     elif program == "pip":
-        for extra in re.findall(r"poise\[(\w+)\]", text):
-            assert extra in PROJECT["project"]["optional-dependencies"], text
+        for extras in re.findall(r"poise\[([^\]]*)\]", text):
+            assert set(extras.split(",")) <= set(PROJECT["project"]["optional-dependencies"]), text
     elif program == "python":
         assert (ROOT / arguments[0]).is_file() or arguments[0] == "-m", text
     else:
@@ -150,7 +150,17 @@ def parsed(arguments: list[str]) -> None:
 # The tests above can fail -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["poise rnu exp.toml", "poise run", "poise run exp.toml --seed 1", "make tset", "ls"])
+WRONG = [
+    "poise rnu exp.toml",
+    "poise run",
+    "poise run exp.toml --seed 1",
+    "make tset",
+    "ls",
+    "pip install poise[ray,x]",
+]
+
+
+@pytest.mark.parametrize("text", WRONG)
 def test_wrong_commands_are_noticed(text: str) -> None:
     with pytest.raises((AssertionError, click.ClickException)):
         check(text)

@@ -23,7 +23,7 @@ def test_a_node_imports_nothing_that_only_the_server_or_the_command_line_needs()
 
 
 def test_a_run_starts_without_what_it_may_never_need() -> None:
-    parts = "poise.federation('heart-disease'), poise.task('logistic'), poise.solvers.SGD(lr=0.1, steps=1)"
+    parts = "poise.federation('synthetic', clients=3), poise.task('logistic'), poise.solvers.SGD(lr=0.1, steps=1)"
     seen = imported("poise", f"poise.train({parts}, rounds=1).close()")
     assert "poise.engine" in seen
     assert not seen & {"pandas", "plotly", "scipy", "sklearn"}

@@ -7,6 +7,7 @@ initial vector.
 from __future__ import annotations
 
 import copy
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -329,7 +330,7 @@ def test_the_first_item_that_fails_is_the_one_that_is_told_of(workers: int) -> N
 
     def late(item: int) -> int:
         begun.append(item)
-        time.sleep(0.05 if item == 3 else 0.0)  # the fourth fails while the third is still at work
+        time.sleep(0.05 if item == 3 else 0.0)  # item 4 fails while item 3 is still at work
         if item >= 3:
             raise ValueError(f"item {item}")
         return 10 * item
@@ -344,6 +345,48 @@ def test_the_first_item_that_fails_is_the_one_that_is_told_of(workers: int) -> N
         assert len(begun) <= 3 + workers, "what comes after a failure is let be"
     finally:
         backend.close()
+
+
+def test_who_is_interrupted_leaves_nobody_at_work() -> None:
+    fed, begun = vectors(), []
+
+    def interrupted(item: int) -> None:
+        begun.append(item)
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        time.sleep(0.01)
+
+    backend = Local(workers=3).open(Task("logistic").bind(fed), SOLVERS["plain"], fed.sizes, 0)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            backend.spread(interrupted, range(1000))
+        after = len(begun)
+        time.sleep(0.1)
+        assert len(begun) == after < 1000
+    finally:
+        backend.close()
+
+
+def test_modes_of_the_calling_thread_do_not_reach_the_work() -> None:
+    """The caller is one of the workers: what it takes must come out as if another had taken it."""
+    fed = vectors()
+    backend = Local(workers=2).open(Task("logistic").bind(fed), SOLVERS["plain"], fed.sizes, 0)
+    square = torch.eye(3)
+    with torch.autocast("cpu"):
+        assert (square @ square).dtype == torch.bfloat16
+        seen = backend.spread(lambda _: (square @ square).dtype, range(6))
+    backend.close()
+    assert set(seen) == {torch.float32}
+
+
+def test_workers_may_spread_work_themselves() -> None:
+    fed = vectors()
+    backend = Local(workers=2).open(Task("logistic").bind(fed), SOLVERS["plain"], fed.sizes, 0)
+    try:
+        nested = backend.spread(lambda k: sum(backend.spread(lambda j: 10 * k + j, range(4))), range(6))
+    finally:
+        backend.close()
+    assert nested == [40 * k + 6 for k in range(6)]
 
 
 def test_dropout_is_switched_off_for_losses() -> None:

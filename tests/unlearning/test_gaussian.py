@@ -40,6 +40,14 @@ def test_the_published_case() -> None:
     assert sensitivity_budget(1.0, 10, 0.01) == pytest.approx(2.856, abs=5e-4)
 
 
+def test_a_budget_warns_of_the_classical_formula_once_and_names_the_line_that_made_it() -> None:
+    with pytest.warns(UserWarning, match="proved for epsilon < 1") as said:
+        assert Budget(epsilon=10, delta=0.01, sigma=1.0, calibration="classical").limit == pytest.approx(
+            3.218, abs=5e-4
+        )
+    assert [w.filename for w in said] == [__file__]
+
+
 def test_the_classical_formula_is_silent_where_it_is_proved() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

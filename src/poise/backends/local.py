@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -24,11 +25,11 @@ from poise.core.vectors import Stack, Vector
 class Local:
     """Simulate in this process.
 
-    The cohort is cut into chunks of clients; worker threads take one chunk each, with one thread
-    inside PyTorch, so that results do not depend on the number of workers.
+    The cohort is cut into chunks of clients; workers (the calling thread and others) take one chunk each, with one
+    thread inside PyTorch, so that results do not depend on the number of workers.
 
     Args:
-        workers: worker threads; None for one per core that this process may use.
+        workers: threads at work, the calling one among them; None for one per core that this process may use.
         device: where models and gradients live, e.g. ``"cpu"`` or ``"cuda:0"``.
     """
 
@@ -49,7 +50,7 @@ class Local:
 
 @dataclass
 class LocalWorkers:
-    """Running worker threads."""
+    """The workers of a run: the calling thread, and a pool of others."""
 
     oracle: Oracle
     solver: Solver
@@ -96,7 +97,7 @@ class LocalWorkers:
         """
         todo = list(items)
         found: list[Any] = [None] * len(todo)
-        failed: dict[int, BaseException] = {}
+        failed: dict[int, Exception] = {}
         queue = iter(range(len(todo)))
 
         def take() -> None:
@@ -104,17 +105,23 @@ class LocalWorkers:
                 torch.set_num_threads(1)  # each time: PyTorch forgets a thread's setting when another changes its own
                 try:
                     found[k] = function(todo[k])
-                except BaseException as error:  # raised below, in the calling thread
+                except Exception as error:
                     failed[k] = error
                 if failed:
                     return
 
-        helping = [self._pool.submit(take) for _ in range(min(self.workers, len(todo)) - 1)]
-        with one_thread():
-            take()
-        wait(helping)
-        if failed:
-            raise failed[min(failed)]
+        with one_thread(), torch.autocast("cpu", enabled=False):  # helpers know nothing of the caller's modes
+            helping = [self._pool.submit(take) for _ in range(min(self.workers, len(todo)) - 1)]
+            try:
+                take()
+            finally:  # also where somebody interrupts: nobody goes on behind the caller's back
+                deque(queue, maxlen=0)
+                wait([helper for helper in helping if not helper.cancel()])
+        try:
+            if failed:
+                raise failed[min(failed)]
+        finally:
+            failed.clear()  # an error holds on to this frame, and with it to all updates
         return found
 
     def close(self) -> None:

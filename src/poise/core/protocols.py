@@ -17,7 +17,7 @@ import numpy as np
 from poise.core.batches import Batch
 from poise.core.history import History
 from poise.core.rng import U64
-from poise.core.threads import CACHE, Spread, in_turn, row_blocks
+from poise.core.threads import WARM, Spread, in_turn, row_blocks
 from poise.core.types import Cohort, Flight, Floats, Ints, Seen, Sent, Setting, Sky, Step, Updates
 from poise.core.vectors import Layout, Stack, Vector
 
@@ -232,7 +232,7 @@ class Arrived:
         centre = self.direction / total if total else torch.full_like(self.direction, torch.nan)
 
         def of(block: Stack) -> Stack:
-            few = row_blocks(block, CACHE)  # they are still in the cache when the second is taken
+            few = row_blocks(block, WARM)  # they are still in the cache when the second is taken
             both = [torch.stack([r @ self.direction, torch.linalg.vector_norm(r - centre, dim=1)]) for r in few]
             return torch.cat(both, dim=1)
 

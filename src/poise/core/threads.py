@@ -13,7 +13,7 @@ Spread = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
 """Maps a function over items, in their order."""
 
 BLOCK = 2**22  # bytes of a stack that a worker takes at once: handing over a smaller piece costs what it saves
-CACHE = 2**20  # bytes that one operation leaves in a core's cache for the next
+WARM = 2**20  # bytes that one operation leaves in a core's cache for the next
 
 
 @contextmanager

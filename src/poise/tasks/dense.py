@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import nn
@@ -35,24 +36,34 @@ class Linear:
     def of(self, rows: Stack) -> Views:
         """This layer of every row."""
         weight = rows[:, self.weight].view(len(rows), self.outside, self.inside)
-        if self.bias is None:
-            return Views(weight, weight.transpose(1, 2))
-        bias = rows[:, self.bias]
-        return Views(weight, weight.transpose(1, 2), bias, bias.unsqueeze(1), bias.unsqueeze(2))
+        return Views(weight, None if self.bias is None else rows[:, self.bias])
 
 
-class Views(NamedTuple):
-    """A linear layer of c clients, as views of their rows that are made once for all steps.
+@dataclass(eq=False)
+class Views:
+    """A linear layer of c clients, as views of their rows.
 
-    Workers are threads of one interpreter and meet at every call of PyTorch, if only for a view: in small models that
-    is what a step costs.
+    Each view is made once for all steps: workers are threads of one interpreter and meet at every call of PyTorch, if
+    only for a view. In small models that is what a step costs.
     """
 
     weight: torch.Tensor  # (c, outside, inside)
-    turned: torch.Tensor  # (c, inside, outside)
-    bias: torch.Tensor | None = None  # (c, outside)
-    row: torch.Tensor | None = None  # (c, 1, outside)
-    column: torch.Tensor | None = None  # (c, outside, 1)
+    bias: torch.Tensor | None  # (c, outside)
+
+    @cached_property
+    def turned(self) -> torch.Tensor:
+        """The weights as (c, inside, outside)."""
+        return self.weight.transpose(1, 2)
+
+    @cached_property
+    def row(self) -> torch.Tensor | None:
+        """The bias as (c, 1, outside)."""
+        return None if self.bias is None else self.bias.unsqueeze(1)
+
+    @cached_property
+    def column(self) -> torch.Tensor | None:
+        """The bias as (c, outside, 1)."""
+        return None if self.bias is None else self.bias.unsqueeze(2)
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
         """(c, b, inside) -> (c, b, outside)."""
@@ -103,7 +114,6 @@ class DenseKernel:
                 self.layers.append(_out_of_place(layer))
         self.first = next(k for k, layer in enumerate(self.layers) if isinstance(layer, Linear))
         linear = [layer for layer in self.layers if isinstance(layer, Linear)]
-        self._minus = torch.full((1, 1, 1), -1.0, dtype=dtype)
         self.widths = linear[0].inside + sum(layer.outside for layer in linear)
 
     @staticmethod
@@ -146,10 +156,12 @@ class DenseKernel:
 
     def descender(self, rows: Stack, rate: float) -> Descend:
         """``rows <- rows - rate * gradients`` of the first rows, as many as a batch has, in one pass."""
-        bound = self._bound(rows)
+        bound: dict[int, list[Any]] = {}
 
         def descend(x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool) -> None:
-            there = bound if len(y) == len(rows) else self._bound(rows[: len(y)])
+            if len(y) not in bound:
+                bound[len(y)] = self._bound(rows[: len(y)])
+            there = bound[len(y)]
             for k, h, dz in self._back(there, x, y, counts, full):
                 there[k].descend(h, dz, rate)
 
@@ -189,7 +201,7 @@ class DenseKernel:
         share = 1.0 / z.shape[1] if full else 1.0 / counts.to(z.device, z.dtype)[:, None, None]
         if self.loss == "cross-entropy":
             dz = torch.softmax(z, 2)
-            dz.scatter_add_(2, y.unsqueeze(2), self._minus.expand(*y.shape, 1))
+            dz.scatter_(2, y.unsqueeze(2), -1.0, reduce="add")
             dz.mul_(share)
         else:
             dz = (z - y.reshape(z.shape).to(z.dtype)).mul_(2.0 * share / z.shape[2])
@@ -232,7 +244,7 @@ def _out_of_place(layer: nn.Module) -> nn.Module:
 def _through(layer: nn.Module, h: torch.Tensor, dz: torch.Tensor) -> torch.Tensor:
     """The gradient before an elementwise layer from the one behind it."""
     if type(layer) is nn.ReLU:
-        back: torch.Tensor = torch.ops.aten.threshold_backward(dz, h, 0)
+        back: torch.Tensor = torch.ops.aten.threshold_backward.default(dz, h, 0)
         return back
     with torch.enable_grad():
         at = h.detach().requires_grad_()

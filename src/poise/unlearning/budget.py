@@ -47,7 +47,7 @@ class Budget:
         mu = self.strong_convexity
         fits = mu is None or (isinstance(mu, int | float) and not isinstance(mu, bool) and mu >= 0 and isfinite(mu))
         require(fits, f"strong_convexity must be 0 or more, not {mu!r}")
-        check_budget(self.sigma, self.epsilon, self.delta, self.calibration)
+        check_budget(self.sigma, self.epsilon, self.delta, self.calibration, stacklevel=4)  # behind __init__
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Budget:

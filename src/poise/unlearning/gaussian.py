@@ -73,8 +73,11 @@ def sensitivity_budget(sigma: float, epsilon: float, delta: float, calibration: 
     return ratio * sigma
 
 
-def check_budget(sigma: float, epsilon: float, delta: float, calibration: Calibration) -> None:
-    """Refuse what is no budget, and warn of one that the classical formula does not reach."""
+def check_budget(sigma: float, epsilon: float, delta: float, calibration: Calibration, stacklevel: int = 3) -> None:
+    """Refuse what is no budget, and warn of one that the classical formula does not reach.
+
+    ``stacklevel`` says whose line the warning names: by default that of the caller's caller.
+    """
     require(calibration in ("analytic", "classical"), f"calibration = {calibration!r}", "known: analytic, classical")
     for name, value in (("sigma", sigma), ("epsilon", epsilon), ("delta", delta)):
         require(
@@ -87,7 +90,7 @@ def check_budget(sigma: float, epsilon: float, delta: float, calibration: Calibr
         really = privacy_curve(_classical(epsilon, delta), epsilon)
         warnings.warn(
             f"the classical calibration is proved for epsilon < 1; at epsilon = {epsilon:g} it gives "
-            f"delta = {really:.4g}, not {delta:g}: use calibration='analytic'", stacklevel=3,
+            f"delta = {really:.4g}, not {delta:g}: use calibration='analytic'", stacklevel=stacklevel,
         )  # fmt: skip
 
 

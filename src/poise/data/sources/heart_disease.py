@@ -37,8 +37,8 @@ def heart_disease(normalize: str = "standard", test_share: float = 0.2) -> Sourc
         normalize: ``standard`` or ``none``.
         test_share: the held-out share of each hospital's healthy and of its ill records, always the same.
 
-    >>> import poise
-    >>> fed = poise.federation("heart-disease", "by-key")                       # doctest: +NEEDS_DATA
+    >>> import poise                                                          # doctest: +NEEDS_DATA
+    >>> fed = poise.federation("heart-disease", "by-key")                     # doctest: +NEEDS_DATA
     >>> fed.names                                                             # doctest: +NEEDS_DATA
     ('cleveland', 'hungarian', 'switzerland', 'va')
 
