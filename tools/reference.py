@@ -146,7 +146,13 @@ def _signature(value: Any) -> str:
     kept = [p for p in signature.parameters.values() if p.name != "self"]
     returned = inspect.Signature.empty if inspect.isclass(value) else signature.return_annotation
     text = str(signature.replace(parameters=kept, return_annotation=returned))
+    text = re.sub(r"<function (\S+) at 0x[0-9a-f]+>", _called, text)
     return re.sub(r"(: |-> )'([^']*)'", r"\1\2", text).replace("typing.", "")
+
+
+def _called(default: re.Match[str]) -> str:
+    """A default that is a function: by its name, where it has one."""
+    return "…" if "<lambda>" in default[1] else default[1]
 
 
 def _cell(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,16 @@ ROUNDS, HELD_OUT = 500, 10_000
 
 
 def export(work: Work, file: Path) -> Path:
-    """The file of a work, made where it does not exist.
+    """The file of a work, made where there is none of just this work.
 
     ``x`` (population, samples, …) bytes or token numbers, ``y`` (population, samples), ``test_x``, ``test_y``,
     ``cohorts`` (rounds, clients), ``w:name`` the initial weights under PyTorch's names, ``about`` the rest as JSON.
     """
+    wanted = json.dumps(asdict(work))
     if file.exists():
-        return file
+        with np.load(file) as found:
+            if "work" in found and str(found["work"]) == wanted:
+                return file
     x, y, test = _dealt(work)
     fed = federation(work, x, y)
     oracle = poise.task(work.model).bind(fed, "cpu")
@@ -33,7 +37,7 @@ def export(work: Work, file: Path) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part.npz")
     np.savez(
-        part, x=x, y=y, test_x=test[0], test_y=test[1], cohorts=cohorts, about=json.dumps(about),
+        part, x=x, y=y, test_x=test[0], test_y=test[1], cohorts=cohorts, about=json.dumps(about), work=wanted,
         **{f"w:{name}": value for name, value in weights.items()},
     )  # fmt: skip
     part.rename(file)

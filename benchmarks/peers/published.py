@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from figures import ahead, allowed, best_other, disagreements, goal, ratios, summary
+from figures import DEVIATIONS, NATS, POINTS, ahead, allowed, best_other, disagreements, goal, ratios, summary
 from page import put
 from plot import drawn
 from process import PEERS, TITLES
@@ -20,10 +20,10 @@ Measured on {dates} with `make bench-peers` on {cores} cores ({processor}), pois
 released package in an environment of its own, driven by a small adapter (`benchmarks/peers/adapters`): Python {python};
 {versions}.
 
-Each is in the configuration that did one round fastest after its first (in brackets: processes, devices or threads;
-`c`: channels last in memory). All get the same samples, clients of each round, model, initial weights, local steps,
-batch size and learning rate; each client owns just the samples of its steps and all count the same. One round as
-*clients × local steps × batch*, medians of
+Each is in the configuration that was fastest in its first rounds after the very first (in brackets: processes, devices
+or threads; `c`: channels last in memory). All get the same samples, clients of each round, model, initial weights,
+local steps, batch size and learning rate; each client owns just the samples of its steps and all count the same. One
+round as *clients × local steps × batch*, medians of
 {repeats} repetitions with quartiles; peers take turns of about a second or one round, and while one works the others
 wait for the driver. Start-up and the first round (which compiles or starts workers) are apart, below. The *lower bound*
 pushes the same samples through one model of PyTorch at the best batch size, layout and number of threads: no federated
@@ -58,6 +58,7 @@ def _missing(results: Rows) -> str:
     """What `make bench-peers` would measure and was not."""
     left = [WORKS[name].label for name in ROWS if name not in results]
     left += [f"time to {TARGET:.0%} accuracy"] if "target" not in results else []
+    left += ["LR-MNIST"] if PUBLIC_WORK not in results else []
     return f"\nNot measured: {'; '.join(left)}.\n" if left else ""
 
 
@@ -69,10 +70,18 @@ def _introduction(rows: Rows) -> str:
     counts = sorted({len(p["seconds"]) for row in rows.values() for p in row["peers"].values()})
     one = next(iter(rows.values()))
     return INTRODUCTION.format(
-        dates=_some(rows, "date"), commits=_some(rows, "commit"), cores=one["cores"], processor=one["processor"],
+        dates=_some(rows, "date"), commits=_commits(rows), cores=one["cores"], processor=one["processor"],
         versions="; ".join(versions), python=_some(rows, "python"),
         repeats=" to ".join(str(n) for n in sorted({counts[0], counts[-1]})),
     )  # fmt: skip
+
+
+def _commits(rows: Rows) -> str:
+    """The commit of all rows, or of each."""
+    by: dict[str, list[str]] = {}
+    for row in rows.values():
+        by.setdefault(row["commit"], []).append(row["label"])
+    return next(iter(by)) if len(by) == 1 else ", ".join(f"{c} ({'; '.join(labels)})" for c, labels in by.items())
 
 
 def _some(rows: Rows, key: str) -> str:
@@ -135,16 +144,17 @@ def _others(rows: Rows) -> str:
             for peer, f in row["peers"].items() for variant, seconds in f["tried"].items() if variant != f["variant"]
         ]  # fmt: skip
         told += [f"- {row['label']}: {', '.join(left)}"] if left else []
-    return "\nConfigurations that were tried for one round and not kept:\n\n" + "\n".join(told) + "\n" if told else ""
+    return "\nConfigurations that were tried and not kept:\n\n" + "\n".join(told) + "\n" if told else ""
 
 
 def _same(rows: Rows) -> str:
     """Whether all have computed the same."""
     learning = [p for p in PEERS if not PEERS[p].reference]
     lines = [
-        "\n**The same work.** Held-out accuracy and loss after the same number of rounds; to be within 1",
-        "percentage point, and the loss within 0.05, of the median of the peers, or within four standard deviations of",
-        "what other batches alone do to poise's (*allowed*; estimated from five seeds).\n",
+        f"\n**The same work.** Held-out accuracy and loss after the same number of rounds; to be within {POINTS}",
+        f"percentage points, and the loss within {NATS}, of the median of the peers, or within {DEVIATIONS} standard",
+        "deviations of what other batches alone do to poise's (*allowed*; from five seeds: one in a thousand is",
+        "further away by chance).\n",
         "| one round | rounds | " + " | ".join(TITLES[p] for p in learning) + " | allowed | agree |",
         "|---" * (len(learning) + 4) + "|",
     ]
@@ -152,7 +162,7 @@ def _same(rows: Rows) -> str:
         found = [row["peers"].get(p, {}) for p in learning]
         cells = [f"{f['accuracy']:.2%}, {f['loss']:.3f}" if "accuracy" in f else "–" for f in found]
         points, nats = allowed(row)
-        last = f"{points:.1f} points, {nats:.2f} | {'; '.join(disagreements(row)) or 'yes'}"
+        last = f"{points:.1f} points, {nats:.3f} | {'; '.join(disagreements(row)) or 'yes'}"
         lines.append(f"| {row['label']} | {row.get('rounds', '')} | " + " | ".join(cells) + f" | {last} |")
     failed = [(row["label"], TITLES[p], why) for row in rows.values() for p, why in row["failed"].items()]
     return "\n".join(lines) + "\n" + "".join(f"\n{label}: {peer} failed ({why})\n" for label, peer, why in failed)
@@ -172,7 +182,18 @@ def _memory(rows: Rows) -> str:
         lines.append("| " + " | ".join([row["label"], *cells]) + " |")
     return (
         "\n".join(lines) + "\n\n" + _lighter(rows, "startup", "Up sooner") + _lighter(rows, "peak_mb", "In less memory")
-    )
+        + _waiting(rows)
+    )  # fmt: skip
+
+
+def _waiting(rows: Rows) -> str:
+    """What peers take of a core while it is another's turn."""
+    told = []
+    for peer in PEERS:
+        found = [row["peers"][peer] for row in rows.values() if row["peers"].get(peer, {}).get("waited")]
+        share = sum(f["waiting"] for f in found) / sum(f["waited"] for f in found) if found else 0.0
+        told += [f"{TITLES[peer]} {share:.1%}"] if share >= 0.001 else []
+    return f"Of a core while others had their turn: {', '.join(told) or 'nobody anything'}.\n"
 
 
 def _lighter(rows: Rows, what: str, words: str) -> str:

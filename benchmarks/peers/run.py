@@ -27,10 +27,10 @@ from export import export
 from figures import disagreements, medians, summary
 from process import HERE, PEERS, PeerFailed, Running
 from talk import Exported, read
-from works import PUBLIC_WORK, ROWS, TARGET, TARGET_WORK, WORKS
+from works import PUBLIC_WORK, ROWS, TARGET, TARGET_WORK, WORKS, Work
 
 RESULTS, DATA = HERE / ".results", HERE / ".data"
-CALIBRATION, HOPELESS = 1, 5.0  # rounds for choosing a configuration; not if already its first one is so much slower
+HOPELESS = 5.0  # a configuration is not looked at further if already its first round takes so much longer
 TURN = 1.0  # seconds that a peer works at least before another has its turn: caches are cold when it begins
 SEEDS = 5  # of poise's batches, for what they alone change
 SETTLE = 0.3  # seconds until a peer's threads lie down
@@ -40,14 +40,14 @@ PUBLIC_ROUNDS, MOST_ROUNDS = 100, 100
 def measure(name: str, peers: list[str], repeats: int) -> dict[str, Any]:
     """One row: every peer in its best configuration, blocks of rounds in turns."""
     work, file = WORKS[name], export(WORKS[name], DATA / f"{name}.npz")
-    data, row = read(file), _row(work.label, {"points": work.points, "nats": work.nats})
+    data, row = read(file), _row(work.label)
     at_work: dict[str, Running] = {}
     try:
         for peer in peers:
             if work.model in PEERS[peer].lacks:
                 continue
             try:
-                at_work[peer], row["peers"][peer] = _best(peer, work.model, file)
+                at_work[peer], row["peers"][peer] = _best(peer, work, file)
             except PeerFailed as failure:
                 _failed(row, peer, failure)
         _compare(data, at_work, row, work.compare)
@@ -63,15 +63,22 @@ def measure(name: str, peers: list[str], repeats: int) -> dict[str, Any]:
     return row
 
 
-def _best(peer: str, model: str, file: Path) -> tuple[Running, dict[str, Any]]:
-    """The configuration whose first rounds after the very first one are fastest; the others are ended."""
+def _best(peer: str, work: Work, file: Path) -> tuple[Running, dict[str, Any]]:
+    """The configuration that is fastest for a turn after its first two rounds; the others are ended.
+
+    For a turn, or for as many rounds as there are before the peers' models are compared.
+    """
     kept: tuple[float, Running, dict[str, Any]] | None = None
     tried = {}
-    for variant in PEERS[peer].configurations(model):
+    for variant in PEERS[peer].configurations(work.model):
         running = Running(peer, variant, file)
         first = seconds = running.go(1)
+        done = 1
         if kept is None or first < HOPELESS * kept[2]["first"]:
-            seconds = running.go(CALIBRATION) / CALIBRATION
+            seconds = running.go(1)
+            more = min(ceil(TURN / seconds), work.compare) - 2
+            seconds = running.go(more) / more if more > 0 else seconds
+            done = 2 + max(0, more)
         tried[variant] = seconds
         print(f"  {peer} {variant}: up in {running.startup:.1f} s, rounds {first:.2f} and {seconds:.3f} s", flush=True)
         time.sleep(SETTLE)
@@ -81,7 +88,7 @@ def _best(peer: str, model: str, file: Path) -> tuple[Running, dict[str, Any]]:
         if kept is not None:
             kept[1].close()
         about = {"about": running.about, "variant": variant, "startup": running.startup, "first": first}
-        about["block"] = max(1, ceil(TURN / seconds))
+        about |= {"block": max(1, ceil(TURN / seconds)), "done": done}
         kept = seconds, running, {**about, "seconds": [], "processor": [], "waiting": 0.0, "waited": 0.0}
     assert kept is not None
     return kept[1], {**kept[2], "tried": tried}
@@ -92,7 +99,9 @@ def _compare(data: Exported, at_work: dict[str, Running], row: dict[str, Any], r
     row["rounds"] = rounds
     for peer, running in at_work.items():
         if not PEERS[peer].reference:
-            running.go(rounds - CALIBRATION - 1)
+            left = rounds - row["peers"][peer].pop("done")
+            if left:
+                running.go(left)
             row["peers"][peer] |= held_out(data, running.model())
 
 
@@ -127,7 +136,7 @@ def end_to_end(name: str, label: str, peers: list[str], repeats: int, target: fl
     """
     work = WORKS[TARGET_WORK if target else PUBLIC_WORK]
     file = export(work, DATA / f"{TARGET_WORK if target else PUBLIC_WORK}.npz")
-    data, row = read(file), _row(label, {"points": work.points, "nats": work.nats})
+    data, row = read(file), _row(label)
     tried: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for _ in range(repeats):
         for peer in peers:
@@ -165,14 +174,14 @@ def _whole(peer: str, variant: str, file: Path, data: Exported, target: float | 
     return {**found, **reached, "about": running.about}
 
 
-def _row(label: str, tolerance: dict[str, float]) -> dict[str, Any]:
+def _row(label: str) -> dict[str, Any]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     processor = next((line.partition(":")[2].strip() for line in lines if "model name" in line), "unknown processor")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
     return {
         "label": label, "date": str(datetime.now(UTC).date()), "cores": os.cpu_count(), "processor": processor,
         "python": platform.python_version(),
-        "commit": commit.strip(), "load": os.getloadavg()[0], "tolerance": tolerance, "peers": {}, "failed": {},
+        "commit": commit.strip(), "load": os.getloadavg()[0], "peers": {}, "failed": {},
     }  # fmt: skip
 
 

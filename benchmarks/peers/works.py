@@ -16,9 +16,7 @@ class Work:
     """One round: ``clients`` of ``population`` clients x ``steps`` x ``batch`` of a model.
 
     Every client owns just ``steps * batch`` samples, so that one local epoch is the same work for all peers and all
-    clients weigh the same. After ``compare`` rounds the peers' models are compared: ``points`` and ``nats`` say how far
-    from the median of the peers a peer's held-out accuracy (percentage points) and loss may be, if noise does not allow
-    more (`figures.disagreements`): batches are drawn by each in its own way.
+    clients weigh the same. After ``compare`` rounds the peers' models are compared (`figures.disagreements`).
     """
 
     source: str
@@ -29,8 +27,6 @@ class Work:
     batch: int
     lr: float
     compare: int = 10
-    points: float = 1.0
-    nats: float = 0.05
 
     @property
     def samples(self) -> int:

@@ -53,6 +53,18 @@ def test_a_name_without_documentation_fails(monkeypatch: pytest.MonkeyPatch) -> 
         reference.pages()
 
 
+def test_the_strategies_for_flower_are_documented_though_they_have_no_page() -> None:
+    """Their module can be imported only where Flower is, which the site is built without."""
+    pytest.importorskip("flwr", reason="the extra [flower] is not installed")
+    missing: list[str] = []
+    reference._module_page("poise.flower.strategies", missing)
+    assert missing == []
+
+
+def test_signatures_say_nothing_of_this_process() -> None:
+    assert not [page for page, text in reference.pages().items() if re.search(r"at 0x[0-9a-f]", text)]
+
+
 def test_the_navigation_has_every_page() -> None:
     """Also where mkdocs is not installed; there `mkdocs build --strict` says the same."""
     text = (ROOT / "mkdocs.yml").read_text()

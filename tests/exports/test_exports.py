@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import sys
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from faults.support import call
 from poise.core.errors import InvalidOption
 from poise.core.types import Record
 from poise.exports import Live, MLflow, Scalar, TensorBoard, scalars
+from poise.exports.scalars import facts
 from poise.ledger.run import Run, open_run
 
 Numbers = dict[str, dict[int, float]]
@@ -95,6 +97,16 @@ def test_numbers_are_those_of_the_ledger(folder: Path) -> None:
     wanted = in_ledger(folder)
     assert len(wanted["accuracy"]) == ROUNDS // 2 < len(wanted["time"])
     same(grouped(scalars(open_run(folder))), wanted)
+
+
+def test_options_are_the_ledger_s_whatever_has_become_of_the_file(folder: Path, tmp_path: Path) -> None:
+    edited = Path(shutil.copytree(folder, tmp_path / "edited"))
+    file = edited / "experiment.toml"
+    text = file.read_text(encoding="utf-8")
+    assert "lr = 0.1" in text
+    file.write_text(text.replace("lr = 0.1", "lr = 9.9"), encoding="utf-8")
+    assert facts(open_run(edited)) == facts(open_run(folder))
+    assert facts(open_run(edited))["solver.lr"] == "0.1"
 
 
 def test_only_rounds_that_are_asked_for(folder: Path) -> None:

@@ -30,7 +30,7 @@ figures, works = load("figures"), load("works")
 
 
 def row(**peers: Any) -> dict[str, Any]:
-    return {"label": "made up", "tolerance": {"points": 1.0, "nats": 0.05}, "peers": peers, "failed": {}}
+    return {"label": "made up", "peers": peers, "failed": {}}
 
 
 def peer(*seconds: float, **more: float) -> dict[str, Any]:
@@ -64,14 +64,14 @@ def test_a_peer_that_is_ahead_is_named_with_its_ratio() -> None:
 
 def test_peers_agree_within_the_stated_distance_from_their_median() -> None:
     found = row(
-        poise=peer(1.0, accuracy=0.900, loss=0.40), plain=peer(1.0, accuracy=0.905, loss=0.41),
-        pfl=peer(1.0, accuracy=0.8955, loss=0.44),
+        poise=peer(1.0, accuracy=0.900, loss=0.400), plain=peer(1.0, accuracy=0.904, loss=0.404),
+        pfl=peer(1.0, accuracy=0.8955, loss=0.398),
     )  # fmt: skip
     assert figures.disagreements(found) == []
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "loss"), [(0.889, 0.40), (0.912, 0.40), (0.90, 0.46), (0.90, 0.34), (0.90, float("nan"))]
+    ("accuracy", "loss"), [(0.894, 0.40), (0.906, 0.40), (0.90, 0.406), (0.90, 0.394), (0.90, float("nan"))]
 )
 def test_a_peer_that_computes_something_else_is_named(accuracy: float, loss: float) -> None:
     found = row(
@@ -83,12 +83,12 @@ def test_a_peer_that_computes_something_else_is_named(accuracy: float, loss: flo
 
 
 def test_what_batches_alone_do_is_allowed() -> None:
-    """Standard deviations of 2 points and 0.1 by hand: four of them are 8 points and 0.4."""
+    """Standard deviations of 2 points and 0.1 by hand: 8.61 of them are 17.22 points and 0.861."""
     noise = [{"accuracy": 0.58, "loss": 0.9}, {"accuracy": 0.60, "loss": 1.0}, {"accuracy": 0.62, "loss": 1.1}]
     found = {**row(poise=peer(1.0, accuracy=0.60, loss=1.0), plain=peer(1.0, accuracy=0.67, loss=1.3)), "noise": noise}
-    assert figures.allowed(found) == pytest.approx((8.0, 0.4))
+    assert figures.allowed(found) == pytest.approx((17.22, 0.861))
     assert figures.disagreements(found) == []
-    found["peers"]["odd"] = peer(1.0, accuracy=0.76, loss=1.3)  # the median is 0.67
+    found["peers"]["odd"] = peer(1.0, accuracy=0.85, loss=1.3)  # the median is 0.67
     assert [told.split(":")[0] for told in figures.disagreements(found)] == ["odd"]
 
 

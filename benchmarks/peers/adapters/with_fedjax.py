@@ -36,13 +36,17 @@ def mlp(w: Weights, x: Any) -> Any:
 
 
 def cnn(w: Weights, x: Any) -> Any:
-    """Two convolutions with pooling, one dense layer; channels last, which XLA prefers on a CPU."""
+    """Two convolutions with pooling, one dense layer; channels last, which XLA prefers on a CPU.
+
+    Pooling is a maximum over a reshaped array: XLA's windows take more than twice the time there.
+    """
     x = x.transpose(0, 2, 3, 1)
     for layer in ("0", "3"):
         kernel = w[f"{layer}.weight"].transpose(2, 3, 1, 0)
         x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        x = jax.lax.reduce_window(x + w[f"{layer}.bias"], -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
-        x = jax.nn.relu(x)
+        n, height, width, channels = x.shape
+        x = (x + w[f"{layer}.bias"])[:, : height // 2 * 2, : width // 2 * 2]
+        x = jax.nn.relu(x.reshape(n, height // 2, 2, width // 2, 2, channels).max((2, 4)))
     return x.transpose(0, 3, 1, 2).reshape(len(x), -1) @ w["7.weight"].T + w["7.bias"]
 
 

@@ -63,8 +63,11 @@ def scalars(run: Run, since: int = 0) -> Iterator[Scalar]:
 
 
 def facts(run: Run) -> dict[str, str]:
-    """The experiment as names and values: ``solver.lr`` is ``0.1``, and so on; the seed beside them."""
-    return {**flat(tomllib.loads(run.experiment)), "seed": run.meta["seed"]}
+    """The experiment as names and values: ``solver.lr`` is ``0.1``, and so on; the seed beside them.
+
+    As the ledger has it: the file in the run folder may have been edited since.
+    """
+    return {**flat(tomllib.loads(run.meta["experiment"])), "seed": run.meta["seed"]}
 
 
 def flat(table: Mapping[str, Any], before: str = "") -> dict[str, str]:

@@ -44,7 +44,9 @@ class TensorBoard:
         except ImportError as error:
             raise InvalidOption("TensorBoard is not installed", "pip install 'poise[tensorboard]'") from error
         self._writer = SummaryWriter(str(self.folder))
-        indented = "\n".join(f"    {line}" for line in run.experiment.splitlines())  # Markdown for a block of code
+        indented = "\n".join(
+            f"    {line}" for line in run.meta["experiment"].splitlines()
+        )  # Markdown for a block of code
         self._writer.add_text("experiment", indented, 0)
 
     def write(self, numbers: Iterable[Scalar]) -> None:
