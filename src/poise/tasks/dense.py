@@ -133,7 +133,7 @@ class DenseKernel:
             and len({id(p) for layer in linear for p in layer.parameters()})
             == sum(len(list(layer.parameters())) for layer in linear)
             and all(p.requires_grad for p in module.parameters())
-            and not any(_hooked(m) for m in module.modules())
+            and not any(hooked(m) for m in module.modules())
             and _flat(layers, dimensions)
         )
 
@@ -226,7 +226,7 @@ def _flat(layers: list[nn.Module], dimensions: int) -> bool:
     return standard and (flattens == [0] or (not flattens and dimensions == 1))
 
 
-def _hooked(module: nn.Module) -> bool:
+def hooked(module: nn.Module) -> bool:
     """Whether something is attached to a module that changes what it does."""
     hooks = (
         module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
