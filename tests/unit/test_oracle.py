@@ -20,6 +20,7 @@ from torch import nn
 
 import poise
 from poise.backends import Local
+from poise.core import chunks
 from poise.core.batches import Plan
 from poise.core.rng import keys
 from poise.core.threads import one_thread
@@ -166,11 +167,16 @@ def work(
             backend.close()
 
 
-HEAVY = {"cnn", "lstm", "resnet20"}  # two of the solvers are enough for these
+def cut(fed: SampleFederation, task: Task, solver: SGD) -> list[chunks.Piece]:
+    """How the work of all clients is divided."""
+    return chunks.pieces(task.bind(fed), solver, fed.sizes, 0, [Flight(1.0, c, 0) for c in range(fed.clients)])
+
+
+HEAVY = {"cnn", "lstm", "resnet20"}  # three of the solvers are enough for these
 
 
 @pytest.mark.parametrize(
-    ("problem", "rule"), [(p, r) for p in PROBLEMS for r in SOLVERS if p not in HEAVY or r in ("all", "full-batch")]
+    ("problem", "rule"), [(p, r) for p in PROBLEMS for r in SOLVERS if p not in HEAVY or r != "epochs"]
 )
 def test_local_work_is_that_of_plain_pytorch(problem: str, rule: str) -> None:
     (make, task), solver = PROBLEMS[problem], SOLVERS[rule]
@@ -433,6 +439,49 @@ def test_a_clients_change_does_not_depend_on_its_chunk(
         for name, found in {"small chunks": small, "alone": alone, "threes": pairs}.items()
     }
     assert different == {"small chunks": [], "alone": [], "threes": []}, f"clients of sizes {sizes} that differ"
+
+
+def dropping() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), nn.Dropout(0.4), nn.ReLU(), nn.Linear(16, 3))
+
+
+BY_ROWS = {
+    **{name: DIGESTED[name] for name in ("mlp-rows", "cnn", "resnet20", "lstm")},
+    "dropout": (vectors, Task(module=dropping)),
+}
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])  # without it, steps are made inside the module
+@pytest.mark.parametrize("problem", BY_ROWS)
+def test_on_the_row_path_a_client_does_not_depend_on_its_piece(
+    problem: str, momentum: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, task = BY_ROWS[problem]
+    fed, solver = make(), SGD(lr=0.1, epochs=2, batch_size=3, momentum=momentum)
+    everyone = list(range(fed.clients))
+    apart = work(fed, task, solver, everyone)
+    monkeypatch.setattr(chunks, "PIECES", 1)
+    assert max(len(piece.rows) for piece in cut(fed, task, solver)) > 1
+    assert torch.equal(work(fed, task, solver, everyone).deltas, apart.deltas)
+    assert apart.deltas.any(dim=1).all()
+
+
+def test_pieces_of_the_row_path_are_many_and_none_is_large() -> None:
+    solver = SGD(lr=0.1, epochs=1, batch_size=8)
+    for clients, most in ((5, 1), (16, 1), (40, 3), (1000, 8)):
+        fed = images(10, sizes=[8] * clients)
+        assert max(len(piece.rows) for piece in cut(fed, Task("cnn"), solver)) == most
+    fed = vectors(sizes=[8] * 40)
+    assert {len(piece.rows) for piece in cut(fed, Task("mlp", {"hidden": 100_000}, path="rows"), solver)} == {1}
+    assert {len(piece.rows) for piece in cut(fed, Task(module=Dropped), solver)} == {1}, "each has a copy of the module"
+
+
+def test_pytorchs_errors_name_the_client_among_those_of_its_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "PIECES", 1)
+    task = Task(module=lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)))
+    fed = vectors(sizes=[4, 4, 5, 4])
+    with pytest.raises(poise.PoiseError, match=r"round 2: the local work of client 2 failed: Expected more than 1"):
+        work(fed, task, SGD(lr=0.1, epochs=1, batch_size=4), [0, 1, 2, 3])
 
 
 @pytest.mark.parametrize("hidden", [None, 200])

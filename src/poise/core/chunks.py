@@ -5,8 +5,7 @@ How work is cut depends on the work alone, never on who does it: so results do n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +22,7 @@ from poise.core.vectors import Stack, Vector
 from poise.core.work import local_work
 
 LONG = 5_000_000  # rows x samples x parameters of a step that are worth a second worker
+PIECES = 16  # at least, where clients of a piece follow each other anyway
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,21 @@ class Piece:
         start = models[version].expand(len(self.rows), -1)
         if bool((self.versions != version).any()):
             start = torch.stack([models[int(v)] for v in self.versions])
-        with _named(self.clients, version):
+        try:
             return local_work(
                 oracle, solver, start, self.clients, version, self.streams, reports, out, memories, personal
             )
+        except PoiseError:
+            raise
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:  # from PyTorch: say whose work it was
+            for alone in self.apart():
+                alone.work(oracle, solver, models, reports, None, memories, personal)
+            raise _refused(self.clients, version, error) from error
+
+    def apart(self) -> list[Piece]:
+        """A piece for each client, where there are several."""
+        each = zip(*(np.split(v, len(v)) for v in (self.rows, self.clients, self.versions, self.streams)), strict=True)
+        return [Piece(*one) for one in each] if len(self.rows) > 1 else []
 
 
 def pieces(oracle: Oracle, solver: Solver, sizes: Ints, seed: int, flights: Sequence[Flight]) -> list[Piece]:
@@ -97,37 +108,25 @@ def chunked(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> list
         rates = {int(v): solver.rate(int(v)) for v in np.unique(versions)}
         rules = np.array([rates[int(v)] for v in versions])
     order = np.lexsort((-solver.steps_for(sizes), widths, rules))
-    size = oracle.rows(solver.batch_size)
     same = (np.diff(rules[order]) == 0) & (np.diff(widths[order]) == 0)
     cuts = np.flatnonzero(~same) + 1
     return [
         part
         for run in np.split(order, cuts) if len(run)
-        for part in np.array_split(run, _parts(len(run), size, int(widths[run[0]]) * oracle.layout.size))
+        for part in np.array_split(run, _parts(len(run), oracle, solver.batch_size, int(widths[run[0]])))
     ]  # fmt: skip
 
 
-def _parts(rows: int, size: int, cost: int) -> int:
-    """Into how many equal chunks of at most ``size`` rows some rows are cut; two where one would do but takes long.
-
-    >>> _parts(100, 32, 10**6), _parts(45, 32, 10**6), _parts(20, 32, 10**6), _parts(20, 32, 10**3)
-    (4, 2, 2, 1)
-    """
-    least = -(-rows // size)
-    return 2 if least == 1 and size > 1 and rows > 1 and rows * cost >= LONG else least
+def _parts(rows: int, oracle: Oracle, batch_size: int | None, width: int) -> int:
+    """Into how many equal chunks so many rows are cut: few for speed, more where that keeps a worker from waiting."""
+    least = -(-rows // oracle.rows(batch_size))
+    if not oracle.stacked:
+        return max(least, min(rows, PIECES))
+    return 2 if least == 1 and rows > 1 and rows * width * oracle.layout.size >= LONG else least
 
 
-@contextmanager
-def _named(clients: Ints, version: int) -> Iterator[None]:
-    """Errors that PyTorch raises inside local work say whose work it was."""
-    try:
-        yield
-    except PoiseError:
-        raise
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        who = f"client {clients[0]}" if len(clients) == 1 else f"clients {clients.tolist()}"
-        few = "more than 1 value per channel" in str(error)
-        hint = (
-            "batch norm needs batches of two or more: choose a batch_size that leaves no single sample" if few else ""
-        )
-        raise UpdateRefused(f"round {version}: the local work of {who} failed: {error}", hint) from error
+def _refused(clients: Ints, version: int, error: Exception) -> UpdateRefused:
+    who = f"client {clients[0]}" if len(clients) == 1 else f"clients {clients.tolist()}"
+    few = "more than 1 value per channel" in str(error)
+    hint = "batch norm needs batches of two or more: choose a batch_size that leaves no single sample" if few else ""
+    return UpdateRefused(f"round {version}: the local work of {who} failed: {error}", hint)

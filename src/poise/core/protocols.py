@@ -262,6 +262,10 @@ class Oracle(Protocol):
         """False where gradients are exact and there are no batches."""
 
     @property
+    def stacked(self) -> bool:
+        """Clients of one call are computed together; False where one follows the other."""
+
+    @property
     def metrics(self) -> frozenset[str]:
         """The names that `measure` knows."""
 
@@ -269,7 +273,7 @@ class Oracle(Protocol):
         """The model that a run with this seed starts from."""
 
     def rows(self, batch_size: int | None) -> int:
-        """How many clients to put into one call; 1 is the row path."""
+        """How many clients to put into one call, at most."""
 
     def open(self, clients: Ints, streams: U64) -> Any:
         """The data of these clients, to be handed to the methods below; has ``sizes``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import TypeAlias
 
@@ -79,12 +80,12 @@ class Layout:
         trainable = sum(prod(shape) for _, shape, _ in moving)
         return cls(tuple(entries), trainable, at)
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[Entry, ...]:
         """The entries that gradients move."""
         return tuple(e for e in self.entries if e.stop <= self.trainable and e.start < self.trainable)
 
-    @property
+    @cached_property
     def resting(self) -> tuple[Entry, ...]:
         """Frozen parameters and buffers."""
         return tuple(e for e in self.entries if e not in self.parameters)

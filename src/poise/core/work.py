@@ -76,8 +76,10 @@ def local_work(
 def _walk(oracle: Oracle, rule: Rule, rows: Stack, data: Any, plan: Plan) -> None:
     """All local steps, in place; a client stops after its own number of steps."""
     plain = not rule.transforms and rule.point is None
-    if plain and getattr(oracle, "descend", _never)(rows, data, plan, rule.rate):
-        return  # nothing stands between the gradient and the step: they are one pass
+    descend = getattr(oracle, "descend", None)
+    if plain and descend is not None:  # nothing stands between the gradient and the step: they are one pass
+        descend(rows, data, plan, rule.rate)
+        return
     trainable = oracle.layout.trainable
     scratch = torch.empty_like(rows[:, :trainable])
     for batch in plan:
@@ -90,11 +92,6 @@ def _walk(oracle: Oracle, rule: Rule, rows: Stack, data: Any, plan: Plan) -> Non
         for transform in rule.transforms:
             gradients = transform(gradients, weights)
         weights.sub_(gradients, alpha=rule.rate)
-
-
-def _never(*arguments: Any) -> bool:
-    """What an oracle answers that cannot step by itself."""
-    return False
 
 
 def _with_own(start: Stack, clients: Ints, memories: Memories, personal: torch.Tensor) -> Stack:

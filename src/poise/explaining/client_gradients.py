@@ -113,8 +113,7 @@ def _fewer(shards: Shards, numbers: Ints, most: int, seed: int) -> Shards:
 
 def cost(oracle: Any) -> float:
     """About how many multiplications the gradient of one sample takes."""
-    light = not oracle.batches or oracle.rows(None) > 1
-    return 6.0 * float(oracle.layout.trainable) * (1 if light else HEAVY)
+    return 6.0 * float(oracle.layout.trainable) * (1 if oracle.stacked else HEAVY)
 
 
 def double(task: Any) -> Any:

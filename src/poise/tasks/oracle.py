@@ -18,6 +18,7 @@ from poise.core.vectors import Layout, Stack, Vector
 from poise.tasks.dense import DenseKernel
 from poise.tasks.kernels import Kernel
 from poise.tasks.losses import PerSample
+from poise.tasks.rowwise import RowKernel
 
 
 class HasShards(Protocol):
@@ -63,6 +64,19 @@ class Opened:
                 rows, labels = rows[:active], labels[:active]
             yield self.shards.samples.features(rows, self._room(rows.numel())), labels, batch
 
+    def apart(self, plan: Plan) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
+        """For each client, features and labels of its own steps; the features are overwritten by the next."""
+        where = self.shards.at(plan.positions)
+        for rows, labels, counts in zip(*(values.unbind(1) for values in (*where, plan.counts)), strict=True):
+            yield self._steps(rows, labels, counts.tolist())
+
+    def _steps(
+        self, rows: torch.Tensor, labels: torch.Tensor, counts: list[int]
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for row, label, count in zip(rows, labels, counts, strict=True):
+            if count:
+                yield self.shards.samples.features(row[:count], self._room(count)), label[:count]
+
     def _room(self, samples: int) -> torch.Tensor:
         """Memory for the features of so many samples."""
         need = samples * prod(self.shards.samples.shape)
@@ -101,6 +115,11 @@ class SampleOracle:
         return self.kernel.layout
 
     @property
+    def stacked(self) -> bool:
+        """Whether clients of one call are computed together."""
+        return isinstance(self.kernel, DenseKernel)
+
+    @property
     def metrics(self) -> frozenset[str]:
         """Metrics of the held-out data, and of the clients' own."""
         names = {"loss", *self.scores}
@@ -131,14 +150,16 @@ class SampleOracle:
         x, y = self._here(*data.take(batch.positions))
         self.kernel.gradients(rows, x, y, batch.counts, batch.full, data.generators, out)
 
-    def descend(self, rows: Stack, data: Opened, plan: Plan, rate: float) -> bool:
-        """Make all plain steps of each row, in place; False where the kernel has no pass for that."""
-        if not isinstance(self.kernel, DenseKernel):
-            return False
-        step = self.kernel.descender(rows, rate)
-        for x, y, batch in data.follow(plan):
-            step(*self._here(x, y), batch.counts, batch.full)
-        return True
+    def descend(self, rows: Stack, data: Opened, plan: Plan, rate: float) -> None:
+        """Make all plain steps of each row, in place."""
+        if isinstance(self.kernel, DenseKernel):
+            step = self.kernel.descender(rows, rate)
+            for x, y, batch in data.follow(plan):
+                step(*self._here(x, y), batch.counts, batch.full)
+        elif isinstance(self.kernel, RowKernel):
+            for k, batches in enumerate(data.apart(plan)):
+                stream = None if data.generators is None else data.generators[k]
+                self.kernel.descend(rows[k], (self._here(*batch) for batch in batches), rate, stream)
 
     def losses(self, rows: Stack, data: Opened) -> Floats:
         """Mean loss of each row over all data of its client."""

@@ -103,6 +103,7 @@ class QuadraticOracle:
     curvature: torch.Tensor  # (N, 1)
 
     batches = False
+    stacked = True
     metrics = frozenset({"loss", "client_loss"})
 
     @property

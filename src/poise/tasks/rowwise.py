@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from poise.core.vectors import Layout, Stack, Vector
+from poise.core.vectors import Entry, Layout, Stack, Vector
 from poise.tasks.dense import hooked
 from poise.tasks.layers import Dropout, use_generator
 from poise.tasks.losses import LOSSES, PerSample
 
 _global_generator = threading.Lock()
+TOGETHER = 64  # samples of a step that are worth a call of their own
+VALUES = 1_000_000  # parameters of all models in a call
 OURS = ("torch.nn.", "poise.tasks.")
 
 
@@ -51,8 +54,8 @@ class RowKernel:
         vars(self).update(state, _local=threading.local())
 
     def rows(self, batch_size: int) -> int:
-        """One client per call."""
-        return 1
+        """Clients follow each other: as many as are worth a call, but one where each has a copy of the module."""
+        return max(1, min(TOGETHER // batch_size, VALUES // self.layout.size)) if self._whole else 1
 
     def gradients(
         self, rows: Stack, x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool,
@@ -63,15 +66,28 @@ class RowKernel:
         moving = [tensors[entry.name] for entry in self.layout.parameters]
         for k, count in enumerate(counts.tolist()):
             self._load(tensors, rows[k])
-            with torch.enable_grad():
-                stream = generators[k] if generators is not None else None
-                value = self._loss(self._forward(module, self._input(x[k, :count]), stream), y[k, :count])
-                found = torch.autograd.grad(value, moving, allow_unused=True)
+            stream = generators[k] if generators is not None else None
+            found = self._gradient(module, moving, x[k, :count], y[k, :count], stream)
             for entry, gradient in zip(self.layout.parameters, found, strict=True):
                 place = out[k, entry.start : entry.stop].view(entry.shape)
                 place.zero_() if gradient is None else place.copy_(gradient)
-            for entry in self.layout.resting:
-                rows[k, entry.start : entry.stop] = tensors[entry.name].reshape(-1).to(rows.dtype)
+            self._store(tensors, rows[k], self.layout.resting)
+
+    def descend(
+        self, row: Vector, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], rate: float,
+        stream: torch.Generator | None,
+    ) -> None:  # fmt: skip
+        """``row <- row - rate * gradient`` on one batch after the other, inside the module."""
+        module, tensors = self._mine(training=True)
+        moving = [tensors[entry.name] for entry in self.layout.parameters]
+        self._load(tensors, row)
+        for x, y in batches:
+            found = self._gradient(module, moving, x, y, stream)
+            with torch.no_grad():
+                for place, gradient in zip(moving, found, strict=True):
+                    if gradient is not None:
+                        place.sub_(gradient, alpha=rate)
+        self._store(tensors, row, self.layout.entries)
 
     def outputs(self, theta: Vector, x: torch.Tensor) -> torch.Tensor:
         """See `Kernel.outputs`."""
@@ -110,6 +126,20 @@ class RowKernel:
                 place = tensors[entry.name]
                 value = row[entry.start : entry.stop].view(entry.shape)
                 place.copy_(value if place.is_floating_point() else value.round())
+
+    def _store(self, tensors: dict[str, torch.Tensor], row: Vector, entries: tuple[Entry, ...]) -> None:
+        with torch.no_grad():
+            for entry in entries:
+                row[entry.start : entry.stop].view(entry.shape).copy_(tensors[entry.name])
+
+    def _gradient(
+        self, module: nn.Module, moving: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor,
+        stream: torch.Generator | None,
+    ) -> tuple[torch.Tensor | None, ...]:  # fmt: skip
+        """Of the mean loss on a batch; None for tensors that the loss does not depend on."""
+        with torch.enable_grad():
+            value = self._loss(self._forward(module, self._input(x), stream), y)
+            return torch.autograd.grad(value, moving, allow_unused=True)
 
     def _input(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.dtype) if x.is_floating_point() else x
