@@ -91,6 +91,17 @@ def disagreements(row: Mapping[str, Any]) -> list[str]:
     return told
 
 
+def along(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The curves of a work that was run to its end, cut into a row for each point that all of them have."""
+    curves = {name: found["curve"] for name, found in row["peers"].items() if "curve" in found}
+    noise = row.get("noise_curves", ())
+    points = min((len(curve) for curve in [*curves.values(), *noise]), default=0)
+    return [
+        {"peers": {name: curve[k] for name, curve in curves.items()}, "noise": [curve[k] for curve in noise]}
+        for k in range(points)
+    ]
+
+
 def goal(work: str, row: Mapping[str, Any]) -> str:
     """The goals of a row and whether they are met; empty where there are none."""
     if work not in GOALS:

@@ -43,7 +43,7 @@ PEERS = {
     "pfl": Peer("with_pfl.py", ("2", "1"), "pfl", layouts=("", "c")),
     "fedjax": Peer("with_fedjax.py", ("2", "1"), "fedjax"),
     "plain": Peer("plain.py", ("1", "2"), layouts=("", "c")),
-    "bound": Peer("bound.py", ("1", "2"), reference=True),
+    "bound": Peer("bound.py", ("1", "2", "w"), reference=True),
 }
 TITLES = {
     "poise": "poise", "flower": "Flower", "pfl": "pfl-research", "fedjax": "FedJAX", "plain": "plain loop",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from figures import DEVIATIONS, NATS, POINTS, ahead, allowed, best_other, disagreements, goal, ratios, summary
+from figures import DEVIATIONS, NATS, POINTS, ahead, allowed, along, best_other, disagreements, goal, ratios, summary
 from page import put
 from plot import drawn
 from process import PEERS, TITLES
@@ -26,9 +26,9 @@ local steps, batch size and learning rate; each client owns just the samples of 
 round as *clients × local steps × batch*, medians of
 {repeats} repetitions with quartiles; peers take turns of about a second or one round, and while one works the others
 wait for the driver. Start-up and the first round (which compiles or starts workers) are apart, below. The *lower bound*
-pushes the same samples through one model of PyTorch at the best batch size, layout and number of threads: no federated
-learning at all. Threads inside an operation share two cores less well than two workers with a thread each; where
-operations are large (cnn, lstm) poise can be below it.
+pushes the same samples through one model of PyTorch at the best batch size and layout, with one thread, two threads or
+(`w`) two workers with a thread each: no federated learning at all. Samples of images are bytes in poise's memory and
+become floats batch by batch; the adapters of the others hold them as floats, as their users do.
 
 """
 
@@ -220,4 +220,24 @@ def _whole(row: Mapping[str, Any]) -> str:
     where += " The first round is counted; handing a model out and measuring it is not."
     where += " Start-up, accuracy and peak are the last repetition's."
     first = "".join(f" {TITLES[p]} is ahead: {ratio:.2f} × poise's time." for _, p, ratio in ahead({"": row}))
-    return "\n".join(lines) + f"\n\n{where}{first}\n"
+    return "\n".join(lines) + f"\n\n{where}{first}\n" + _curves(row)
+
+
+def _curves(row: Mapping[str, Any]) -> str:
+    """Accuracies on the way, and whether they agree at every point."""
+    points = along(row)
+    if not points:
+        return ""
+    peers = list(points[0]["peers"])
+    head = ["accuracy after", *(TITLES[p] for p in peers), "allowed"]
+    lines = ["\n| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for point in points[:: -(-len(points) // 6)]:
+        cells = [f"{_rounds(point)} rounds", *(f"{point['peers'][p]['accuracy']:.2%}" for p in peers)]
+        lines.append("| " + " | ".join([*cells, f"{allowed(point)[0]:.1f} points"]) + " |")
+    apart = [f"after {_rounds(p)} rounds {'; '.join(disagreements(p))}" for p in points if disagreements(p)]
+    told = f"Accuracy and loss agree by the rule above at {len(points) - len(apart)} of the {len(points)} points"
+    return "\n".join(lines) + f"\n\n{told}{': not ' if apart else ''}{', '.join(apart)}.\n"
+
+
+def _rounds(point: Mapping[str, Any]) -> int:
+    return int(next(iter(point["peers"].values()))["rounds"])

@@ -24,17 +24,19 @@ from typing import Any
 
 from evaluate import held_out
 from export import export
-from figures import disagreements, medians, summary
+from figures import along, disagreements, medians, summary
 from process import HERE, PEERS, PeerFailed, Running
 from talk import Exported, read
 from works import PUBLIC_WORK, ROWS, TARGET, TARGET_WORK, WORKS, Work
 
 RESULTS, DATA = HERE / ".results", HERE / ".data"
 HOPELESS = 5.0  # a configuration is not looked at further if already its first round takes so much longer
+SLOWER = 1.2  # likewise for a whole run: a machine that drifts does not make up for that
 TURN = 1.0  # seconds that a peer works at least before another has its turn: caches are cold when it begins
 SEEDS = 5  # of poise's batches, for what they alone change
 SETTLE = 0.3  # seconds until a peer's threads lie down
 PUBLIC_ROUNDS, MOST_ROUNDS = 100, 100
+STRETCH = 20  # rounds of the public work between two looks at the model
 
 
 def measure(name: str, peers: list[str], repeats: int) -> dict[str, Any]:
@@ -132,7 +134,7 @@ def end_to_end(name: str, label: str, peers: list[str], repeats: int, target: fl
     """Start-up and rounds until an accuracy, or for a number of rounds: every time a new process, in turns.
 
     Handing out a model and measuring it is done between rounds and not counted. Of the configurations of a peer the
-    one with the best median stays.
+    one with the best median stays; those that were much slower in the first repetition are not tried again.
     """
     work = WORKS[TARGET_WORK if target else PUBLIC_WORK]
     file = export(work, DATA / f"{TARGET_WORK if target else PUBLIC_WORK}.npz")
@@ -140,7 +142,7 @@ def end_to_end(name: str, label: str, peers: list[str], repeats: int, target: fl
     tried: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for _ in range(repeats):
         for peer in peers:
-            for variant in () if PEERS[peer].reference else PEERS[peer].variants:
+            for variant in () if PEERS[peer].reference else _promising(peer, tried):
                 try:
                     tried.setdefault((peer, variant), []).append(_whole(peer, variant, file, data, target))
                 except PeerFailed as failure:
@@ -151,27 +153,32 @@ def end_to_end(name: str, label: str, peers: list[str], repeats: int, target: fl
             if "seconds" not in known or known["variant"] == variant or summary(seconds).median < medians(row)[peer]:
                 row["peers"][peer] = {**runs[-1], "variant": variant, "seconds": seconds}
         _save(name, row)
+    row["noise_curves"] = [_whole("poise", str(seed), file, data, target)["curve"] for seed in range(1, SEEDS + 1)]
+    _save(name, row)
     return row
+
+
+def _promising(peer: str, tried: dict[tuple[str, str], list[dict[str, Any]]]) -> list[str]:
+    """The configurations of a peer that may turn out to be its best."""
+    first = {variant: runs[0]["total"] for (name, variant), runs in tried.items() if name == peer}
+    return [v for v in PEERS[peer].variants if v not in first or first[v] <= SLOWER * min(first.values())]
 
 
 def _whole(peer: str, variant: str, file: Path, data: Exported, target: float | None) -> dict[str, Any]:
     """One run from the start of its process to the target."""
     running = Running(peer, variant, file)
     try:
-        if target is None:
-            seconds, rounds = running.go(PUBLIC_ROUNDS), PUBLIC_ROUNDS
-            reached = held_out(data, running.model())
-        else:
-            seconds, rounds, reached = 0.0, 0, {"accuracy": 0.0, "loss": float("nan")}
-            while reached["accuracy"] < target and rounds < MOST_ROUNDS:
-                seconds, rounds = seconds + running.go(1), rounds + 1
-                reached = held_out(data, running.model())
+        seconds, rounds, curve = 0.0, 0, []
+        stretch, most = (1, MOST_ROUNDS) if target else (STRETCH, PUBLIC_ROUNDS)
+        while rounds < most and not (target and curve and curve[-1]["accuracy"] >= target):
+            seconds, rounds = seconds + running.go(stretch), rounds + stretch
+            curve.append({"rounds": rounds, **held_out(data, running.model())})
         peak = running.peak_megabytes()
     finally:
         running.close()
-    found = {"total": running.startup + seconds, "startup": running.startup, "rounds": rounds, "peak_mb": peak}
-    print(f"  {peer} {variant}: {found['total']:.2f} s, {rounds} rounds, {reached['accuracy']:.4f}", flush=True)
-    return {**found, **reached, "about": running.about}
+    found = {"total": running.startup + seconds, "startup": running.startup, "peak_mb": peak, "curve": curve}
+    print(f"  {peer} {variant}: {found['total']:.2f} s, {rounds} rounds, {curve[-1]['accuracy']:.4f}", flush=True)
+    return {**found, **curve[-1], "about": running.about}
 
 
 def _row(label: str) -> dict[str, Any]:
@@ -208,7 +215,7 @@ def _tell(row: dict[str, Any]) -> None:
             f" start-up {found['startup']:.1f} s, first {found.get('first', 0):.2f} s, {found['peak_mb']:.0f} MB,"
             f" waiting {waiting:.2f} cores, accuracy {found.get('accuracy', 0):.4f}, loss {found.get('loss', 0):.4f}"
         )  # fmt: skip
-    for line in disagreements(row):
+    for line in (line for point in along(row) or [row] for line in disagreements(point)):
         print(f"  DISAGREES {line}")
 
 

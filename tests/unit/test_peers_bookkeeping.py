@@ -57,6 +57,24 @@ def test_ratios_are_of_medians_and_leave_the_lower_bound_out() -> None:
     assert figures.best_other(found) == ("fedjax", pytest.approx(1.5))
 
 
+def curve(*accuracies: float) -> list[dict[str, float]]:
+    return [{"rounds": 10 * (k + 1), "accuracy": a, "loss": 1 - a} for k, a in enumerate(accuracies)]
+
+
+def test_curves_are_compared_at_every_point_that_all_have() -> None:
+    found = row(poise={"curve": curve(0.5, 0.7, 0.9)}, plain={"curve": curve(0.5, 0.7)}, pfl={"curve": curve(0.5, 0.6)})
+    found["noise_curves"] = [curve(0.5 + a, 0.7, 0.9) for a in (-0.1, 0.1)]
+    points = figures.along(found)
+    assert [p["peers"]["plain"]["rounds"] for p in points] == [10, 20], "plain stopped after two"
+    assert [figures.allowed(p)[0] for p in points] == pytest.approx([861 * 0.02**0.5, 0.5])
+    assert figures.disagreements(points[0]) == []
+    assert figures.disagreements(points[1]) == ["pfl: accuracy -10.00 points, loss +0.100 from the median of the peers"]
+
+
+def test_rows_without_curves_have_no_points() -> None:
+    assert figures.along(row(poise=peer(1.0, accuracy=0.9))) == []
+
+
 def test_a_peer_that_is_ahead_is_named_with_its_ratio() -> None:
     rows = {"a": row(poise=peer(1.0), pfl=peer(0.8), plain=peer(2.0)), "b": row(poise=peer(1.0), pfl=peer(1.5))}
     assert figures.ahead(rows) == [("a", "pfl", pytest.approx(0.8))]
