@@ -56,22 +56,22 @@ def federation(work: Work, x: np.ndarray, y: np.ndarray) -> poise.Federation:
 def _dealt(work: Work) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """Images dealt at random; text by its roles, those that say enough. Each client's samples in random order.
 
-    A peer that does not shuffle has batches like everybody's only if the order of the file means nothing, and a
-    federation's does: it goes through the classes in turn.
+    Where there are fewer roles than clients, a role that says more is several of them. A peer that does not shuffle
+    has batches like everybody's only if the order of the file means nothing, and a federation's does: it goes through
+    the classes in turn.
     """
-    if work.source == "shakespeare":
-        fed = poise.federation("shakespeare", "by-key")
-        able = np.flatnonzero(fed.sizes >= work.samples)
-    else:
-        fed = poise.federation(work.source, "iid", clients=work.population)
-        able = np.arange(work.population)
-    if len(able) < work.population:
-        raise ValueError(f"{work.source}: {len(able)} clients own {work.samples} samples, not {work.population}")
-    owned = [fed.client(i) for i in able[: work.population]]
+    shakespeare = work.source == "shakespeare"
+    fed = poise.federation(work.source, **({"partition": "by-key"} if shakespeare else {"clients": work.population}))
+    shares = fed.sizes // work.samples
+    who = [(i, part) for part in range(shares.max()) for i in np.flatnonzero(shares > part).tolist()][: work.population]
+    if len(who) < work.population:
+        raise ValueError(f"{work.source}: samples for {len(who)} clients of {work.samples}, not {work.population}")
     rng = np.random.default_rng(1)
-    orders = [rng.permutation(len(y))[: work.samples] for _, y in owned]
-    x = np.stack([_bytes(x[order]) for (x, _), order in zip(owned, orders, strict=True)])
-    y = np.stack([np.asarray(y[order], np.int64) for (_, y), order in zip(owned, orders, strict=True)])
+    owned = {i: fed.client(i) for i, _ in who}
+    orders = {i: rng.permutation(len(y)) for i, (_, y) in owned.items()}
+    mine = [(i, orders[i][part * work.samples : (part + 1) * work.samples]) for i, part in who]
+    x = np.stack([_bytes(owned[i][0][order]) for i, order in mine])
+    y = np.stack([np.asarray(owned[i][1][order], np.int64) for i, order in mine])
     tests, labels = fed.test
     chosen = rng.permutation(len(labels))[:HELD_OUT]
     return x, y, (_bytes(tests[chosen]), np.asarray(labels[chosen], np.int64))
