@@ -18,6 +18,7 @@ from faults.support import call
 from poise.core.errors import InvalidOption
 from poise.core.types import Record
 from poise.exports import Live, MLflow, Scalar, TensorBoard, scalars
+from poise.exports import live as live_module
 from poise.exports.scalars import facts
 from poise.ledger.run import Run, open_run
 
@@ -132,12 +133,27 @@ class Kept:
         self.calls.append(f"end after {run.rounds}")
 
 
-def test_live_exports_every_round_once_and_at_once(tmp_path: Path, folder: Path) -> None:
+def test_live_exports_every_round_once_and_at_once(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "REST", 0.0)
     sink, there = Kept(), []
     with Live(tmp_path / "run", sink) as live:
         train(tmp_path / "run", callbacks=[live, lambda record: there.append(max(s.step for s in sink.numbers))])
     assert there == [*range(1, ROUNDS + 1)]
-    assert sink.calls == ["begin", *["write"] * ROUNDS, f"end after {ROUNDS}"]
+    assert sink.calls == ["begin", *["write"] * (ROUNDS + 1), f"end after {ROUNDS}"], "the last one has nothing new"
+    same(grouped(sink.numbers), in_ledger(folder))
+
+
+def test_live_rests_and_passes_on_what_is_left_at_the_end(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "REST", 1e9)
+    sink, there = Kept(), []
+    with Live(tmp_path / "run", sink) as live:
+        train(tmp_path / "run", callbacks=[live, lambda record: there.append(max(s.step for s in sink.numbers))])
+    assert there == [1] * ROUNDS
+    assert sink.calls == ["begin", "write", "write", f"end after {ROUNDS}"]
     same(grouped(sink.numbers), in_ledger(folder))
 
 
