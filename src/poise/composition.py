@@ -104,7 +104,7 @@ class Composition:
         ends = asked is not None and asked.contraction(self.parts.solver) == 1  # what fades may come back
         moved = Moved(getattr(self.parts.server, "lr", 1.0), asked.limit if asked and ends else np.inf)
         adds = getattr(self.parts.server, "name", "") == "add" and memory_of(self.parts.solver) is None
-        return moved, AuditGauge(layout, self.seed, received=not adds)
+        return AuditGauge(layout, self.seed, received=not adds), moved  # the first takes what both need in its pass
 
     def tracker(self) -> Psi:
         """An empty count of sensitivities, as the budget asked for counts them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from poise.auditing.counts import Nothing, Reports
 from poise.auditing.gauge import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD, AuditGauge
 from poise.auditing.noise import GAUSSIAN_RATIO, Direction, Entries, Layers, Persistence, small_sample
 from poise.auditing.sight import Columns, Sight
+from poise.core.arrived import Arrived
 from poise.core.history import History
-from poise.core.protocols import Arrived
 from poise.core.threads import in_turn, row_blocks
 from poise.core.types import Floats
 from poise.core.vectors import Layout
@@ -165,11 +166,25 @@ def test_products_and_distances_of_many_blocks_stand_in_the_order_of_the_rows() 
     direction = omega @ rows.numpy()
     with ThreadPoolExecutor(3) as pool:
         spreads = (in_turn, lambda function, items: [*pool.map(function, items)])
-        found = [arrived(rows, omega, spread=spread).against for spread in spreads]
-    for along, apart in found:
+        found = [(*seen.against, seen.apart) for seen in (arrived(rows, omega, spread=spread) for spread in spreads)]
+    for along, lengths, apart in found:
         np.testing.assert_allclose(along, rows.numpy() @ direction, rtol=1e-9)
+        np.testing.assert_allclose(lengths, np.linalg.norm(rows.numpy(), axis=1), rtol=1e-12)
         away = rows.numpy() - direction / omega.sum()
         np.testing.assert_allclose(apart, np.linalg.norm(away, axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-6, 1e-3, 0.1, 0.2, 0.3, 1.0, 30.0])
+def test_distances_to_the_centre_do_not_cancel(spread: float) -> None:
+    """In single precision, for rows at all distances from their centre; the reference is taken in double precision."""
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal(50_000) + spread * rng.standard_normal((20, 50_000))
+    deltas, omega = torch.from_numpy(rows).float(), np.full(20, 0.1)
+    direction = torch.from_numpy(omega).float() @ deltas
+    seen = replace(arrived(deltas, omega), direction=direction)
+    away = deltas.double() - direction.double() / omega.sum()
+    scale = 1e-6 * float(torch.linalg.vector_norm(direction)) / omega.sum()  # of the entries' own rounding
+    np.testing.assert_allclose(seen.apart, torch.linalg.vector_norm(away, dim=1).numpy(), rtol=1e-5, atol=scale)
 
 
 def test_alone_or_empty_there_is_no_cosine() -> None:

@@ -10,8 +10,8 @@ import torch
 
 import poise
 from poise import samplers, servers, solvers, weightings
+from poise.core.arrived import Arrived
 from poise.core.errors import IncompatibleParts
-from poise.core.protocols import Arrived
 from poise.core.sensitivity import moved
 from poise.unlearning import Budget, sensitivity
 

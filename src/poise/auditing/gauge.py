@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from poise.core.arrived import Arrived
 from poise.core.history import History
-from poise.core.protocols import Arrived
 from poise.core.rng import generator
-from poise.core.threads import row_blocks
 from poise.core.types import Floats
 from poise.core.vectors import Layout, Stack
 
@@ -84,9 +83,9 @@ class AuditGauge:
     def read(self, arrived: Arrived, past: History) -> Mapping[str, Floats]:
         """The readings of every row."""
         at = self.places
-        seen = arrived.spread(self._look, row_blocks(arrived.deltas))
+        seen = arrived.look(self._look)
         found: dict[str, Floats] = {name: np.concatenate([piece[name] for piece in seen]) for name in seen[0]}
-        found[COHORT] = others(arrived, self.layout.trainable == self.layout.size).astype(np.float32)
+        found[COHORT] = others(arrived).astype(np.float32)
         if self.received:
             models = {v: self._sketch(arrived.models[v][at.looked_at][None].double())[0] for v in set(arrived.versions)}
             found[RECEIVED] = np.stack([models[v] for v in arrived.versions])
@@ -110,17 +109,15 @@ class AuditGauge:
         return np.asarray(torch.cat([some[:, :shown], mixed], dim=1).cpu().numpy())
 
 
-def others(arrived: Arrived, whole_norms: bool = False) -> Floats:
+def others(arrived: Arrived) -> Floats:
     """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where one of the two is zero.
 
     With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D - omega_i |Delta_i|^2``.
-    ``whole_norms`` says that the norms that came with the updates are of these entries and no others.
     """
-    product = arrived.against[0]
-    norms = arrived.norms if whole_norms else torch.linalg.vector_norm(arrived.deltas, dim=1).double().cpu().numpy()
-    omega, squares = arrived.omega, norms**2
+    product, lengths = arrived.against
+    omega, squares = arrived.omega, lengths**2
     whole = float(torch.linalg.vector_norm(arrived.direction).double()) ** 2
     rest = np.sqrt(np.maximum(whole - 2 * omega * product + omega**2 * squares, 0.0))
-    length = np.sqrt(squares) * rest
+    length = lengths * rest
     usable = length > 1e-6 * max(whole, 1e-300)
     return np.where(usable, (product - omega * squares) / np.where(usable, length, 1.0), np.nan)

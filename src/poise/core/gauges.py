@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from poise.core.arrived import Arrived
 from poise.core.errors import IncompatibleParts
 from poise.core.history import History
-from poise.core.protocols import Arrived, Gauge
+from poise.core.protocols import Gauge
 from poise.core.threads import Spread, in_turn
 from poise.core.types import Flight, Floats, Updates
 from poise.core.vectors import Vector

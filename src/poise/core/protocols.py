@@ -8,16 +8,15 @@ in this setting. `poise.testing` holds the contract suite of each slot.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from poise.core.arrived import Arrived
 from poise.core.batches import Batch
 from poise.core.history import History
 from poise.core.rng import U64
-from poise.core.threads import WARM, Spread, in_turn, row_blocks
 from poise.core.types import Cohort, Flight, Floats, Ints, Seen, Sent, Setting, Sky, Step, Updates
 from poise.core.vectors import Layout, Stack, Vector
 
@@ -205,39 +204,6 @@ class Attack(Protocol):
 
     def answer(self, seen: Seen, seed: int) -> Sent:
         """What one client sends, from what it has itself and nothing else."""
-
-
-@dataclass(frozen=True)
-class Arrived:
-    """What the server holds when it has aggregated: one row for each contribution, in the record's order."""
-
-    round: int
-    clients: Ints  # (m,)
-    versions: Ints  # (m,)
-    deltas: Stack  # (m, trainable)
-    norms: Floats  # (m,)
-    omega: Floats  # (m,) the coefficients applied
-    direction: Vector  # (trainable,): sum_i omega_i Delta_i
-    loss_before: Floats | None = None
-    loss_after: Floats | None = None
-    models: Mapping[int, Vector] = field(default_factory=dict)  # by version: what they received
-    spread: Spread = in_turn  # maps over the workers, which rest while gauges are read
-
-    @cached_property
-    def against(self) -> tuple[Floats, Floats]:
-        """``Delta_i . D`` and ``|Delta_i - D/O|`` of every row, O the sum of omega, from one pass over the stack."""
-        import torch  # ledgers are read without it
-
-        total = float(self.omega.sum())
-        centre = self.direction / total if total else torch.full_like(self.direction, torch.nan)
-
-        def of(block: Stack) -> Stack:
-            few = row_blocks(block, WARM)  # they are still in the cache when the second is taken
-            both = [torch.stack([r @ self.direction, torch.linalg.vector_norm(r - centre, dim=1)]) for r in few]
-            return torch.cat(both, dim=1)
-
-        along, apart = torch.cat(self.spread(of, row_blocks(self.deltas)), dim=1).double().cpu().numpy()
-        return along, apart
 
 
 class Gauge(Protocol):

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from poise.core.types import Floats, Ints, Record
 
 if TYPE_CHECKING:
+    from poise.core.arrived import Arrived
     from poise.core.history import History
-    from poise.core.protocols import Arrived
 
 MOVED = "moved"
 """The reading: how far the step would have been from the one made, had the client not been there."""
@@ -169,4 +169,4 @@ def _distances(arrived: Arrived, rows: Ints) -> Floats:
     total, weight = float(arrived.omega.sum()), np.abs(arrived.omega[rows])
     if total == 0:
         return weight * float(torch.linalg.vector_norm(arrived.direction).double())
-    return np.asarray(weight * abs(total) * arrived.against[1][rows])
+    return np.asarray(weight * abs(total) * arrived.apart[rows])
