@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from poise.core.allocator import keep_freed_memory
 from poise.core.chunks import Piece, joined, pieces, room
 from poise.core.errors import require
 from poise.core.memory import Memories, Versions
@@ -43,6 +44,7 @@ class Local:
         self, oracle: Oracle, solver: Solver, sizes: Ints, seed: int, personal: torch.Tensor | None = None
     ) -> LocalWorkers:
         """Start the workers for a federation with these client sizes."""
+        keep_freed_memory()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         workers = self.workers or (cores if self.device == "cpu" else 1)
         return LocalWorkers(oracle, solver, sizes, seed, workers, personal)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from poise.backends.local import Local, LocalWorkers
+from poise.core.allocator import keep_freed_memory
 from poise.core.chunks import Piece, joined, pieces, room
 from poise.core.errors import InvalidOption, require
 from poise.core.memory import Memories
@@ -83,6 +84,7 @@ class _Hand:
 
     def __init__(self, oracle: Oracle, solver: Solver, personal: torch.Tensor | None) -> None:
         torch.set_num_threads(1)
+        keep_freed_memory()
         self.oracle, self.solver, self.personal = oracle, solver, personal
 
     def work(
