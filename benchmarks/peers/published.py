@@ -218,7 +218,7 @@ def _whole(row: Mapping[str, Any]) -> str:
     where = f"Measured on {row['date']}, poise at {row['commit']}; a new process for each of"
     where += f" {len(row['peers']['poise']['seconds'])} repetitions, in turns."
     where += " The first round is counted; handing a model out and measuring it is not."
-    where += " Start-up, accuracy and peak are the last repetition's."
+    where += " Start-up is a median, too; accuracy and peak are the last repetition's."
     first = "".join(f" {TITLES[p]} is ahead: {ratio:.2f} × poise's time." for _, p, ratio in ahead({"": row}))
     return "\n".join(lines) + f"\n\n{where}{first}\n" + _curves(row)
 

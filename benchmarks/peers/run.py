@@ -151,7 +151,8 @@ def end_to_end(name: str, label: str, peers: list[str], repeats: int, target: fl
             seconds = [run["total"] for run in runs]
             known = row["peers"].get(peer, {})
             if "seconds" not in known or known["variant"] == variant or summary(seconds).median < medians(row)[peer]:
-                row["peers"][peer] = {**runs[-1], "variant": variant, "seconds": seconds}
+                startup = summary([run["startup"] for run in runs]).median
+                row["peers"][peer] = {**runs[-1], "variant": variant, "seconds": seconds, "startup": startup}
         _save(name, row)
     row["noise_curves"] = [_whole("poise", str(seed), file, data, target)["curve"] for seed in range(1, SEEDS + 1)]
     _save(name, row)

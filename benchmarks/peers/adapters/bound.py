@@ -15,12 +15,15 @@ from baselines import one_model
 from models import with_weights
 from talk import Talk, read
 
+from poise.core.allocator import keep_freed_memory
+
 BATCHES = (32, 64, 256, 1024, 4096)
 
 
 def main(file: str, threads: str) -> None:
     """Compute gradients until the driver has enough."""
     talk, data = Talk(), read(file)
+    keep_freed_memory()
     workers = 2 if threads == "w" else 1
     torch.set_num_threads(1 if workers == 2 else int(threads))
     total = data.clients * data.steps * data.batch
