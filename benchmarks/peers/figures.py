@@ -58,6 +58,16 @@ def best_other(row: Mapping[str, Any]) -> tuple[str, float] | None:
     return min(found.items(), key=lambda item: item[1]) if found else None
 
 
+def best_of(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """The configuration with the lowest median among those that were tried most often, with all that it took."""
+    most = max(len(done) for done in runs.values())
+    median = {v: summary([run["total"] for run in done]).median for v, done in runs.items() if len(done) == most}
+    variant = min(median, key=lambda v: median[v])
+    done = runs[variant]
+    startup = summary([run["startup"] for run in done]).median
+    return {**done[-1], "variant": variant, "seconds": [run["total"] for run in done], "startup": startup}
+
+
 def ahead(rows: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, float]]:
     """Work, peer and ratio wherever a peer is faster than poise."""
     return [(work, peer, ratio) for work, row in rows.items() for peer, ratio in ratios(row).items() if ratio < 1]

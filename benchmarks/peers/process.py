@@ -19,6 +19,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 PATIENCE = 600.0  # seconds; a peer that takes longer for an answer is given up
 TICK = os.sysconf("SC_CLK_TCK")
+OURS = "MKL_CBWR"  # poise, which the driver loads, sets MKL's code path for its own process; peers choose theirs
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Running:
         self._process = subprocess.Popen(
             [str(python), str(HERE / "adapters" / peer.script), str(self.file), *filter(None, [self.variant])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**{name: value for name, value in os.environ.items() if name != OURS}, "PYTHONPATH": path},
         )  # fmt: skip
         self.about = self._answer("ready")
         self.startup = time.perf_counter() - began

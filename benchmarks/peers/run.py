@@ -24,7 +24,7 @@ from typing import Any
 
 from evaluate import held_out
 from export import export
-from figures import along, disagreements, medians, summary
+from figures import along, best_of, disagreements, summary
 from process import HERE, PEERS, PeerFailed, Running
 from talk import Exported, read
 from works import PUBLIC_WORK, ROWS, TARGET, TARGET_WORK, WORKS, Work
@@ -139,30 +139,27 @@ def end_to_end(name: str, label: str, peers: list[str], repeats: int, target: fl
     work = WORKS[TARGET_WORK if target else PUBLIC_WORK]
     file = export(work, DATA / f"{TARGET_WORK if target else PUBLIC_WORK}.npz")
     data, row = read(file), _row(label)
-    tried: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    tried: dict[str, dict[str, list[dict[str, Any]]]] = {peer: {} for peer in peers if not PEERS[peer].reference}
     for _ in range(repeats):
-        for peer in peers:
-            for variant in () if PEERS[peer].reference else _promising(peer, tried):
+        for peer, runs in tried.items():
+            for variant in _promising(PEERS[peer].variants, runs):
                 try:
-                    tried.setdefault((peer, variant), []).append(_whole(peer, variant, file, data, target))
+                    done = _whole(peer, variant, file, data, target)
+                    runs.setdefault(variant, []).append(done)
                 except PeerFailed as failure:
                     _failed(row, peer, failure)
-        for (peer, variant), runs in tried.items():
-            seconds = [run["total"] for run in runs]
-            known = row["peers"].get(peer, {})
-            if "seconds" not in known or known["variant"] == variant or summary(seconds).median < medians(row)[peer]:
-                startup = summary([run["startup"] for run in runs]).median
-                row["peers"][peer] = {**runs[-1], "variant": variant, "seconds": seconds, "startup": startup}
+            if runs:
+                row["peers"][peer] = best_of(runs)
         _save(name, row)
     row["noise_curves"] = [_whole("poise", str(seed), file, data, target)["curve"] for seed in range(1, SEEDS + 1)]
     _save(name, row)
     return row
 
 
-def _promising(peer: str, tried: dict[tuple[str, str], list[dict[str, Any]]]) -> list[str]:
-    """The configurations of a peer that may turn out to be its best."""
-    first = {variant: runs[0]["total"] for (name, variant), runs in tried.items() if name == peer}
-    return [v for v in PEERS[peer].variants if v not in first or first[v] <= SLOWER * min(first.values())]
+def _promising(variants: tuple[str, ...], runs: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """The configurations of a peer that may turn out to be its best, by their rounds alone: a first start is slow."""
+    rounds = {v: min(run["total"] - run["startup"] for run in done) for v, done in runs.items()}
+    return [v for v in variants if v not in rounds or rounds[v] <= SLOWER * min(rounds.values())]
 
 
 def _whole(peer: str, variant: str, file: Path, data: Exported, target: float | None) -> dict[str, Any]:

@@ -174,12 +174,13 @@ def test_products_and_distances_of_many_blocks_stand_in_the_order_of_the_rows() 
         np.testing.assert_allclose(apart, np.linalg.norm(away, axis=1), rtol=1e-12)
 
 
-@pytest.mark.parametrize("spread", [0.0, 1e-6, 1e-3, 0.1, 0.2, 0.3, 1.0, 30.0])
-def test_distances_to_the_centre_do_not_cancel(spread: float) -> None:
+@pytest.mark.parametrize("spread", [0.0, 1e-6, 1e-3, 0.1, 0.2, 0.3, 0.34, 0.4, 0.6, 1.0, 30.0])
+@pytest.mark.parametrize(("clients", "size"), [(20, 50_000), (4, 3_000_000)])
+def test_distances_to_the_centre_do_not_cancel(spread: float, clients: int, size: int) -> None:
     """In single precision, for rows at all distances from their centre; the reference is taken in double precision."""
     rng = np.random.default_rng(3)
-    rows = rng.standard_normal(50_000) + spread * rng.standard_normal((20, 50_000))
-    deltas, omega = torch.from_numpy(rows).float(), np.full(20, 0.1)
+    rows = rng.standard_normal(size, "f4") + np.float32(spread) * rng.standard_normal((clients, size), "f4")
+    deltas, omega = torch.from_numpy(rows), np.full(clients, 2 / clients)
     direction = torch.from_numpy(omega).float() @ deltas
     seen = replace(arrived(deltas, omega), direction=direction)
     away = deltas.double() - direction.double() / omega.sum()

@@ -157,6 +157,28 @@ def test_live_rests_and_passes_on_what_is_left_at_the_end(
     same(grouped(sink.numbers), in_ledger(folder))
 
 
+class Broken(Kept):
+    """Fails at its second writing."""
+
+    def write(self, numbers: Iterable[Scalar]) -> None:
+        super().write(numbers)
+        if self.calls.count("write") == 2:
+            raise OSError("no room on the board")
+
+
+def test_a_sink_that_fails_costs_the_others_nothing_and_all_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "REST", 0.0)
+    first, broken, last = Kept(), Broken(), Kept()
+    with pytest.raises(OSError, match="no room on the board"), Live(tmp_path / "run", first, broken, last) as live:
+        train(tmp_path / "run", callbacks=[live])
+    assert broken.calls == ["begin", "write", "write", "end after 2"]
+    assert (first.calls[-1], last.calls[-1]) == ("end after 2", "end after 2")
+    assert len({(s.name, s.step) for s in first.numbers}) == len(first.numbers), "nothing is passed on twice"
+    assert first.numbers == last.numbers
+
+
 def test_live_believes_the_ledger_and_not_the_record(folder: Path) -> None:
     sink = Kept()
     Live(folder, sink)(Record(0, 99.0, (), {"accuracy": 99.0}, 99, 99))

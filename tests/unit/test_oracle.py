@@ -207,6 +207,17 @@ def test_local_work_is_that_of_plain_pytorch(problem: str, rule: str) -> None:
         assert done.loss_after[c] == pytest.approx(after, rel=1e-10)
 
 
+def renormed() -> nn.Module:
+    return nn.Sequential(nn.Embedding(7, 4, max_norm=0.5), nn.Flatten(), nn.Linear(36, 3))
+
+
+def test_what_a_forward_pass_does_to_parameters_counts_however_steps_are_made() -> None:
+    fed, task = text(), Task(module=renormed, dtype="float64")
+    plain, general = (work(fed, task, SGD(lr=1e-6, steps=2, batch_size=4, momentum=m), [0, 1, 2]) for m in (0.0, 1e-30))
+    assert torch.allclose(plain.deltas, general.deltas, rtol=0, atol=1e-12)
+    assert (plain.norms > 1).all(), "steps of 1e-6 are not what moves the model: the embedding is made shorter"
+
+
 def test_clipping_is_that_of_pytorch_up_to_its_guard() -> None:
     """``clip_grad_norm_`` divides by (norm + 1e-6); poise divides by the norm."""
     from poise.solvers.base import clipped
@@ -265,10 +276,11 @@ DIGESTED = {
 }
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
 @pytest.mark.parametrize("problem", DIGESTED)
-def test_the_number_of_workers_changes_no_bit(problem: str) -> None:
+def test_the_number_of_workers_changes_no_bit(problem: str, momentum: float) -> None:
     make, task = DIGESTED[problem]
-    solver = SGD(lr=0.1, epochs=1, batch_size=3, momentum=0.5)
+    solver = SGD(lr=0.1, epochs=1, batch_size=3, momentum=momentum)
     runs = [poise.train(make(), task, solver, rounds=3, seed=4, backend=Local(workers=w)) for w in (1, 2, 3)]
     assert len({r.digest for r in runs}) == 1
 
@@ -479,7 +491,8 @@ def test_pieces_of_the_row_path_are_many_and_none_is_large() -> None:
 def test_pytorchs_errors_name_the_client_among_those_of_its_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "PIECES", 1)
     task = Task(module=lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)))
-    fed = vectors(sizes=[4, 4, 5, 4])
+    fed = vectors(sizes=[6, 6, 5, 6])
+    assert [piece.clients.tolist() for piece in cut(fed, task, SGD(lr=0.1, epochs=1, batch_size=4))] == [[0, 1, 2, 3]]
     with pytest.raises(poise.PoiseError, match=r"round 2: the local work of client 2 failed: Expected more than 1"):
         work(fed, task, SGD(lr=0.1, epochs=1, batch_size=4), [0, 1, 2, 3])
 

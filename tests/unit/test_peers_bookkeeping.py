@@ -49,6 +49,20 @@ def test_one_repetition_is_its_own_quartiles() -> None:
     assert figures.summary([7.0]) == figures.Summary(7.0, 7.0, 7.0)
 
 
+def whole(total: float, startup: float = 1.0) -> dict[str, float]:
+    return {"total": total, "startup": startup}
+
+
+def test_of_whole_runs_the_configuration_with_the_best_median_of_all_repetitions_stays() -> None:
+    runs = {
+        "2": [whole(9.0, 5.0), whole(4.0, 2.0), whole(5.0, 3.0)],
+        "1": [whole(6.0), whole(6.0), whole(3.0)],
+        "left": [whole(1.0)],  # after one repetition: one good moment is no median
+    }
+    found = figures.best_of(runs)
+    assert (found["variant"], found["seconds"], found["startup"]) == ("2", [9.0, 4.0, 5.0], 3.0)
+
+
 def test_ratios_are_of_medians_and_leave_the_lower_bound_out() -> None:
     found = row(
         poise=peer(0.1, 0.2, 9.0), flower=peer(2.0, 1.0, 3.0), fedjax=peer(0.3, 0.3, 0.3), bound=peer(0.01, 0.01, 0.01)

@@ -15,7 +15,8 @@ from poise.core.vectors import Stack, Vector
 
 Found = TypeVar("Found")
 
-NEAR = 0.05  # of the squares that a distance is the rest of: errors of single precision stay below 1e-5 of it
+NEAR = 0.05  # of the squares that a distance is the rest of: what they are rounded by grows twentyfold at most
+COLUMNS = 2**15  # entries of a row that are added up in its own precision, the rest in double: long sums fall short
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,11 @@ class Arrived:
 
         def of(block: Stack) -> tuple[Found, list[Stack]]:
             few = () if known else row_blocks(block, WARM)  # they are still in the cache when the second is taken
-            both = [torch.stack([r @ self.direction, torch.linalg.vector_norm(r, dim=1)]) for r in few]
-            return look(block), both
+            return look(block), [torch.stack([_products(r, self.direction), _lengths(r)]) for r in few]
 
         seen = self.spread(of, row_blocks(self.deltas))
         if known is None:
-            along, lengths = torch.cat([p for _, both in seen for p in both], dim=1).double().cpu().numpy()
+            along, lengths = torch.cat([p for _, both in seen for p in both], dim=1).cpu().numpy()
             known = along, lengths
         return [found for found, _ in seen], known
 
@@ -76,13 +76,37 @@ class Arrived:
             return np.full(len(self.omega), np.nan)
         centre = self.direction / total
         along, lengths = self.against
-        whole = lengths**2 + float(torch.linalg.vector_norm(centre).double()) ** 2
+        whole = lengths**2 + float(_lengths(centre[None])) ** 2
         squares = whole - 2 * along / total
         found = np.sqrt(np.maximum(squares, 0.0))
         near = np.flatnonzero(~(squares > NEAR * whole))
         if len(near):
             few = rows_of(self.deltas)
             blocks = [torch.from_numpy(near[k : k + few]) for k in range(0, len(near), few)]
-            taken = self.spread(lambda rows: torch.linalg.vector_norm(self.deltas[rows] - centre, dim=1), blocks)
-            found[near] = torch.cat(taken).double().cpu().numpy()
+            taken = self.spread(lambda rows: _lengths(self.deltas[rows] - centre), blocks)
+            found[near] = torch.cat(taken).cpu().numpy()
         return np.asarray(found)
+
+
+def _products(rows: Stack, vector: Vector) -> Vector:
+    """``row . vector`` of every row, in double precision."""
+    import torch
+
+    total = rows.new_zeros(len(rows), dtype=torch.float64)
+    for span in _spans(len(vector)):
+        total += rows[:, span] @ vector[span]
+    return total
+
+
+def _lengths(rows: Stack) -> Vector:
+    """The length of every row, in double precision."""
+    import torch
+
+    total = rows.new_zeros(len(rows), dtype=torch.float64)
+    for span in _spans(rows.shape[1]):
+        total += torch.linalg.vector_norm(rows[:, span], dim=1).double().square_()
+    return total.sqrt_()
+
+
+def _spans(size: int) -> list[slice]:
+    return [slice(a, a + COLUMNS) for a in range(0, size, COLUMNS)]

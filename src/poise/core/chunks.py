@@ -56,7 +56,7 @@ class Piece:
         except PoiseError:
             raise
         except (RuntimeError, ValueError, IndexError, TypeError) as error:  # from PyTorch: say whose work it was
-            for alone in self.apart():
+            for alone in self.apart() if start.device.type == "cpu" else ():  # a GPU's errors outlast their call
                 alone.work(oracle, solver, models, reports, None, memories, personal)
             raise _refused(self.clients, version, error) from error
 

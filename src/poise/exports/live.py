@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
 from poise.core.types import Record
 from poise.exports.scalars import Sink, scalars
-from poise.ledger.run import open_run
+from poise.ledger.run import Run, open_run
 
 REST = 9.0  # times as long as an export took pass before the next: at most a tenth of a run, however long its ledger
 
@@ -28,7 +29,8 @@ class Live:
 
     def __init__(self, path: str | Path, *sinks: Sink) -> None:
         self.path, self.sinks = Path(path), sinks
-        self._written: int | None = None  # rounds that the sinks have; None before they were made ready
+        self._written: dict[int, int] = {}  # by the number of a sink that was made ready: rounds that it has
+        self._failed: set[int] = set()  # sinks that are not written to any more, only closed
         self._next = 0.0  # not before this time
 
     def __call__(self, record: Record) -> None:
@@ -42,13 +44,23 @@ class Live:
     def _export(self) -> None:
         run = open_run(self.path)
         try:
-            for sink in self.sinks:
-                if self._written is None:
-                    sink.begin(run)
-                sink.write(scalars(run, self._written or 0))
-            self._written = run.rounds
+            for k, sink in enumerate(self.sinks):
+                if k not in self._failed:
+                    self._pass_on(run, k, sink)
         finally:
             run.close()
+
+    def _pass_on(self, run: Run, k: int, sink: Sink) -> None:
+        try:
+            if k not in self._written:
+                sink.begin(run)
+            sink.write(scalars(run, self._written.get(k, 0)))
+        except BaseException:
+            self._failed.add(k)
+            raise
+        finally:
+            self._written.setdefault(k, 0)
+        self._written[k] = run.rounds
 
     def __enter__(self) -> Live:
         return self
@@ -56,12 +68,17 @@ class Live:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._written is None:
+        if not self._written:
             return
-        self._export()
-        run = open_run(self.path)
         try:
-            for sink in self.sinks:
-                sink.end(run)
+            self._export()
         finally:
-            run.close()
+            self._end()
+
+    def _end(self) -> None:
+        """Close all sinks that were made ready, each whatever becomes of the others."""
+        run = open_run(self.path)
+        with ExitStack() as closing:
+            closing.callback(run.close)
+            for k in self._written:
+                closing.callback(self.sinks[k].end, run)

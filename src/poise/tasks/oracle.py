@@ -160,6 +160,8 @@ class SampleOracle:
             for k, batches in enumerate(data.apart(plan)):
                 stream = None if data.generators is None else data.generators[k]
                 self.kernel.descend(rows[k], (self._here(*batch) for batch in batches), rate, stream)
+        else:
+            raise TypeError(f"{type(self.kernel).__name__} makes no steps by itself")
 
     def losses(self, rows: Stack, data: Opened) -> Floats:
         """Mean loss of each row over all data of its client."""

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from poise.core.vectors import Entry, Layout, Stack, Vector
+from poise.core.vectors import Layout, Stack, Vector
 from poise.tasks.dense import hooked
 from poise.tasks.layers import Dropout, use_generator
 from poise.tasks.losses import LOSSES, PerSample
@@ -71,7 +71,7 @@ class RowKernel:
             for entry, gradient in zip(self.layout.parameters, found, strict=True):
                 place = out[k, entry.start : entry.stop].view(entry.shape)
                 place.zero_() if gradient is None else place.copy_(gradient)
-            self._store(tensors, rows[k], self.layout.resting)
+            self._store(tensors, rows[k])  # buffers, and parameters that the forward pass changed itself
 
     def descend(
         self, row: Vector, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], rate: float,
@@ -87,7 +87,7 @@ class RowKernel:
                 for place, gradient in zip(moving, found, strict=True):
                     if gradient is not None:
                         place.sub_(gradient, alpha=rate)
-        self._store(tensors, row, self.layout.entries)
+        self._store(tensors, row)
 
     def outputs(self, theta: Vector, x: torch.Tensor) -> torch.Tensor:
         """See `Kernel.outputs`."""
@@ -100,7 +100,7 @@ class RowKernel:
     def begin(self) -> None:
         """Take a fresh copy of the module: nothing passes from one client to the next inside it.
 
-        Layers of PyTorch and of poise have nothing that their tensors do not say, and those are loaded for every step:
+        Layers of PyTorch and of poise have nothing that their tensors do not say, and those are loaded for each client:
         they need no copy, which takes a millisecond or two and keeps other threads waiting.
         """
         if self._whole and hasattr(self._local, "module"):
@@ -127,9 +127,9 @@ class RowKernel:
                 value = row[entry.start : entry.stop].view(entry.shape)
                 place.copy_(value if place.is_floating_point() else value.round())
 
-    def _store(self, tensors: dict[str, torch.Tensor], row: Vector, entries: tuple[Entry, ...]) -> None:
+    def _store(self, tensors: dict[str, torch.Tensor], row: Vector) -> None:
         with torch.no_grad():
-            for entry in entries:
+            for entry in self.layout.entries:
                 row[entry.start : entry.stop].view(entry.shape).copy_(tensors[entry.name])
 
     def _gradient(
