@@ -20,6 +20,9 @@ which one in a thousand is further away by chance (a page has some hundred compa
 POINTS, NATS = 0.5, 0.005
 """Percentage points of accuracy, and loss, that a model may be away in any case."""
 
+SLOWER = 1.2
+"""A configuration that takes so much longer for a whole run is not tried again: drift does not make up for that."""
+
 REFERENCES = ("bound",)
 """What is no federated learning and so no peer."""
 
@@ -56,6 +59,17 @@ def best_other(row: Mapping[str, Any]) -> tuple[str, float] | None:
     """The fastest peer beside poise, and its ratio."""
     found = ratios(row)
     return min(found.items(), key=lambda item: item[1]) if found else None
+
+
+def promising(variants: Sequence[str], runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """The configurations of a peer that may turn out to be its best: not much slower in all, or in their rounds alone.
+
+    A first start is slow because nothing is in the system's memory yet; that alone does not rule a configuration out.
+    """
+    total = {v: min(run["total"] for run in done) for v, done in runs.items()}
+    rounds = {v: min(run["total"] - run["startup"] for run in done) for v, done in runs.items()}
+    near = [v for found in (total, rounds) for v in found if found[v] <= SLOWER * min(found.values())]
+    return [v for v in variants if v in near or v not in total]
 
 
 def best_of(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:

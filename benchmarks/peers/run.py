@@ -24,14 +24,13 @@ from typing import Any
 
 from evaluate import held_out
 from export import export
-from figures import along, best_of, disagreements, summary
+from figures import along, best_of, disagreements, promising, summary
 from process import HERE, PEERS, PeerFailed, Running
 from talk import Exported, read
 from works import PUBLIC_WORK, ROWS, TARGET, TARGET_WORK, WORKS, Work
 
 RESULTS, DATA = HERE / ".results", HERE / ".data"
 HOPELESS = 5.0  # a configuration is not looked at further if already its first round takes so much longer
-SLOWER = 1.2  # likewise for a whole run: a machine that drifts does not make up for that
 TURN = 1.0  # seconds that a peer works at least before another has its turn: caches are cold when it begins
 SEEDS = 5  # of poise's batches, for what they alone change
 SETTLE = 0.3  # seconds until a peer's threads lie down
@@ -134,7 +133,7 @@ def end_to_end(name: str, label: str, peers: list[str], repeats: int, target: fl
     """Start-up and rounds until an accuracy, or for a number of rounds: every time a new process, in turns.
 
     Handing out a model and measuring it is done between rounds and not counted. Of the configurations of a peer the
-    one with the best median stays; those that were much slower in the first repetition are not tried again.
+    one with the best median stays; those that are much slower are not tried again.
     """
     work = WORKS[TARGET_WORK if target else PUBLIC_WORK]
     file = export(work, DATA / f"{TARGET_WORK if target else PUBLIC_WORK}.npz")
@@ -142,7 +141,7 @@ def end_to_end(name: str, label: str, peers: list[str], repeats: int, target: fl
     tried: dict[str, dict[str, list[dict[str, Any]]]] = {peer: {} for peer in peers if not PEERS[peer].reference}
     for _ in range(repeats):
         for peer, runs in tried.items():
-            for variant in _promising(PEERS[peer].variants, runs):
+            for variant in promising(PEERS[peer].variants, runs):
                 try:
                     done = _whole(peer, variant, file, data, target)
                     runs.setdefault(variant, []).append(done)
@@ -154,12 +153,6 @@ def end_to_end(name: str, label: str, peers: list[str], repeats: int, target: fl
     row["noise_curves"] = [_whole("poise", str(seed), file, data, target)["curve"] for seed in range(1, SEEDS + 1)]
     _save(name, row)
     return row
-
-
-def _promising(variants: tuple[str, ...], runs: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """The configurations of a peer that may turn out to be its best, by their rounds alone: a first start is slow."""
-    rounds = {v: min(run["total"] - run["startup"] for run in done) for v, done in runs.items()}
-    return [v for v in variants if v not in rounds or rounds[v] <= SLOWER * min(rounds.values())]
 
 
 def _whole(peer: str, variant: str, file: Path, data: Exported, target: float | None) -> dict[str, Any]:

@@ -63,6 +63,15 @@ def test_of_whole_runs_the_configuration_with_the_best_median_of_all_repetitions
     assert (found["variant"], found["seconds"], found["startup"]) == ("2", [9.0, 4.0, 5.0], 3.0)
 
 
+def test_a_configuration_is_left_where_it_is_slower_in_all_and_in_its_rounds() -> None:
+    runs = {
+        "2": [whole(9.0, 7.0)],  # the fastest rounds, and a slow start
+        "1": [whole(5.0, 2.5)],  # the fastest in all
+        "slow": [whole(8.0, 5.0)],
+    }
+    assert figures.promising(("2", "1", "slow", "new"), runs) == ["2", "1", "new"]
+
+
 def test_ratios_are_of_medians_and_leave_the_lower_bound_out() -> None:
     found = row(
         poise=peer(0.1, 0.2, 9.0), flower=peer(2.0, 1.0, 3.0), fedjax=peer(0.3, 0.3, 0.3), bound=peer(0.01, 0.01, 0.01)
