@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
+import torch
 
 from poise.core.threads import WARM, Spread, in_turn, row_blocks, rows_of
 from poise.core.types import Floats, Ints
@@ -49,8 +50,6 @@ class Arrived:
         return found
 
     def _pass(self, look: Callable[[Stack], Found]) -> tuple[list[Found], tuple[Floats, Floats]]:
-        import torch  # ledgers are read without it
-
         known = vars(self).get("against")
 
         def of(block: Stack) -> tuple[Found, list[Stack]]:
@@ -69,8 +68,6 @@ class Arrived:
 
         ``|Delta_i|^2 - 2 Delta_i . C + |C|^2`` needs no further pass. Where it would cancel, the difference is taken.
         """
-        import torch
-
         total = float(self.omega.sum())
         if total == 0:
             return np.full(len(self.omega), np.nan)
@@ -90,8 +87,6 @@ class Arrived:
 
 def _products(rows: Stack, vector: Vector) -> Vector:
     """``row . vector`` of every row, in double precision."""
-    import torch
-
     total = rows.new_zeros(len(rows), dtype=torch.float64)
     for span in _spans(len(vector)):
         total += rows[:, span] @ vector[span]
@@ -100,8 +95,6 @@ def _products(rows: Stack, vector: Vector) -> Vector:
 
 def _lengths(rows: Stack) -> Vector:
     """The length of every row, in double precision."""
-    import torch
-
     total = rows.new_zeros(len(rows), dtype=torch.float64)
     for span in _spans(rows.shape[1]):
         total += torch.linalg.vector_norm(rows[:, span], dim=1).double().square_()
