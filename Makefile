@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
 SITE   := $(VENV)/.site
 
-.PHONY: demo test test-nodes check docs notebooks screenshots hospitals bench bench-console bench-deploy bench-peers clean
+.PHONY: demo test test-nodes check docs notebooks screenshots hospitals bench bench-console bench-deploy bench-peers bench-versions clean
 .DEFAULT_GOAL := help
 
 help:            ## what can be made
@@ -64,6 +64,9 @@ screenshots: $(EXTRAS) ## take the pictures of the console anew, in a real brows
 
 bench-console: $(EXTRAS) ## measure the console with 100 runs of 1,000 rounds and 100 clients; needs 2 GB of disk
 	$(BIN)/python benchmarks/console.py --write docs/benchmarks.md
+
+bench-versions: $(READY) ## measure this checkout against another revision, in turns: make bench-versions BASE=REV
+	$(BIN)/python benchmarks/versions.py --base $(BASE)
 
 bench-peers: $(READY) ## measure Flower, pfl-research, FedJAX and a plain loop on the same work, each in its own environment
 	$(BIN)/python benchmarks/peers/environments.py

@@ -20,8 +20,10 @@ import torch.nn.functional as F
 from page import publish
 
 import poise
+from poise.core.arrivals import UPDATE
 from poise.core.durations import scenario
-from poise.core.workbench import Workbench
+from poise.engine import loop
+from poise.engine.executor import LazyExecutor
 
 CLIENTS, SAMPLES, STEPS, BATCH, LR = 100, 600, 10, 50, 0.01
 EVENTS = 2000
@@ -79,26 +81,22 @@ def models_held(fed: Any) -> dict[str, float]:
     """The most memory that versions in flight and updates took at once in an asynchronous run, in models."""
     most = {"versions": 0.0, "updates": 0.0}
 
-    class Watched(Workbench):
-        def collect(self, arrived: Any, under_way: Any, models: Any, like: Any, memories: Any = None) -> Any:
-            found = super().collect(arrived, under_way, models, like, memories)
-            stores = {
-                u.deltas.untyped_storage().data_ptr(): u.deltas.untyped_storage().nbytes()
-                for u, _ in self._done.values()
-            }
-            stores[found.deltas.untyped_storage().data_ptr()] = found.deltas.untyped_storage().nbytes()
-            size = len(like) * like.element_size()
-            most["versions"] = max(most["versions"], len(models))
-            most["updates"] = max(most["updates"], sum(stores.values()) / size)
+    class Watched(LazyExecutor):
+        def collect(self, arrived: Any, state: Any) -> Any:
+            found = super().collect(arrived, state)
+            held = [found, *(arrivals for arrivals, _ in self._done.values())]
+            stores = [arrivals.payload[UPDATE].untyped_storage() for arrivals in held]
+            size = len(state.theta) * state.theta.element_size()
+            most["versions"] = max(most["versions"], len(state.models))
+            total = sum({store.data_ptr(): store.nbytes() for store in stores}.values())
+            most["updates"] = max(most["updates"], total / size)
             return found
 
-    from poise import engine
-
-    plain, engine.Workbench = engine.Workbench, Watched  # type: ignore[misc]
+    loop.LazyExecutor = Watched  # type: ignore[misc]
     try:
         simulated(fed, poise.clocks.Asynchronous("F80"), 600)
     finally:
-        engine.Workbench = plain  # type: ignore[misc]
+        loop.LazyExecutor = LazyExecutor  # type: ignore[misc]
     return most
 
 

@@ -26,7 +26,7 @@ import torch
 import poise
 from poise.attacks import FreeRider, Mimic, Scaled, StaleReplay
 from poise.core.rng import generator
-from poise.core.types import Seen, Sent, Setting
+from poise.core.types import AttackerView, ForgedUpdate, Setting
 from poise.samplers import Uniform
 from poise.solvers import SGD, Prox
 
@@ -57,12 +57,12 @@ class Evasive:
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""
 
-    def answer(self, seen: Seen, seed: int) -> Sent:
+    def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
         """Of the length of a disguised free-rider's noise."""
         rng = generator(seed, "evasive", seen.client, *([] if self.kind == "same" else [seen.version]))
         size = seen.trainable
         drawn = rng.standard_normal(size) if self.kind == "same" else rng.laplace(size=size)
-        return Sent(torch.from_numpy(0.01 * drawn / max(seen.version, 1)).to(seen.received))
+        return ForgedUpdate(torch.from_numpy(0.01 * drawn / max(seen.version, 1)).to(seen.received))
 
 
 ATTACKS |= {

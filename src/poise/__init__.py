@@ -19,11 +19,14 @@ os.environ.setdefault("MKL_CBWR", "AVX2")
 
 if TYPE_CHECKING:
     from poise import (
+        aggregators,
         attacks,
         backends,
+        channels,
         clocks,
         exports,
         graph,
+        personal,
         recipes,
         samplers,
         servers,
@@ -36,11 +39,10 @@ if TYPE_CHECKING:
     from poise.auditing.audit import audit
     from poise.core.errors import PoiseError
     from poise.data import federation
-    from poise.experiments.runner import resume
     from poise.explaining import explain
     from poise.ledger.run import Run, open_run
     from poise.tasks import Task, quadratics, task
-    from poise.training import train
+    from poise.training import resume, train
     from poise.unlearning.operation import unlearn
 
 _HOMES = {
@@ -52,30 +54,47 @@ _HOMES = {
     "federation": "poise.data",
     "open_run": "poise.ledger.run",
     "quadratics": "poise.tasks",
-    "resume": "poise.experiments.runner",
+    "resume": "poise.training",
     "task": "poise.tasks",
     "train": "poise.training",
     "unlearn": "poise.unlearning.operation",
 }
 _MODULES = {
-    "attacks", "backends", "clocks", "exports", "graph", "recipes", "samplers", "servers", "solvers", "testing",
-    "theory", "unlearning", "weightings",
-}  # fmt: skip
+    "aggregators",
+    "attacks",
+    "backends",
+    "channels",
+    "clocks",
+    "exports",
+    "graph",
+    "personal",
+    "recipes",
+    "samplers",
+    "servers",
+    "solvers",
+    "testing",
+    "theory",
+    "unlearning",
+    "weightings",
+}
 
 __all__ = [
     "PoiseError",
     "Run",
     "Task",
     "__version__",
+    "aggregators",
     "attacks",
     "audit",
     "backends",
+    "channels",
     "clocks",
     "explain",
     "exports",
     "federation",
     "graph",
     "open_run",
+    "personal",
     "quadratics",
     "recipes",
     "resume",

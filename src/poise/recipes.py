@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from poise.clocks import Asynchronous, Buffered, FixedWindow, Synchronous
+from poise.core.durations import Durations
+from poise.core.protocols import Weighting
 from poise.samplers import Binomial, Full, Uniform
 from poise.servers import Adam, Add, Momentum, Noisy
 from poise.solvers import SGD, Prox, Scaffold
@@ -56,7 +58,7 @@ def fedsgd(lr: float, m: int | None = None) -> dict[str, Any]:
     return fedavg(m=m, lr=lr, steps=1)
 
 
-def _weighed(weighting: Any, fedavg_options: dict[str, Any]) -> dict[str, Any]:
+def _weighed(weighting: Weighting, fedavg_options: dict[str, Any]) -> dict[str, Any]:
     """FedAvg with another weighting."""
     return {**fedavg(**fedavg_options), "weighting": weighting}
 
@@ -131,25 +133,25 @@ def fedadam(server_lr: float = 0.01, m: int | None = None, **solver: Any) -> dic
     return {**fedavg(m, **solver), "server": Adam(server_lr)}
 
 
-def fedasync(durations: Any = None, a: float = 0.5, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
+def fedasync(durations: Durations = None, a: float = 0.5, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
     """FedAsync (Xie et al. 2019): every answer counts at once, old ones less, by (1 + staleness)^-a."""
     return {
         **fedavg(None, server_lr, **solver), "clock": Asynchronous(durations), "weighting": Discount(Identical(), a=a),
     }  # fmt: skip
 
 
-def async_fedavg(durations: Any = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
+def async_fedavg(durations: Durations = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
     """Asynchronous FedAvg with the weights that keep the objective (E section 4.4.3)."""
     return {**fedavg(None, server_lr, **solver), "clock": Asynchronous(durations), "weighting": TimeBased()}
 
 
-def fedfix(dt: float, durations: Any = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
+def fedfix(dt: float, durations: Durations = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
     """FedFix: aggregate every dt with whoever has answered; the weights keep the objective (E section 4.4.4)."""
     return {**fedavg(None, server_lr, **solver), "clock": FixedWindow(dt, durations), "weighting": TimeBased()}
 
 
 def fedbuff(
-    c: int, durations: Any = None, m: int | None = None, server_lr: float = 1.0, **solver: Any
+    c: int, durations: Durations = None, m: int | None = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
     """FedBuff (Nguyen et al. 2021): aggregate c answers, each with weight 1/c; m clients at work, or everyone."""
     return {**fedavg(m, server_lr, **solver), "clock": Buffered(c, durations), "weighting": Identical()}

@@ -16,9 +16,10 @@ from scipy import stats
 import poise
 from poise.attacks import FreeRider, Mimic, Scaled, StaleReplay
 from poise.clocks import Asynchronous, Buffered, Synchronous
-from poise.core.attacking import attacked
 from poise.core.errors import IncompatibleParts, InvalidOption
-from poise.core.types import Flight, Seen, Updates
+from poise.core.round_updates import RoundUpdates
+from poise.core.types import AttackerView
+from poise.engine.attacking import attacked
 from poise.samplers import Uniform
 from poise.solvers import SGD, Scaffold
 
@@ -27,8 +28,10 @@ QUAD = poise.quadratics(OPTIMA, curvature=np.linspace(0.5, 2.0, 8))
 SOLVER = SGD(lr=0.1, steps=3)
 
 
-def seen(received: torch.Tensor, version: int, kept: dict[str, torch.Tensor] | None = None, **more: Any) -> Seen:
-    return Seen(3, version, 0, received, len(received), kept or {}, **more)
+def seen(
+    received: torch.Tensor, version: int, kept: dict[str, torch.Tensor] | None = None, **more: Any
+) -> AttackerView:
+    return AttackerView(3, version, 0, received, len(received), kept or {}, **more)
 
 
 def test_a_disguised_free_rider_by_hand() -> None:
@@ -72,7 +75,7 @@ def test_replay_mimic_and_scaled_by_hand() -> None:
 
 def test_buffers_are_not_touched() -> None:
     attack = FreeRider(clients=(3,), kind="disguised", sigma=1.0)
-    update = attack.answer(Seen(3, 2, 0, torch.ones(10), 6), 0).update
+    update = attack.answer(AttackerView(3, 2, 0, torch.ones(10), 6), 0).update
     assert (update[:6] != 0).all()
     assert (update[6:] == 0).all()
 
@@ -84,10 +87,12 @@ def test_honest_rows_are_untouched(bad: set[int], which: int, seed: int) -> None
     source = torch.Generator().manual_seed(seed)
     deltas, models = torch.randn(8, 5, generator=source), {0: torch.randn(5, generator=source)}
     norms, losses = np.ones(8), np.arange(8.0)
-    given_ = Updates(deltas, norms, np.ones(8, int), np.ones(8, int), losses, losses)
-    sent, _ = attacked(given_, [Flight(1.0, i, 0) for i in range(8)], models, [attack], seed)
+    given_ = RoundUpdates.of_columns(
+        np.ones(8) / 8, stack=deltas, norms=norms, loss_before=losses, loss_after=losses, models=models
+    )
+    sent, _ = attacked(given_, [attack], seed, {})
     good = [i for i in range(8) if i not in bad]
-    assert torch.equal(sent.deltas[good], deltas[good])
+    assert torch.equal(sent.stack[good], deltas[good])
     assert sent.loss_before is not None
     assert np.array_equal(sent.loss_before[good], losses[good])
     if not attack.works:
@@ -95,11 +100,12 @@ def test_honest_rows_are_untouched(bad: set[int], which: int, seed: int) -> None
 
 
 def test_an_attack_can_only_see_what_is_its_own() -> None:
-    """By construction: these are all fields of what it is handed, and each is of one client."""
-    types = {f.name: str(f.type) for f in dataclasses.fields(Seen)}
+    """By construction: these are all fields of what it is handed, each of its own clients but ``honest``."""
+    types = {f.name: str(f.type) for f in dataclasses.fields(AttackerView)}
     assert types == {
         "client": "int", "version": "int", "occurrence": "int", "received": "Vector", "trainable": "int",
-        "kept": "Mapping[str, Vector]", "work": "Vector | None",
+        "kept": "Mapping[str, Vector]", "work": "Vector | None", "accomplices": "tuple[AttackerView, ...]",
+        "honest": "Stack | None",
     }  # fmt: skip
 
 

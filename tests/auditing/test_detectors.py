@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ from poise.auditing.counts import Nothing, Reports
 from poise.auditing.gauge import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD, AuditGauge
 from poise.auditing.noise import GAUSSIAN_RATIO, Direction, Entries, Layers, Persistence, small_sample
 from poise.auditing.sight import Columns, Sight
-from poise.core.arrived import Arrived
 from poise.core.history import History
+from poise.core.round_updates import RoundUpdates
 from poise.core.threads import in_turn, row_blocks
 from poise.core.types import Floats
 from poise.core.vectors import Layout
@@ -141,11 +140,9 @@ def test_columns_add_up_clients_that_come_twice() -> None:
 LAYOUT = Layout.of_shapes({"a": (40, 120), "b": (60,), "c": (7,)})
 
 
-def arrived(deltas: torch.Tensor, omega: Floats, **more: Any) -> Arrived:
-    m = len(deltas)
-    norms = torch.linalg.vector_norm(deltas, dim=1).double().numpy()
+def arrived(deltas: torch.Tensor, omega: Floats, **more: Any) -> RoundUpdates:
     direction = torch.from_numpy(omega).to(deltas) @ deltas
-    return Arrived(0, np.arange(m), np.zeros(m, int), deltas, norms, omega, direction, **more)
+    return RoundUpdates.of_columns(omega, stack=deltas, **more).combined(omega, direction)
 
 
 def test_the_cosine_to_the_others_is_exact() -> None:
@@ -166,7 +163,9 @@ def test_products_and_distances_of_many_blocks_stand_in_the_order_of_the_rows() 
     direction = omega @ rows.numpy()
     with ThreadPoolExecutor(3) as pool:
         spreads = (in_turn, lambda function, items: [*pool.map(function, items)])
-        found = [(*seen.against, seen.apart) for seen in (arrived(rows, omega, spread=spread) for spread in spreads)]
+        found = [
+            (*seen.products, seen.from_centre) for seen in (arrived(rows, omega, spread=spread) for spread in spreads)
+        ]
     for along, lengths, apart in found:
         np.testing.assert_allclose(along, rows.numpy() @ direction, rtol=1e-9)
         np.testing.assert_allclose(lengths, np.linalg.norm(rows.numpy(), axis=1), rtol=1e-12)
@@ -182,10 +181,10 @@ def test_distances_to_the_centre_do_not_cancel(spread: float, clients: int, size
     rows = rng.standard_normal(size, "f4") + np.float32(spread) * rng.standard_normal((clients, size), "f4")
     deltas, omega = torch.from_numpy(rows), np.full(clients, 2 / clients)
     direction = torch.from_numpy(omega).float() @ deltas
-    seen = replace(arrived(deltas, omega), direction=direction)
+    seen = arrived(deltas, omega).combined(omega, direction)
     away = deltas.double() - direction.double() / omega.sum()
     scale = 1e-6 * float(torch.linalg.vector_norm(direction)) / omega.sum()  # of the entries' own rounding
-    np.testing.assert_allclose(seen.apart, torch.linalg.vector_norm(away, dim=1).numpy(), rtol=1e-5, atol=scale)
+    np.testing.assert_allclose(seen.from_centre, torch.linalg.vector_norm(away, dim=1).numpy(), rtol=1e-5, atol=scale)
 
 
 def test_alone_or_empty_there_is_no_cosine() -> None:

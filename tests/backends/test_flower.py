@@ -19,6 +19,7 @@ import tomli_w
 
 import poise
 from backends.support import TEXT, First, serving
+from poise.config.experiment import Experiment, load, parse
 from poise.core.errors import PoiseError
 from poise.deploy import control, jobs
 from poise.deploy.certificates import make_node_key
@@ -26,7 +27,6 @@ from poise.deploy.folder import Deployment, free_ports, make_deployment, read_to
 from poise.deploy.policy import Policy
 from poise.deploy.programs import supernode
 from poise.experiments.runner import run_experiment
-from poise.experiments.spec import Experiment, load, parse
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
@@ -84,8 +84,8 @@ def test_a_node_the_superlink_and_the_server_are_killed_and_nothing_is_lost(
         jobs.run_deployed(experiment, deployed.path, tmp_path / "out", observe=kill)
     there = jobs.resume_deployed(tmp_path / "out" / "seed-0", deployed.path)
     here = run_experiment(experiment, None)[0]
-    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
     assert (there.rounds, there.refusals, there.meta["status"]) == (3, [], "done")
+    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
     now = deployed.state()["processes"]
     assert all(now[name]["starts"] >= 2 for name in ("node-1", "superlink"))
     assert now["node-1"]["pid"] != victims[0]
@@ -100,9 +100,9 @@ def test_a_node_killed_in_the_middle_of_a_round_comes_back(deployed: Deployment,
             threading.Timer(2.0, os.kill, (victim, signal.SIGKILL)).start()
 
     there, here = both(deployed, tmp_path / "out", parse(TEXT), observe=kill)
-    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
     assert there.rounds == 2
     assert there.refusals == []
+    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
     now = deployed.state()["processes"]["node-1"]
     assert now["starts"] >= 2  # Flower lets a key in again only after its lease has ended
     assert now["pid"] != victim
@@ -131,8 +131,8 @@ def test_a_killed_superlink_comes_back_and_the_run_ends(deployed: Deployment, tm
             threading.Timer(2.0, os.kill, (victim, signal.SIGKILL)).start()
 
     there, here = both(deployed, tmp_path / "out", parse(TEXT), observe=kill)
-    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
     assert (there.rounds, there.refusals) == (2, [])
+    assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
     assert deployed.state()["processes"]["superlink"]["starts"] >= 2
 
 

@@ -15,6 +15,8 @@ from backends.test_flower_nodes import Nodes
 from poise.backends import post
 from poise.backends.letters import Letter
 from poise.backends.post import Post
+from poise.config.experiment import parse
+from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
 from poise.deploy.holding import Holding
 from poise.deploy.jobs import unlearn_deployed
@@ -23,7 +25,6 @@ from poise.deploy.policy import Policy
 from poise.deploy.server import Job, registered_federation
 from poise.deploy.trials import FILE, Trial
 from poise.experiments.runner import run_experiment
-from poise.experiments.spec import parse
 from poise.unlearning.operation import outcome
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
@@ -51,6 +52,11 @@ keep = "all"
 OPTIONS: dict[str, Any] = {
     "method": "sifu", "sigma": 0.05, "target": 0.3, "min_rounds": 3, "max_rounds": 4, "out": None, "held_out": False,
 }  # fmt: skip
+
+
+def asked(clients: list[int], options: dict[str, Any]) -> dict[str, Any]:
+    """A request as a job has it."""
+    return UnlearnRequest(clients=tuple(clients), **options).table()
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +115,7 @@ def test_the_same_as_forgetting_in_one_process(bureau: Bureau, tmp_path: Path, m
     there = bureau.run("there")
     assert bureau.asked() == [0, 1, 2, 3]
     bureau.grid.away.append(GONE)  # its owner has left, and takes the node along
-    branch = bureau.do(unlearn=str(there), clients=[GONE], options={**OPTIONS, "method": method})
+    branch = bureau.do(unlearn=str(there), request=asked([GONE], {**OPTIONS, "method": method}))
     assert bureau.asked() == [0, 1, 3]
     (here,) = run_experiment(parse(TEXT), tmp_path / "here")
     local = poise.unlearn(here, [GONE], **{**OPTIONS, "method": method})
@@ -130,7 +136,7 @@ def test_a_second_request_leaves_out_everyone_forgotten_so_far(bureau: Bureau, t
     (here,) = run_experiment(parse(TEXT), tmp_path / "here")
     for client in (GONE, 0):
         bureau.asked()
-        branch = bureau.do(unlearn=str(there), clients=[client], options=OPTIONS)
+        branch = bureau.do(unlearn=str(there), request=asked([client], OPTIONS))
         local = poise.unlearn(here, [client], **OPTIONS)
     assert bureau.asked() == [1, 3]
     made = outcome(poise.open_run(branch))
@@ -143,7 +149,7 @@ def test_a_second_request_leaves_out_everyone_forgotten_so_far(bureau: Bureau, t
 
 def test_an_interrupted_request_is_finished_without_the_forgotten(bureau: Bureau) -> None:
     there = bureau.run("there")
-    whole = bureau.do(unlearn=str(there), clients=[GONE], options={**OPTIONS, "out": str(bureau.folder / "whole")})
+    whole = bureau.do(unlearn=str(there), request=asked([GONE], {**OPTIONS, "out": str(bureau.folder / "whole")}))
     stop = bureau.folder / f"{bureau.jobs + 1}.stop"
 
     def stopping(client: int, reply: Letter) -> Letter:
@@ -152,13 +158,13 @@ def test_an_interrupted_request_is_finished_without_the_forgotten(bureau: Bureau
         return reply
 
     bureau.grid.forge = stopping
-    half = bureau.do(unlearn=str(there), clients=[GONE], options=OPTIONS)
+    half = bureau.do(unlearn=str(there), request=asked([GONE], OPTIONS))
     assert outcome(poise.open_run(half)).certificate == {}
     bureau.asked()
     with pytest.raises(InvalidOption, match="is not finished"):
-        bureau.do(unlearn=str(there), clients=[0], options=OPTIONS)
+        bureau.do(unlearn=str(there), request=asked([0], OPTIONS))
     assert GONE not in bureau.asked()
-    again = bureau.do(unlearn=str(there), clients=[GONE], options=OPTIONS)
+    again = bureau.do(unlearn=str(there), request=asked([GONE], OPTIONS))
     assert again == half
     assert bureau.asked() == [0, 1, 3]
     assert np.array_equal(poise.open_run(again).model, poise.open_run(whole).model)
@@ -168,18 +174,18 @@ def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(bureau: Bure
     there = bureau.run("there")
     bureau.grid.policy = Policy(metrics=False)
     with pytest.raises(UpdateRefused, match=r"client 0 does not take part: .*train_accuracy") as caught:
-        bureau.do(unlearn=str(there), clients=[GONE], options=OPTIONS)
+        bureau.do(unlearn=str(there), request=asked([GONE], OPTIONS))
     assert "--held-out" in caught.value.hint
     assert not (there / "unlearning" / "001").exists()
     options = {**OPTIONS, "held_out": True, "target": None, "min_rounds": 1}
-    made = outcome(poise.open_run(bureau.do(unlearn=str(there), clients=[GONE], options=options)))
+    made = outcome(poise.open_run(bureau.do(unlearn=str(there), request=asked([GONE], options))))
     result = made.certificate["result"]
     assert (result["score"], result["on remaining clients"]) == ("accuracy", None)
     assert result["on held-out data"] == made.run.metric("accuracy")[-1]
     assert made.certificate["request"]["target"] == pytest.approx(0.99 * poise.open_run(there).metric("accuracy")[-1])
     poise.unlearning.verify(made.path)
     with pytest.raises(InvalidOption, match="is not asked any more"):
-        unlearn_deployed(there, bureau.folder, [0], {"measure_forgotten": True})
+        unlearn_deployed(there, bureau.folder, UnlearnRequest(clients=(0,), measure_forgotten=True))
 
 
 def test_nodes_that_hold_something_else_now_are_named(bureau: Bureau) -> None:
@@ -187,9 +193,9 @@ def test_nodes_that_hold_something_else_now_are_named(bureau: Bureau) -> None:
     fewer = poise.federation("digits", "dirichlet", clients=N, alpha=0.5, samples=300, seed=0)
     bureau.grid.holdings[3] = Holding(3, fewer.shards([3]))
     with pytest.raises(IncompatibleParts, match=r"client 3 has \d+ samples now, and had \d+ in the training"):
-        bureau.do(unlearn=str(there), clients=[GONE], options=OPTIONS)
+        bureau.do(unlearn=str(there), request=asked([GONE], OPTIONS))
     with pytest.raises(InvalidOption, match="there is no client 9"):
-        bureau.do(unlearn=str(there), clients=[9], options=OPTIONS)
+        bureau.do(unlearn=str(there), request=asked([9], OPTIONS))
 
 
 def test_a_run_without_some_clients_never_asks_them(bureau: Bureau) -> None:
@@ -224,7 +230,7 @@ def test_a_client_may_leave_a_run_that_another_had_left_before(bureau: Bureau, t
     text = TEXT.replace("[task]", "without = [0]\n[task]")
     there = bureau.run("three", text)
     bureau.asked()
-    branch = bureau.do(unlearn=str(there), clients=[1], options=OPTIONS)  # client 1 of this run is node 2
+    branch = bureau.do(unlearn=str(there), request=asked([1], OPTIONS))  # client 1 of this run is node 2
     assert bureau.asked() == [1, 3]
     (here,) = run_experiment(parse(text), tmp_path / "here")
     local = poise.unlearn(here, [1], **OPTIONS)
@@ -244,7 +250,7 @@ def test_each_kind_of_run_is_forgotten_in_its_own_way(bureau: Bureau, tmp_path: 
     assert not (there / "unlearning" / "001").exists()
     (here,) = run_experiment(parse(TEXT), tmp_path / "here")
     with pytest.raises(InvalidOption, match="was not trained on nodes"):
-        bureau.do(unlearn=str(here.path), clients=[GONE], options=OPTIONS)
+        bureau.do(unlearn=str(here.path), request=asked([GONE], OPTIONS))
 
 
 LIAR = 1

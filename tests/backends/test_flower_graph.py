@@ -18,6 +18,7 @@ from backends.test_flower_nodes import SGD, TASK, N, Nodes, federation, nodes
 from poise.backends import Flower, post
 from poise.backends.letters import Letter, Parcel
 from poise.backends.post import Post, connected
+from poise.config.experiment import parse
 from poise.core.errors import UpdateRefused
 from poise.deploy.greeting import registered_federation
 from poise.deploy.holding import Holding
@@ -25,7 +26,6 @@ from poise.deploy.neighbours import asked_messages
 from poise.deploy.node import replied
 from poise.deploy.policy import Policy
 from poise.deploy.remote import Remote
-from poise.experiments.spec import parse
 from poise.graph import SimilarityGraph, similarity
 
 OPEN = Policy(graph=True)

@@ -18,11 +18,13 @@ import tomli_w
 import poise
 from backends.test_flower_forgetting import TEXT as WHOLE
 from faults.support import call
+from poise.composition import federation_in
+from poise.config.experiment import parse
+from poise.config.unlearn_request import UnlearnRequest
 from poise.deploy import control, jobs
 from poise.deploy.folder import Deployment, make_deployment, read_toml
 from poise.deploy.policy import Policy
-from poise.experiments.runner import federation_in, run_experiment
-from poise.experiments.spec import parse
+from poise.experiments.runner import run_experiment
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
@@ -64,7 +66,9 @@ def test_a_node_that_left_is_forgotten_on_the_others(hospital: Any, tmp_path: Pa
     (here,) = run_experiment(parse(TEXT), tmp_path / "here")
     for method, held_out in (("sifu", False), ("scratch", True)):
         options = {**ASKED, "method": method, "held_out": held_out}
-        made = jobs.unlearn_deployed(there.path, deployed.path, [LEAVES], {**options, "out": tmp_path / method})
+        made = jobs.unlearn_deployed(
+            there.path, deployed.path, UnlearnRequest(clients=(LEAVES,), **options, out=str(tmp_path / method))
+        )
         local = poise.unlearn(here, [LEAVES], **options, out=tmp_path / f"local-{method}")
         assert (made.restart, made.rounds, made.reached) == (local.restart, 1, True)
         assert (made.restart[1] > 0) == (method == "sifu")

@@ -17,6 +17,7 @@ import poise
 from poise.backends import Flower, flower, post
 from poise.backends.letters import Letter, Parcel
 from poise.backends.post import Post, connected
+from poise.config.experiment import parse
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
 from poise.deploy.greeting import registered_federation
 from poise.deploy.holding import Holding
@@ -25,7 +26,6 @@ from poise.deploy.policy import Policy
 from poise.deploy.remote import Remote, check_registered
 from poise.deploy.server import Job
 from poise.deploy.shelf import Shelf
-from poise.experiments.spec import parse
 from poise.testing import check_backend
 from poise.testing.clauses import SIZES
 from poise.testing.federations import SampleFederation

@@ -16,12 +16,12 @@ from backends.test_flower_nodes import Nodes
 from faults.support import call
 from poise.backends import post
 from poise.backends.letters import Letter
+from poise.config.experiment import parse
 from poise.deploy import server
 from poise.deploy.folder import MARK, Deployment, make_deployment
 from poise.deploy.node import _own, replied
 from poise.deploy.server import main
 from poise.deploy.supervisor import Supervisor
-from poise.experiments.spec import parse
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 

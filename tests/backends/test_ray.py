@@ -15,6 +15,8 @@ import poise
 from poise import samplers, solvers
 from poise.backends import Local, Ray
 from poise.backends.ray import OURS
+from poise.channels import TopK
+from poise.engine.local_work import LocalWork
 from poise.testing import check_backend
 
 ray = pytest.importorskip("ray", reason="the extra [ray] is not installed")
@@ -66,6 +68,11 @@ def test_memories_travel(solver: Any) -> None:
     assert trained(Ray(), solver=solver).digest == trained(Local(), solver=solver).digest
 
 
+def test_channels_encode_where_the_work_is_done() -> None:
+    options = {"channel": TopK(0.1), "rounds": 5}
+    assert trained(Ray(), **options).digest == trained(Local(), **options).digest
+
+
 def test_clients_are_spread_over_both_nodes(cluster: Any) -> None:
     workers = Ray().open(*_opened())
     try:
@@ -102,7 +109,7 @@ def test_a_cluster_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 def _opened() -> tuple[Any, ...]:
     fed = poise.federation("digits", clients=4, samples=100)
-    return poise.task("logistic").bind(fed), solvers.SGD(lr=0.1, steps=1), fed.sizes, 0
+    return LocalWork.plain(poise.task("logistic").bind(fed), solvers.SGD(lr=0.1, steps=1)), fed, 0
 
 
 def _worker_pids() -> list[int]:

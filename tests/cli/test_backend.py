@@ -13,7 +13,7 @@ import pytest
 from faults.support import SMALL, call, opened, same
 from poise.backends import Local, Ray
 from poise.cli.placing import Place
-from poise.experiments.spec import parse
+from poise.config.experiment import parse
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from faults.support import call, run_into, small
-from poise.cli.forgetting import parse_clients
+from poise.config.unlearn_request import parse_clients
 from poise.core.errors import InvalidOption
 
 FAST = ("--min-rounds", "2", "--max-rounds", "4", "--target", "2")
@@ -64,7 +64,7 @@ def test_mistakes_are_told(run: Path, tmp_path: Path) -> None:
 
 
 def test_lists_of_clients() -> None:
-    assert parse_clients("0..2,9") == [0, 1, 2, 9]
+    assert parse_clients("0..2,9") == (0, 1, 2, 9)
     for text in ("", "a", "1,", "3..", "-1"):
         with pytest.raises(InvalidOption, match="--clients"):
             parse_clients(text)

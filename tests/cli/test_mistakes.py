@@ -54,7 +54,7 @@ MISTAKES = {
     "lr-zero": Mistake("lr = 0.1", "lr = 0", ("lr must be above 0",)),
     "lr-nan": Mistake("lr = 0.1", "lr = nan", ("lr must be above 0",)),
     "steps-float": Mistake("steps = 2", "steps = 2.5", ("steps must be a whole number",)),
-    "steps-negative": Mistake("steps = 2", "steps = -2", ("-2",), at="[solver]"),
+    "steps-negative": Mistake("steps = 2", "steps = -2", ("-2",)),
     "steps-and-epochs": Mistake("steps = 2", "steps = 2\nepochs = 1", ("steps= or epochs=",), at="[solver]"),
     "batch-negative": Mistake("batch_size = 10", "batch_size = -1", ("batch_size", "-1")),
     "m-above-N": Mistake("m = 4", "m = 11", ("m = 11", "10", "choose m <= 10")),
@@ -91,12 +91,53 @@ MISTAKES = {
     "seeds-twice": Mistake("rounds = 12", "rounds = 12\nseeds = [1, 1]", ("same seed twice",)),
     "metrics-text": Mistake('metrics = ["client_loss"]', 'metrics = "client_loss"', ("metrics must be a list",)),
     "bad-updates": Mistake("rounds = 12", 'rounds = 12\nbad_updates = "ignore"', ("bad_updates", "drop")),
-    "backend-number": Mistake("rounds = 12", "rounds = 12\nbackend = 3", (), at="[run]"),
+    "backend-number": Mistake("rounds = 12", "rounds = 12\nbackend = 3", ("backend must be a name or a table",)),
     "solver-not-a-table": Mistake("[data]", "solver2 = 3\n[data]", ("unknown table",), at="solver2 = 3"),
     "attacks-not-a-list": Mistake("[data]", "attacks = 3\n[data]", ("attacks must be an array",), at="attacks = 3"),
     "no-source": Mistake('source = "digits"', "", ("[data] has no source",), at="[data]"),
     "no-model": Mistake('model = "mlp"', "", ("[task] has no model",), at="[task]"),
     "no-name": Mistake('name = "sgd"', "", ("[solver] has no name",), at="[solver]"),
+    "model-of-other-data": Mistake('model = "mlp"\nhidden = 16', 'model = "lstm"', ("lstm takes text",)),
+    "model-too-large": Mistake('model = "mlp"\nhidden = 16', 'model = "cnn"', ("cnn takes images",)),
+    "loss-of-numbers": Mistake("hidden = 16", 'hidden = 16\nloss = "mse"', ("mse needs numbers",)),
+    "durations-short": Mistake(
+        "[run]", '[clock]\nname = "synchronous"\ndurations = [1.0]\n[run]', ("1 durations",), at="durations = [1.0]"
+    ),
+    "corruption-rate": Mistake(
+        "clients = 10", 'clients = 10\ncorruption = {name = "flip-labels", rate = 2.0}', ("rate = 2.0",)
+    ),
+    "attack-unknown-key": Mistake(
+        "[run]",
+        '[[attacks]]\nname = "mimic"\nclients = [0]\n[[attacks]]\nname = "mimic"\nclients = [1]\nnose = 1.0\n[run]',
+        ("'mimic' has no option 'nose'", "did you mean 'noise'?"),
+        at="nose = 1.0",
+    ),
+    "attack-of-nobody": Mistake(
+        "[run]",
+        '[[attacks]]\nname = "mimic"\nclients = [0]\n[[attacks]]\nname = "mimic"\nclients = [10]\n[run]',
+        ("there is no client 10",),
+        at="clients = [10]",
+    ),
+    "attack-without-clients": Mistake(
+        "[run]", '[[attacks]]\nname = "scaled"\n[run]', ("needs clients",), at='name = "scaled"'
+    ),
+    "unlearning-key": Mistake("[run]", "[unlearning]\nepslion = 1.0\n[run]", ("'epsilon'",), at="epslion = 1.0"),
+    "unlearning-type": Mistake("[run]", '[unlearning]\ndelta = "x"\n[run]', ("delta must",), at='delta = "x"'),
+    "unlearning-bound": Mistake("[run]", "[unlearning]\ndelta = 1.5\n[run]", ("delta must",), at="delta = 1.5"),
+    "aggregator-unknown": Mistake("[run]", '[aggregator]\nname = "medain"\n[run]', ("'median'",), at='name = "medain"'),
+    "channel-option": Mistake("[run]", '[channel]\nname = "top-k"\nshare = 2.0\n[run]', ("share",), at="share = 2.0"),
+    "personal-unknown": Mistake("rounds = 12", 'rounds = 12\npersonal = "batchnrom"', ("'batchnrom'", "'batchnorm'")),
+    "personal-without-layers": Mistake(
+        "[run]", '[personal]\nname = "batchnorm"\n[run]', ("batch-norm",), at="[personal]"
+    ),
+    "parts-that-do-not-fit": Mistake(
+        "[run]",
+        '[clock]\nname = "asynchronous"\ndurations = "F80"\n[weighting]\nname = "time-based"\n[run]',
+        ("TimeBased", "but Uniform chooses", "use Full()"),
+        at="[weighting]",
+    ),
+    "keep-updates-number": Mistake("rounds = 12", "rounds = 12\nkeep_updates = 1", ("true or false",)),
+    "audit-unknown": Mistake("rounds = 12", 'rounds = 12\naudit = "wran"', ("'wran'", "did you mean 'warn'?")),
     "broken-toml": Mistake("lr = 0.1", "lr = = 0.1", ("line 15",), at="lr = = 0.1"),
     "key-twice": Mistake("lr = 0.1", "lr = 0.1\nlr = 0.2", (), at="lr = 0.2"),
 }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 import poise
 from poise import testing
@@ -85,6 +88,18 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
             poise.weightings.Discount(poise.weightings.Proportional(), kind="hinge", b=1),
         ],
     },
+    "aggregator": {
+        "Median": lambda: [poise.aggregators.Median()],
+        "TrimmedMean": lambda: [poise.aggregators.TrimmedMean(s) for s in (0.0, 0.1, 0.25, 0.499)],
+        "WeightedSum": lambda: [poise.aggregators.WeightedSum()],
+    },
+    "channel": {
+        "Plain": lambda: [poise.channels.Plain()],
+        "TopK": lambda: [
+            *(poise.channels.TopK(share) for share in (0.01, 0.3, 0.8, 1.0)),
+            poise.channels.TopK(0.2, error_feedback=False),
+        ],
+    },
     "server": {
         "Add": lambda: [poise.servers.Add(), poise.servers.Add(lr=0.3)],
         "Momentum": lambda: [
@@ -98,6 +113,13 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "Adam": lambda: [poise.servers.Adam(lr=0.01)],
         "Yogi": lambda: [poise.servers.Yogi(lr=0.01)],
         "Adagrad": lambda: [poise.servers.Adagrad(lr=0.1)],
+    },
+    "personal": {
+        "BatchNorm": lambda: [poise.personal.BatchNorm()],
+        "Layers": lambda: [
+            poise.personal.Layers("head"),
+            poise.personal.Layers("*.bias", "norm.running_*"),
+        ],
     },
     "attack": {
         "FreeRider": lambda: [
@@ -120,14 +142,26 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
     },
 }
 
+MODULES = (
+    "aggregators",
+    "attacks",
+    "backends",
+    "channels",
+    "clocks",
+    "personal",
+    "samplers",
+    "servers",
+    "solvers",
+    "weightings",
+)
 DRAWS_WITHOUT_REPLACEMENT = {"Uniform", "Binomial", "Optimal"}
 NOT_SYMMETRIC = {"ClusteredBySimilarity", "Target", "PowerOfChoice"}  # groups and ties by index; estimated
 
 
 def registered(*slots: str) -> list[Any]:
     """One case per registered part of these slots."""
-    for module in ("attacks", "backends", "clocks", "samplers", "servers", "solvers", "weightings"):
-        getattr(poise, module)
+    for module in MODULES:
+        importlib.import_module(f"poise.{module}")
     return [
         pytest.param(cls, id=f"{slot}-{name}")
         for slot in slots or SLOTS
@@ -172,10 +206,29 @@ def test_weighting_contract(cls: Any) -> None:
         testing.check_weighting(weighting)
 
 
+@pytest.mark.parametrize("cls", registered("aggregator"))
+def test_aggregator_contract(cls: Any) -> None:
+    for aggregator in examples(cls):
+        testing.check_aggregator(aggregator)
+
+
+@pytest.mark.parametrize("cls", registered("channel"))
+def test_channel_contract(cls: Any) -> None:
+    for channel in examples(cls):
+        testing.check_channel(channel)
+
+
 @pytest.mark.parametrize("cls", registered("server"))
 def test_server_contract(cls: Any) -> None:
     for server in examples(cls):
         testing.check_server(server, rests=cls.__name__ != "Noisy")
+
+
+@pytest.mark.parametrize("cls", registered("personal"))
+def test_personal_contract(cls: Any) -> None:
+    layers = {"body": nn.Linear(4, 3), "norm": nn.BatchNorm1d(3), "head": nn.Linear(3, 2)}
+    for personal in examples(cls):
+        testing.check_personal(personal, nn.Sequential(OrderedDict(layers)))
 
 
 @pytest.mark.parametrize("cls", registered("solver"))

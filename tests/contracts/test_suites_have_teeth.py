@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 import torch
 
+import poise.aggregators
 from poise import testing
 from poise.backends import Local
 from poise.clocks import Synchronous
-from poise.core.protocols import Rule
-from poise.core.types import Cohort, Flight, Seen, Sent, Setting, Sky, Step
+from poise.core.equation import combine
+from poise.core.errors import IncompatibleParts
+from poise.core.protocols import Encoded, Rule
+from poise.core.round_updates import RoundUpdates
+from poise.core.traits import AggregatorTraits, ChannelTraits
+from poise.core.types import AttackerView, Cohort, Flight, ForgedUpdate, Setting, Sky, Step
 from poise.samplers import Uniform
 from poise.servers import Add
 from poise.solvers import SGD
@@ -133,7 +138,8 @@ class BadWeighting:
 
     def fit(self, setting: Setting) -> None: ...
 
-    def coefficients(self, base: np.ndarray, **reports: Any) -> np.ndarray:
+    def coefficients(self, updates: RoundUpdates) -> np.ndarray:
+        base, losses = updates.base_weights, updates.loss_before
         if self.wrong == "edits":
             base *= 2
             return base
@@ -142,7 +148,7 @@ class BadWeighting:
         if self.wrong == "negative":
             return -base
         if self.wrong == "greedy":
-            return base * (1.0 if reports["loss_before"] is None else reports["loss_before"])
+            return base * (1.0 if losses is None else losses)
         return base / base.max()  # fails for nobody
 
 
@@ -159,6 +165,226 @@ class BadWeighting:
 def test_bad_weightings_are_caught(wrong: str, clause: str) -> None:
     with pytest.raises(AssertionError, match=clause):
         testing.check_weighting(BadWeighting(wrong))
+
+
+@dataclass(frozen=True)
+class BadAggregator:
+    """The weighted mean times the sum of the weights, with one thing wrong."""
+
+    wrong: str
+    traits: ClassVar[AggregatorTraits] = AggregatorTraits(linear=True)
+
+    def fit(self, setting: Setting) -> None: ...
+
+    def combine(self, deltas: torch.Tensor, weights: np.ndarray) -> torch.Tensor:
+        if self.wrong == "edits updates":
+            deltas *= 2
+        if self.wrong == "edits weights":
+            weights /= 2
+        if self.wrong == "position":
+            weights = weights * np.arange(1, len(weights) + 1)
+        if self.wrong == "counts rows":
+            weights = np.full(len(weights), weights.sum() / max(1, len(weights)))
+        if self.wrong == "normalises":
+            weights = weights / weights.sum() if weights.any() else weights
+        if self.wrong == "lengthens":
+            return 1.5 * combine(weights, deltas)
+        if self.wrong == "doubles":
+            return combine(weights, deltas).double()
+        if self.wrong == "keeps rows":
+            return deltas * torch.from_numpy(weights)[:, None].to(deltas)
+        if self.wrong == "empty":
+            return weights.sum() * deltas.max(dim=0).values
+        if self.wrong == "nonlinear":
+            return poise.aggregators.Median().combine(deltas, weights)
+        if self.wrong == "infinite":
+            return combine(weights, deltas) / 0
+        return combine(weights, deltas)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "clause"),
+    [
+        ("edits updates", "updates are not modified"),
+        ("edits weights", "weights are not modified"),
+        ("position", "permuting rows"),
+        ("counts rows", "weight 0 count nothing"),
+        ("normalises", "scales with the weights"),
+        ("lengthens", "equal rows give"),
+        ("doubles", "type of the updates"),
+        ("keeps rows", "length of an update"),
+        ("empty", "weight 0 count nothing"),
+        ("nonlinear", "declared linear"),
+        ("infinite", "is finite"),
+    ],
+)
+def test_bad_aggregators_are_caught(wrong: str, clause: str) -> None:
+    testing.check_aggregator(BadAggregator("nothing"))
+    with pytest.raises(AssertionError, match=clause):
+        testing.check_aggregator(BadAggregator(wrong))
+
+
+def test_an_aggregator_must_survive_an_empty_round() -> None:
+    class Mean:
+        def fit(self, setting: Setting) -> None: ...
+
+        def combine(self, deltas: torch.Tensor, weights: np.ndarray) -> torch.Tensor:
+            return torch.from_numpy(np.average(deltas.numpy(), axis=0, weights=weights)).to(deltas) * weights.sum()
+
+    with pytest.raises(AssertionError, match="combines 0 rows"):
+        testing.check_aggregator(Mean())
+
+
+@dataclass(frozen=True)
+class BadChannel:
+    """Sends the first half of each update and keeps the rest, with one thing wrong."""
+
+    wrong: str
+    keeps: ClassVar[tuple[str, ...]] = ("residual",)
+    calls: ClassVar[list[int]] = []
+
+    @property
+    def traits(self) -> ChannelTraits:
+        return ChannelTraits(identity=self.wrong == "lossy identity")
+
+    def fit(self, setting: Setting) -> None: ...
+
+    def encode(self, deltas: torch.Tensor, kept: Mapping[str, torch.Tensor], streams: Any) -> Encoded:
+        half = (deltas.shape[1] + 1) // 2
+        wanted = deltas + kept["residual"]
+        if self.wrong == "edits updates":
+            deltas.zero_()
+        if self.wrong == "edits kept":
+            kept["residual"].zero_()
+        if self.wrong == "forgets":
+            wanted = deltas
+        if self.wrong == "mixes payload":
+            wanted = wanted - wanted.mean(dim=0)
+        if self.wrong == "remembers":
+            self.calls.append(1)
+            wanted = wanted * len(self.calls)
+        residual = wanted.clone()
+        residual[:, :half] = 0
+        payload = {"head": wanted[:, :half]}
+        if self.wrong == "extra row":
+            payload["scale"] = torch.ones(1)
+        if self.wrong == "mixes kept":
+            residual = residual.mean(dim=0).expand_as(residual)
+        if self.wrong == "keeps more":
+            return Encoded(payload, {"residual": residual, "momentum": residual})
+        if self.wrong == "shorter":
+            residual = residual[:, :half]
+        return Encoded(payload, {"residual": residual})
+
+    def decode(self, payload: Mapping[str, torch.Tensor], size: int) -> torch.Tensor:
+        head = payload["head"]
+        rest = head.new_zeros(len(head), size - head.shape[1])
+        if self.wrong == "edits payload":
+            head.mul_(2)
+        if self.wrong == "mixes decoded":
+            head = head - head.mean(dim=0)
+        if self.wrong == "offset":
+            rest = rest + 1e-3
+            head = head + 1e-3
+        if self.wrong == "half":
+            return head
+        found = torch.cat([head, rest], dim=1)
+        return found.float() if self.wrong == "single precision" else found
+
+
+@pytest.mark.parametrize(
+    ("wrong", "clause"),
+    [
+        ("edits updates", "updates are not modified"),
+        ("edits kept", "what clients keep is not modified"),
+        ("edits payload", "payload is not modified"),
+        ("forgets", "what arrives plus the residual"),
+        ("mixes payload", "the payload of an update depends"),
+        ("mixes kept", "what a client keeps depends"),
+        ("mixes decoded", "what arrives depends"),
+        ("remembers", "same updates, same payload"),
+        ("extra row", "one row per update"),
+        ("keeps more", "`keeps` names"),
+        ("shorter", "type and size of an update"),
+        ("half", "keeps the shape"),
+        ("single precision", "keeps the type"),
+        ("lossy identity", "declared identity"),
+        ("offset", "what arrives plus the residual"),
+    ],
+)
+def test_bad_channels_are_caught(wrong: str, clause: str) -> None:
+    testing.check_channel(BadChannel("nothing"))
+    with pytest.raises(AssertionError, match=clause):
+        testing.check_channel(BadChannel(wrong))
+
+
+def test_a_channel_must_send_nothing_for_no_change_and_survive_an_empty_round() -> None:
+    class Sign:
+        keeps = ()
+
+        def fit(self, setting: Setting) -> None: ...
+
+        def encode(self, deltas: torch.Tensor, kept: Mapping[str, torch.Tensor], streams: Any) -> Encoded:
+            return Encoded({"up": deltas >= 0, "like": deltas[:, :0]})
+
+        def decode(self, payload: Mapping[str, torch.Tensor], size: int) -> torch.Tensor:
+            return payload["up"].to(payload["like"]) * 2 - 1
+
+    class Scaled(Sign):
+        def encode(self, deltas: torch.Tensor, kept: Mapping[str, torch.Tensor], streams: Any) -> Encoded:
+            return Encoded({"update": deltas, "largest": deltas.abs().max(dim=0).values[None]})
+
+    with pytest.raises(AssertionError, match="an update of 0 arrives as 0"):
+        testing.check_channel(Sign())
+    with pytest.raises(AssertionError, match="one row per update"):
+        testing.check_channel(Scaled())
+
+
+@dataclass(frozen=True)
+class BadPersonal:
+    """Keeps the bias of a linear layer, with one thing wrong."""
+
+    wrong: str
+    calls: ClassVar[list[str]] = []
+
+    def fit(self, setting: Setting) -> None:
+        if setting.on_demand and self.wrong != "accepts":
+            raise IncompatibleParts("nobody comes back")
+
+    def names(self, module: torch.nn.Module) -> list[str]:
+        if self.wrong == "edits":
+            module.bias.data.add_(1)
+        if self.wrong == "remembers":
+            self.calls.append("bias")
+            return ["bias", "weight"][: len(self.calls)]
+        if self.wrong == "looks":
+            return ["bias"] if module.bias.any() else ["weight"]
+        wrong = {
+            "unknown": ["biases"],
+            "twice": ["bias", "bias"],
+            "all": ["bias", "weight"],
+            "none": [],
+        }
+        return wrong.get(self.wrong, ["bias"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "clause"),
+    [
+        ("accepts", "made on demand are refused"),
+        ("edits", "model is not modified"),
+        ("remembers", "same model, same names"),
+        ("looks", "do not depend on the values"),
+        ("unknown", "entries of the model"),
+        ("twice", "given once"),
+        ("all", "left to the server"),
+        ("none", "at least one entry"),
+    ],
+)
+def test_bad_personal_layers_are_caught(wrong: str, clause: str) -> None:
+    testing.check_personal(BadPersonal("nothing"), torch.nn.Linear(2, 2))
+    with pytest.raises(AssertionError, match=clause):
+        testing.check_personal(BadPersonal(wrong), torch.nn.Linear(2, 2))
 
 
 @dataclass(frozen=True)
@@ -239,14 +465,14 @@ class Noise:
     works: ClassVar[bool] = False
     calls: ClassVar[list[int]] = []
 
-    def answer(self, seen: Seen, seed: int) -> Sent:
+    def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
         from poise.core.rng import torch_generator
 
         self.calls.append(seen.client)
         named = (seen.version, len(self.calls)) if self.wrong == "remembers" else (seen.version, seen.client)
         drawn = torch.randn(len(seen.received), generator=torch_generator(seed, "noise", *named))
         seen.received.zero_()  # its own copy: nobody is harmed
-        return Sent(drawn.to(seen.received) * (torch.inf if self.wrong == "infinite" else 1.0))
+        return ForgedUpdate(drawn.to(seen.received) * (torch.inf if self.wrong == "infinite" else 1.0))
 
 
 def test_attack_suite_accepts_a_proper_attack_and_refuses_others() -> None:
@@ -266,8 +492,8 @@ def test_a_backend_that_shuffles_rows_is_caught() -> None:
         def open(self, *arguments: Any) -> Any:
             workers = Local(workers=1).open(*arguments)
             honest = workers.work
-            workers.work = lambda models, flights, reports: honest(models, flights, reports).rows(  # type: ignore[method-assign]
-                np.arange(len(flights))[::-1].copy()
+            workers.work = lambda order: honest(order).rows(  # type: ignore[method-assign]
+                np.arange(len(order.flights))[::-1].copy()
             )
             return workers
 

@@ -18,11 +18,10 @@ import typer
 
 from documentation.blocks import LANGUAGES, ROOT, SHELL, Block, Command, blocks_of, commands, pages, parse
 from poise.cli.app import app
+from poise.composition import compose, prepare
+from poise.config.experiment import TABLES
+from poise.config.experiment import parse as parse_experiment
 from poise.core.errors import DataError
-from poise.experiments.runner import compose
-from poise.experiments.spec import TABLES
-from poise.experiments.spec import parse as parse_experiment
-from poise.training import prepare
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 BASE = """

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import poise
+from poise.composition import compose
 from poise.core.errors import DataError, InvalidOption
 from poise.experiments.claims import judge, paired, score
 from poise.experiments.reproduction import Reproduction, load_reproduction, presets
-from poise.experiments.runner import compose
 
 
 def quadratic_runs(lr: float, seeds=(0, 1, 2)):

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import poise
+from poise.aggregators import Median
+from poise.channels import TopK
 from poise.clocks import Asynchronous, Buffered, Exponential, FixedWindow, Trace
 from poise.core.history import History
 from poise.core.rng import generator
@@ -26,6 +28,7 @@ from poise.servers import Adam
 from poise.solvers import SGD, Perturbed, Prox, Scaffold
 from poise.weightings import (
     Anneal,
+    Clipped,
     Discount,
     Exp,
     Identical,
@@ -297,3 +300,73 @@ def test_whoever_is_left_out_of_every_round_is_not_what_is_minimised(options: An
     assert "E[ω]: 0.25, 0.25, 0.25, 0 " in str(found)
     assert "holds: everyone takes part in every round" not in str(found)
     assert "unbiased" not in str(found)
+
+
+# beyond the theory --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("beyond", "name"),
+    [({"aggregator": Median()}, "Median"), ({"channel": TopK(0.5)}, "TopK")],
+)
+def test_no_bound_is_given_for_what_is_no_weighted_sum(beyond: dict[str, Any], name: str) -> None:
+    fed = poise.quadratics(np.array([[0.0], [1.0], [4.0]]))
+    solver = SGD(lr=0.1, steps=2)
+    plain, other = (poise.explain(fed, fed.task, solver, rounds=20, **given) for given in ({}, beyond))
+    assert plain.terms
+    assert plain.unbiased
+    assert not other.terms
+    assert other.unbiased is None
+    assert f"not known: {name}: " in str(other)
+    assert np.isnan(other.chi2)
+    assert not other.advice
+    assert not any(a.holds for a in other.conditions)
+    assert any(name in w and "no bound" in w for w in other.warnings)
+    assert any(not a.holds for a in other.conditions)
+
+
+def test_nothing_is_said_of_a_weighting_that_reads_the_updates_themselves() -> None:
+    class Outliers:
+        """Clients whose update points away from the others count nothing."""
+
+        needs = frozenset[str]()
+
+        def fit(self, setting: Any) -> None: ...
+
+        def coefficients(self, updates: Any) -> np.ndarray:
+            agree = updates.gram.sum(axis=1) > 0
+            return updates.base_weights * agree
+
+    fed = poise.quadratics(np.array([[1.0], [1.0], [1.0], [-1.0]]))
+    found = poise.explain(fed, fed.task, SGD(lr=0.1, steps=1), weighting=Outliers(), rounds=20)
+    assert found.unbiased is None
+    assert "depend on the updates themselves" in found.warnings[0]
+    run = poise.train(fed, fed.task, SGD(lr=0.1, steps=1), weighting=Outliers(), rounds=2)
+    assert run.weights[0].tolist() == [0.25, 0.25, 0.25, 0.0]
+    with pytest.raises(poise.PoiseError, match="updates themselves are not given"):
+        poise.core.weights.weigh(Outliers(), poise.core.round_updates.RoundUpdates.of_columns([0.5, 0.5]))
+
+
+def test_personal_layers_leave_no_one_model_to_speak_of() -> None:
+    fed = poise.federation("digits", clients=4, samples=80)
+    options: Any = {"solver": SGD(lr=0.1, steps=1, batch_size=8), "estimate": False}
+    found = poise.explain(fed, poise.task("mlp", hidden=4), personal=poise.personal.Layers("3"), **options)
+    assert found.unbiased is None
+    assert "model of its own" in found.warnings[0]
+
+
+def test_a_weighting_that_reads_updates_is_shown_their_lengths() -> None:
+    fed = poise.quadratics(np.array([[1.0], [1.0], [40.0]]))
+    found = poise.explain(fed, fed.task, SGD(lr=0.1, steps=2), weighting=Clipped(0.5), rounds=20)
+    assert found.mean[2] < found.mean[0] / 5, "its update is long"
+    assert any("Clipped" in note and "lengths" in note for note in found.notes)
+
+
+def test_a_subclass_with_draws_of_its_own_is_simulated() -> None:
+    class First(Uniform):
+        def draw(self, *arguments: Any) -> Cohort:
+            return Cohort(np.array([0]), np.ones(1))
+
+    fed = poise.quadratics(np.array([[0.0], [1.0], [4.0]]))
+    found = poise.explain(fed, fed.task, SGD(lr=0.1, steps=2), sampler=First(1), rounds=20)
+    assert found.mean.tolist() == [1.0, 0.0, 0.0]

@@ -10,12 +10,14 @@ from typer.testing import CliRunner
 
 import poise
 from poise.cli.app import app
+from poise.composition import composed
+from poise.config.run_options import RunOptions
 from poise.core.errors import PoiseError
 from poise.explaining import explain_composition
 from poise.explaining.promises import promises
 from poise.reports.promises import promise_figure
 from poise.solvers import SGD
-from poise.training import begin, composed
+from poise.training import begin
 from poise.weightings import Adjacency
 
 OPTIMA = np.array([[4.0, 0.0], [0.0, 3.0], [-2.0, -1.0], [1.0, -5.0]])
@@ -29,7 +31,7 @@ def test_a_run_stays_below_its_bound() -> None:
     task, decay, steps = poise.task("logistic", dtype="float64"), 0.2, 2
     known = poise.theory.constants(fed, task, weight_decay=decay)
     solver = SGD(lr=1 / (2 * known.smoothness.value * steps), steps=steps, weight_decay=decay)
-    composition = composed(fed, task, solver, rounds=60, keep="all", evaluate_every=60)
+    composition = composed(fed, task, {"solver": solver}, RunOptions(rounds=60, keep="all", evaluate_every=60))
     found = explain_composition(composition)
     drawn = promises(composition, found, begin(composition))
     bound = np.interp(drawn.measured_rounds[1:], drawn.rounds, drawn.bounds["loss gap of FedProx, fixed rate"])
@@ -41,7 +43,10 @@ def test_a_run_stays_below_its_bound() -> None:
 
 def test_the_predicted_bias_is_the_loss_at_the_optimum_of_the_surrogate() -> None:
     composition = composed(
-        FED, FED.task, SGD(lr=0.05, steps=1), weighting=Adjacency(), rounds=400, keep="all", evaluate_every=400
+        FED,
+        FED.task,
+        {"solver": SGD(lr=0.05, steps=1), "weighting": Adjacency()},
+        RunOptions(rounds=400, keep="all", evaluate_every=400),
     )
     found = explain_composition(composition)
     drawn = promises(composition, found, begin(composition))
@@ -56,7 +61,7 @@ def test_the_predicted_bias_is_the_loss_at_the_optimum_of_the_surrogate() -> Non
 
 def test_without_an_optimum_there_is_no_picture() -> None:
     fed = poise.federation("digits", clients=3, samples=60)
-    composition = composed(fed, poise.task("mlp", hidden=4), SGD(lr=0.1, steps=1), rounds=2)
+    composition = composed(fed, poise.task("mlp", hidden=4), {"solver": SGD(lr=0.1, steps=1)}, RunOptions(rounds=2))
     with pytest.raises(PoiseError, match="optimum of this problem is not known"):
         promises(composition, explain_composition(composition))
 

@@ -16,8 +16,8 @@ from unittest import mock
 import numpy as np
 
 from poise.cli import main
+from poise.config.experiment import parse
 from poise.experiments.runner import run_experiment
-from poise.experiments.spec import parse
 from poise.ledger.run import Run, open_run
 
 SMALL = """\

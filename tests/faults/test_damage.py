@@ -14,8 +14,8 @@ import pytest
 
 from faults.support import call, opened, run_into, same, small
 from poise.core.errors import LedgerError
-from poise.experiments.runner import resume
 from poise.ledger.run import open_run
+from poise.training import resume
 
 ROUNDS, STOPPED = 14, 9
 EXPERIMENT = small(rounds=ROUNDS, keep='"all"', metrics='["client_loss", "train_loss"]')

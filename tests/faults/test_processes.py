@@ -14,8 +14,8 @@ import pytest
 
 from faults.support import Command, call, opened, run_into, same, small
 from poise.core.errors import LedgerError, RunLocked
-from poise.experiments.runner import resume
 from poise.ledger.lock import Lock
+from poise.training import resume
 
 ROUNDS = 200
 

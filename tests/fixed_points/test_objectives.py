@@ -164,6 +164,8 @@ def test_weights_by_losses_settle_where_the_objective_says(weighting: Any) -> No
 class Uneven(SGD):
     """SGD in which client i makes n_i steps."""
 
+    traits = SGD.traits
+
     def steps_for(self, sizes: np.ndarray) -> np.ndarray:
         return np.asarray(sizes, dtype=np.int64)
 
@@ -185,6 +187,8 @@ def test_unequal_local_steps_pull_the_objective(momentum: float) -> None:
 
 def test_control_variates_take_the_pull_away() -> None:
     class UnevenScaffold(Scaffold):
+        traits = Scaffold.traits
+
         def steps_for(self, sizes: np.ndarray) -> np.ndarray:
             return np.asarray(sizes, dtype=np.int64)
 

@@ -12,11 +12,11 @@ import poise
 from faults.support import run_into, same
 from poise.clocks import Asynchronous
 from poise.core.errors import PoiseError
-from poise.experiments.runner import resume
 from poise.graph import similarity
 from poise.samplers import MD, Uniform
 from poise.servers import Adam, Momentum
 from poise.solvers import SGD, Perturbed, Prox
+from poise.training import resume
 from poise.weightings import Adjacency, Proportional
 
 OPTIMA = np.array([[4.0, 1.0], [3.0, 2.0], [1.0, 5.0], [-2.0, 3.0]])

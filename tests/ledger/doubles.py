@@ -9,10 +9,10 @@ import numpy as np
 from torch import Tensor
 
 import poise
-from poise.composition import Composition
+from poise.composition import Composition, composed
+from poise.config.run_options import RunOptions
 from poise.core.durations import FixedDurations, as_durations
 from poise.core.types import Flight, Setting, Sky, Step
-from poise.engine import Parts
 from poise.tasks import Quadratics
 
 
@@ -64,14 +64,10 @@ def quadratics(clients: int = 4) -> Quadratics:
 
 def composition(rounds: int = 20, **choice: object) -> Composition:
     """A run of the doubles above on quadratics."""
-    from poise.samplers import Full
     from poise.solvers import SGD
-    from poise.weightings import Proportional
 
     fed = quadratics()
     keep = choice.pop("keep", "last")
-    parts = {
-        "solver": SGD(lr=0.1, steps=3), "sampler": Full(), "clock": FirstCome(), "weighting": Proportional(),
-        "server": Velocity(), **choice,
-    }  # fmt: skip
-    return Composition(fed, fed.task, Parts(**parts), rounds=rounds, metrics=("client_loss",), keep=keep)  # type: ignore[arg-type]
+    chosen = {"solver": SGD(lr=0.1, steps=3), "clock": FirstCome(), "server": Velocity(), **choice}
+    options = RunOptions(rounds=rounds, metrics=("client_loss",), keep=keep)  # type: ignore[arg-type]
+    return composed(fed, fed.task, chosen, options)

@@ -13,7 +13,7 @@ import poise
 from faults.support import call, opened, small
 from ledger.doubles import quadratics
 from poise.core.errors import UpdateRefused
-from poise.core.types import Seen, Sent, Setting
+from poise.core.types import AttackerView, ForgedUpdate, Setting
 from poise.solvers import SGD
 
 
@@ -29,8 +29,8 @@ class Poison:
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""
 
-    def answer(self, seen: Seen, seed: int) -> Sent:
-        return Sent(torch.full_like(seen.received, self.value))
+    def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
+        return ForgedUpdate(torch.full_like(seen.received, self.value))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

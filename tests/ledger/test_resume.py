@@ -14,12 +14,12 @@ import poise
 from faults.support import opened, run_into, same, small
 from ledger.doubles import composition, quadratics
 from poise.backends import Local
+from poise.config.experiment import parse
 from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError
-from poise.experiments.runner import resume, run_experiment
-from poise.experiments.spec import parse
+from poise.experiments.runner import run_experiment
 from poise.ledger.run import Run
 from poise.solvers import SGD
-from poise.training import begin, take_up
+from poise.training import begin, resume, resume_run
 
 ROUNDS = 10
 
@@ -106,7 +106,7 @@ def test_work_under_way_and_the_servers_state_are_taken_up(after: int, keep: str
     begin(made, tmp_path / "whole").close()
     callback, stop = stopping(after)
     begin(made, tmp_path / "pieces", [callback], stop).close()
-    take_up(made, tmp_path / "pieces").close()
+    resume_run(made, tmp_path / "pieces").close()
     same(tmp_path / "pieces", tmp_path / "whole")
     with opened(tmp_path / "whole") as run:
         assert (run.contributions["version"] < run.contributions["round"]).any(), "some of the work was stale"
@@ -118,7 +118,7 @@ def test_a_damaged_state_of_the_server_takes_the_run_one_round_back(tmp_path: Pa
     callback, stop = stopping(11)
     begin(made, tmp_path / "pieces", [callback], stop).close()
     (tmp_path / "pieces" / "models" / "00000011.state.safetensors").write_bytes(b"")
-    take_up(made, tmp_path / "pieces").close()
+    resume_run(made, tmp_path / "pieces").close()
     same(tmp_path / "pieces", tmp_path / "whole")
 
 
@@ -131,7 +131,7 @@ def test_a_damaged_version_under_way_takes_the_run_further_back(tmp_path: Path) 
     assert flying
     for path in flying:
         path.unlink()
-    take_up(made, tmp_path / "pieces").close()
+    resume_run(made, tmp_path / "pieces").close()
     same(tmp_path / "pieces", tmp_path / "whole")
 
 

@@ -13,9 +13,8 @@ from faults.support import opened, run_into, small
 from ledger.doubles import composition
 from poise.core.errors import InvalidOption
 from poise.core.types import Contribution, Flight, Record, Sky
-from poise.experiments.runner import resume
 from poise.ledger.retention import Retention
-from poise.training import begin
+from poise.training import begin, resume
 from poise.unlearning import Budget, sensitivity
 
 

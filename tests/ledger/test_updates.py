@@ -12,9 +12,9 @@ import poise
 from faults.support import Command, opened, run_into, same, small
 from ledger.doubles import quadratics
 from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError
-from poise.experiments.runner import resume
 from poise.samplers import Binomial
 from poise.solvers import SGD
+from poise.training import resume
 
 KEEPING = small(rounds=6, keep_updates="true")
 

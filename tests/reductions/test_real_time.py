@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import poise
 from poise.backends.local import Local, LocalWorkers
 from poise.clocks import Asynchronous, Buffered, FixedWindow, Synchronous
-from poise.core.memory import Memories
+from poise.core.arrivals import Arrivals
 from poise.core.parts import part
-from poise.core.realtime import Key, RealTime
-from poise.core.types import Cohort, Flight, Sky, Updates
+from poise.core.protocols import WorkOrder
+from poise.core.types import Cohort, Flight, Sky
+from poise.engine.realtime import Key, RealTime
+from poise.engine.state import State
 
 TIMES = [1.0, 0.3, 0.45, 2.2]
 
@@ -46,11 +49,9 @@ class Hours:
 
     real_time = True
 
-    def hand_out(
-        self, flights: Iterable[Flight], models: Mapping[int, Any], memories: Any, at_work: int, reports: Any
-    ) -> None:
-        for f in flights:
-            assert f.version in models
+    def hand_out(self, order: WorkOrder, at_work: int) -> None:
+        for f in order.flights:
+            assert f.version in order.models
             if len(self.handed) == self.crash:
                 raise KeyboardInterrupt
             self.handed.append((f.key, at_work))
@@ -70,9 +71,12 @@ class Hours:
     def seconds(self) -> float:
         return 64.0 + self.now
 
-    def work(self, models: Any, flights: Sequence[Flight], *more: Any) -> Updates:
-        assert not {f.key for f in flights} & self.out.keys(), "work that has not been answered was asked for"
-        return self.here.work(models, flights, *more)
+    def work(self, order: WorkOrder, *more: Any) -> Arrivals:
+        assert not {f.key for f in order.flights} & self.out.keys(), "work that has not been answered was asked for"
+        return self.here.work(order, *more)
+
+    def spread(self, function: Any, items: Any) -> list[Any]:
+        return self.here.spread(function, items)
 
     def measure(self, *given: Any) -> dict[str, Any]:
         self.now += self.measuring
@@ -134,13 +138,13 @@ def test_what_was_seen_after_a_step_is_not_waited_for_again() -> None:
         looks.append(wait if looks else 12.0)
         return [] if len(looks) > 1 else [(0, 0, 0)]
 
-    nothing = lambda *given: None
+    nothing = lambda *given, **more: None
     carrier = SimpleNamespace(answered=answered, seconds=lambda: sum(looks), hand_out=nothing, call_off=nothing)
     pace = RealTime(FixedWindow(5.0), carrier)
     flights = pace.launch(Cohort(np.array([0]), np.ones(1)), Sky(), 0)
-    step, sky = pace.next_step(Sky(), flights, 0, {}, Memories())
+    step, sky = pace.next_step(flights, State(0, torch.zeros(1), {}))
     assert (step.time, step.flights) == (5.0, ())
-    step, sky = pace.next_step(sky, (), 1, {}, Memories())
+    step, sky = pace.next_step((), State(1, torch.zeros(1), {}, sky=sky))
     assert (step.time, [f.client for f in step.flights]) == (10.0, [0])
 
 

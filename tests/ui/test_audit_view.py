@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from faults.support import call, run_into
+from poise.composition import compose
+from poise.config.experiment import parse
 from poise.core.errors import InvalidOption
-from poise.experiments.runner import compose
-from poise.experiments.spec import parse
 from poise.ledger.run import Run, open_run
 from poise.ui import quarantine
 from poise.ui.views import audit as views

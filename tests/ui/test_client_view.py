@@ -12,10 +12,10 @@ import pytest
 import poise
 from poise.graph import SimilarityGraph
 from poise.ledger.run import Run, open_run
+from poise.privacy.budget import Budget
 from poise.reports.graphs import KeptGraph
 from poise.ui.library import NotThere
 from poise.ui.views import client as views
-from poise.unlearning.budget import Budget
 from poise.unlearning.counting import counted
 from ui.samples import plain
 

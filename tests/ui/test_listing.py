@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from faults.support import opened, run_into, small
+from poise.config.experiment import parse
 from poise.experiments.runner import run_experiment
-from poise.experiments.spec import parse
 from poise.ledger.glance import Glance, glance
 from poise.ledger.lock import Lock, held
 from poise.ledger.store import Ledger

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from poise.experiments.runner import resume
+from poise.training import resume
 from poise.ui import live
 from poise.ui.library import Library
 from ui.support import client

@@ -8,45 +8,53 @@ import numpy as np
 import pytest
 import torch
 
-from poise.core.checks import refusals, without
-from poise.core.types import Flight, Updates
+from poise.core.round_updates import RoundUpdates
+from poise.engine.validation import refusals, validated
 
 THETA = torch.zeros(3)
-FLIGHTS = [Flight(1.0, 4, 2), Flight(1.0, 7, 2), Flight(1.0, 4, 2, occurrence=1)]
 
 
-def updates(deltas: torch.Tensor | None = None) -> Updates:
+def updates(deltas: torch.Tensor | None = None) -> RoundUpdates:
     rows = torch.ones(3, 3) if deltas is None else deltas
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).numpy()
-    return Updates(rows, norms, np.ones(3, dtype=int), np.ones(3, dtype=int))
+    return RoundUpdates.of_columns(
+        np.ones(3) / 3, clients=[4, 7, 4], versions=[2, 2, 2], occurrences=[0, 0, 1], stack=rows, norms=norms, round=2
+    )
+
+
+def left(given: RoundUpdates) -> list[tuple[int, int]]:
+    """Client and occurrence of the rows that are not refused."""
+    kept, _ = validated(given, THETA, drop=True)
+    return list(zip(kept.clients.tolist(), kept.occurrences.tolist(), strict=True))
 
 
 def test_good_updates_pass() -> None:
-    assert refusals(updates(), FLIGHTS, THETA) == ()
-    assert without(FLIGHTS, ()).tolist() == [0, 1, 2]
+    good = updates()
+    assert refusals(good, THETA) == ()
+    assert validated(good, THETA, drop=False) == (good, ())
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_an_update_that_is_not_finite_is_refused_by_client(bad: float) -> None:
     rows = torch.ones(3, 3)
     rows[1, 2] = bad
-    (refusal,) = refusals(updates(rows), FLIGHTS, THETA)
+    (refusal,) = refusals(updates(rows), THETA)
     assert (refusal.client, refusal.version) == (7, 2)
     assert "not finite" in refusal.reason
-    assert without(FLIGHTS, (refusal,)).tolist() == [0, 2]
+    assert left(updates(rows)) == [(4, 0), (4, 1)]
 
 
 @pytest.mark.parametrize("report", ["loss_before", "loss_after"])
 def test_a_report_that_is_not_finite_is_refused(report: str) -> None:
     given = replace(updates(), **{report: np.array([0.1, np.nan, 0.2])})
-    (refusal,) = refusals(given, FLIGHTS, THETA)
+    (refusal,) = refusals(given, THETA)
     assert refusal.client == 7
     assert report.split("_")[1] in refusal.reason
 
 
 def test_wrong_shape_or_type_refuses_everyone() -> None:
     for wrong in (torch.ones(3, 2), torch.ones(2, 3), torch.ones(3, 3, dtype=torch.float64)):
-        found = refusals(replace(updates(), deltas=wrong), FLIGHTS, THETA)
+        found = refusals(replace(updates(), stack=wrong), THETA)
         assert [r.client for r in found] == [4, 7, 4]
         assert "instead of (3, 3)" in found[0].reason
 
@@ -54,8 +62,7 @@ def test_wrong_shape_or_type_refuses_everyone() -> None:
 def test_one_bad_occurrence_does_not_take_the_other_with_it() -> None:
     rows = torch.ones(3, 3)
     rows[2] = float("nan")
-    found = refusals(updates(rows), FLIGHTS, THETA)
-    assert without(FLIGHTS, found).tolist() == [0, 1]
+    assert left(updates(rows)) == [(4, 0), (7, 0)]
 
 
 def test_rows_of_updates() -> None:

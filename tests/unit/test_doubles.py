@@ -15,7 +15,8 @@ import poise
 from poise.clocks import Synchronous
 from poise.core.durations import as_durations
 from poise.core.protocols import Rule
-from poise.core.types import Cohort, Flight, Record, Seen, Sent, Setting, Sky, Step
+from poise.core.round_updates import RoundUpdates
+from poise.core.types import AttackerView, Cohort, Flight, ForgedUpdate, Record, Setting, Sky, Step
 from poise.samplers import Uniform
 from poise.solvers import SGD
 from poise.tasks import Task
@@ -37,11 +38,11 @@ class PlusOneWeighting(Fits):
     name: ClassVar[str] = "plus-one"
     needs: ClassVar[frozenset[str]] = frozenset({"loss_after"})
 
-    def coefficients(self, base: np.ndarray, **reports: Any) -> np.ndarray:
-        assert reports["loss_after"].shape == base.shape, "a report that is needed arrives"
-        assert reports["loss_before"] is None, "a report that is not needed is not computed"
-        assert {"sizes", "clients", "versions", "round"} <= reports.keys()
-        return base + 1
+    def coefficients(self, updates: RoundUpdates) -> np.ndarray:
+        assert updates.loss_after is not None, "a report that is needed arrives"
+        assert updates.loss_after.shape == updates.base_weights.shape
+        assert updates.loss_before is None, "a report that is not needed is not computed"
+        return updates.base_weights + 1
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,10 @@ class Shout(Fits):
 
     works: ClassVar[bool] = False
 
-    def answer(self, seen: Seen, seed: int) -> Sent:
+    def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
         assert seen.client == 1
         assert seen.work is None
-        return Sent(torch.full_like(seen.received, 7.0))
+        return ForgedUpdate(torch.full_like(seen.received, 7.0))
 
 
 def train(solver: Any = SOLVER, rounds: int = 1, **options: Any) -> Any:
@@ -269,10 +270,27 @@ def test_a_plain_object_that_follows_the_protocol_is_enough() -> None:
 
         def fit(self, setting: Setting) -> None: ...
 
-        def coefficients(self, base: np.ndarray, **reports: Any) -> np.ndarray:
-            return 2 * base
+        def coefficients(self, updates: RoundUpdates) -> np.ndarray:
+            return 2 * updates.base_weights
 
     run = train(weighting=Plain())
+    assert np.allclose(run.weights[0], 2 * QUAD.importance)
+
+
+def test_a_weighting_with_the_old_signature_still_works() -> None:
+    class Old:
+        needs = frozenset({"loss_after"})
+
+        def fit(self, setting: Setting) -> None: ...
+
+        def coefficients(self, base: np.ndarray, **reports: Any) -> np.ndarray:
+            assert reports["loss_after"].shape == base.shape
+            assert reports["loss_before"] is None
+            assert {"sizes", "clients", "versions", "round", "importance", "seen"} <= reports.keys()
+            return 2 * base
+
+    with pytest.warns(FutureWarning, match=r"Old\.coefficients"):
+        run = train(weighting=Old())
     assert np.allclose(run.weights[0], 2 * QUAD.importance)
 
 
@@ -283,8 +301,8 @@ class Bad(Fits):
     name: ClassVar[str] = "bad"
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def coefficients(self, base: np.ndarray, **reports: Any) -> np.ndarray:
-        return base * self.value
+    def coefficients(self, updates: RoundUpdates) -> np.ndarray:
+        return updates.base_weights * self.value
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hn
 
-from poise.core.equation import combine, step
+from poise.core.equation import Moving, combine, step
 from poise.servers import Add
 
 numbers = st.floats(-100, 100, allow_nan=False, width=32).map(float)
@@ -41,7 +41,7 @@ def test_combine_keeps_the_type_and_takes_an_empty_cohort() -> None:
 def test_buffers_stay_inside_the_range_they_were_averaged_from(omega: np.ndarray, rate: float) -> None:
     theta = torch.tensor([0.0, 5.0, 2.0], dtype=torch.float64)
     arrived = torch.tensor([[1.0, 5.5, 0.1], [2.0, 6.0, 3.0], [-1.0, 4.0, 2.5]], dtype=torch.float64)
-    moved, _ = step(theta, combine(omega, arrived - theta), float(omega.sum()), Add(rate), {}, trainable=1)
+    moved, _ = step(Moving(theta, 1, {}), combine(omega, arrived - theta), omega, Add(rate))
     around = torch.cat([arrived, theta[None]])
     low, high = around[:, 1:].min(dim=0).values, around[:, 1:].max(dim=0).values
     assert bool((moved[1:] >= low - 1e-9).all())
@@ -52,13 +52,14 @@ def test_buffers_stay_inside_the_range_they_were_averaged_from(omega: np.ndarray
 def test_weights_that_sum_to_one_make_buffers_their_mean() -> None:
     theta = torch.tensor([0.0, 9.0], dtype=torch.float64)
     arrived = torch.tensor([[1.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
-    moved, _ = step(theta, combine(np.array([0.25, 0.75]), arrived - theta), 1.0, Add(), {}, trainable=1)
+    weights = np.array([0.25, 0.75])
+    moved, _ = step(Moving(theta, 1, {}), combine(weights, arrived - theta), weights, Add())
     assert torch.allclose(moved, torch.tensor([1.0, 1.75], dtype=torch.float64))
 
 
 def test_step_leaves_its_arguments_alone() -> None:
     theta, direction, shift = torch.ones(3), torch.ones(3), torch.ones(2)
-    step(theta, direction, 1.0, Add(), {}, trainable=2, shift=shift)
+    step(Moving(theta, 2, {}), direction, np.ones(1), Add(), shift=shift)
     assert torch.equal(theta, torch.ones(3))
     assert torch.equal(direction, torch.ones(3))
     assert torch.equal(shift, torch.ones(2))

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 HEAVY = {"pandas", "plotly", "rich", "scipy", "sklearn", "sqlite3", "typer"}
-SERVERS = {"poise.auditing", "poise.cli", "poise.engine", "poise.experiments", "poise.ledger", "poise.reports"}
+SERVERS = {"poise.auditing", "poise.cli", "poise.composition", "poise.experiments", "poise.ledger", "poise.reports"}
 
 
 def imported(module: str, then: str = "pass") -> set[str]:

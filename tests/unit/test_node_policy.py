@@ -13,9 +13,9 @@ import torch
 
 import poise
 from poise.backends.letters import Letter, Parcel
+from poise.core.arrivals import UPDATE, Arrivals
 from poise.core.errors import DataError, InvalidOption, UpdateRefused
 from poise.core.parts import describe
-from poise.core.types import Updates
 from poise.deploy.holding import Holding, open_holding
 from poise.deploy.node import Here, answer, replied
 from poise.deploy.policy import LEAVES, Policy, PolicyRefused, outgoing
@@ -24,9 +24,9 @@ from poise.solvers import FedDyn, Prox
 SGD = poise.solvers.SGD(lr=0.1, epochs=2, batch_size=10)
 
 
-def updates(*values: float) -> Updates:
+def updates(*values: float) -> Arrivals:
     one = np.ones(1, dtype=np.int64)
-    return Updates(torch.tensor([values]), np.ones(1), one, one)
+    return Arrivals({UPDATE: torch.tensor([values])}, one, one)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_only_what_is_listed_leaves() -> None:
     for kind, names in LEAVES.items():
         told, vectors = outgoing(Policy(metrics=True, graph=True), kind, facts, [updates(2.0)], np.ones(1))
         assert set(told) == set(names)
-        assert [v.tolist() for v in vectors] == {"work": [[2.0]], "graph": [[1.0]]}.get(kind, [])
+        assert [v[UPDATE].tolist() for v in vectors] == {"work": [[2.0]], "graph": [[1.0]]}.get(kind, [])
     told, _ = outgoing(Policy(losses=False), "work", facts)
     assert not {"loss_before", "loss_after"} & set(told)
     assert "metrics" not in outgoing(Policy(), "measure", facts)[0]
@@ -87,14 +87,14 @@ def test_only_what_is_listed_leaves() -> None:
 def test_updates_leave_clipped_and_noisy() -> None:
     long, short = updates(3.0, 4.0), updates(0.3, 0.4)
     _, (a, b) = outgoing(Policy(clip=1.0), "work", {}, [long, short])
-    assert torch.allclose(a, torch.tensor([0.6, 0.8]))
-    assert torch.equal(b, short.deltas[0])
-    assert torch.equal(long.deltas[0], torch.tensor([3.0, 4.0]))
+    assert torch.allclose(a[UPDATE], torch.tensor([0.6, 0.8]))
+    assert torch.equal(b[UPDATE], short.payload[UPDATE][0])
+    assert torch.equal(long.payload[UPDATE][0], torch.tensor([3.0, 4.0]))
     many = updates(*[0.0] * 20_000)
     _, (first,) = outgoing(Policy(clip=2.0, noise=0.5), "work", {}, [many])
     _, (second,) = outgoing(Policy(clip=2.0, noise=0.5), "work", {}, [many])
-    assert not torch.equal(first, second)
-    assert float(first.std()) == pytest.approx(1.0, rel=0.05)
+    assert not torch.equal(first[UPDATE], second[UPDATE])
+    assert float(first[UPDATE].std()) == pytest.approx(1.0, rel=0.05)
 
 
 def holding(client: int = 2) -> Holding:

@@ -20,13 +20,16 @@ from torch import nn
 
 import poise
 from poise.backends import Local
-from poise.core import chunks
+from poise.core.arrivals import UPDATE, Arrivals
 from poise.core.batches import Plan
+from poise.core.memory import Memories
+from poise.core.protocols import WorkOrder
 from poise.core.rng import keys
 from poise.core.threads import one_thread
-from poise.core.types import Flight, Updates
+from poise.core.types import Flight
 from poise.core.vectors import Layout
-from poise.core.work import local_work
+from poise.engine.client_batches import ClientBatch, client_batches
+from poise.engine.local_work import Assignment, LocalWork
 from poise.solvers import SGD
 from poise.tasks import Task
 from poise.tasks import dense as dense_module
@@ -156,20 +159,22 @@ def batches_of(fed: SampleFederation, solver: SGD, client: int, version: int, se
 
 def work(
     fed: Any, task: Task, solver: SGD, clients: list[int], version: int = 2, seed: int = 5, workers: int = 1
-) -> Updates:
+) -> Arrivals:
     """The library's answer through its local backend."""
     oracle = task.bind(fed)
     with one_thread():
-        backend = Local(workers=workers).open(oracle, solver, fed.sizes, seed)
+        backend = Local(workers=workers).open(LocalWork.plain(oracle, solver), fed, seed)
         try:
-            return backend.work({version: oracle.initial(seed)}, [Flight(1.0, c, version) for c in clients], REPORTS)
+            flights = [Flight(1.0, c, version) for c in clients]
+            return backend.work(WorkOrder(flights, {version: oracle.initial(seed)}, REPORTS, Memories()))
         finally:
             backend.close()
 
 
-def cut(fed: SampleFederation, task: Task, solver: SGD) -> list[chunks.Piece]:
+def cut(fed: SampleFederation, task: Task, solver: SGD) -> list[ClientBatch]:
     """How the work of all clients is divided."""
-    return chunks.pieces(task.bind(fed), solver, fed.sizes, 0, [Flight(1.0, c, 0) for c in range(fed.clients)])
+    flights = [Flight(1.0, c, 0) for c in range(fed.clients)]
+    return client_batches(LocalWork.plain(task.bind(fed), solver), fed.sizes, 0, flights)
 
 
 HEAVY = {"cnn", "lstm", "resnet20"}  # three of the solvers are enough for these
@@ -188,6 +193,9 @@ def test_local_work_is_that_of_plain_pytorch(problem: str, rule: str) -> None:
     done = work(fed, task, solver, clients, version, seed)
     theta = task.bind(fed).initial(seed)
     module = task._module(fed.samples, seed)
+    for mine, first in zip(module.parameters(), task._module(fed.samples, 0).parameters(), strict=True):
+        if not mine.requires_grad:
+            mine.data.copy_(first)  # frozen parameters are part of the task, the same for every seed
     layout = Layout.of_module(module)
     assert done.loss_before is not None
     assert done.loss_after is not None
@@ -195,14 +203,14 @@ def test_local_work_is_that_of_plain_pytorch(problem: str, rule: str) -> None:
         x, y = fed.shards(np.array([c])).take(torch.arange(fed.sizes[c]))
         batches = batches_of(fed, solver, c, version, seed)
         state, before, after = naive(module, theta, x, y, batches, solver, version)
-        found = theta + done.deltas[c]
+        found = theta + done.payload[UPDATE][c]
         for entry in layout.entries:
             ours, theirs = found[entry.start : entry.stop], state[entry.name].reshape(-1).double()
             gap = float((ours - theirs).abs().max())
             assert gap < 1e-10, f"client {c}, {entry.name}: {gap}"
         assert done.steps[c] == len(batches)
         assert done.samples[c] == fed.sizes[c]
-        assert done.norms[c] == pytest.approx(float(torch.linalg.vector_norm(done.deltas[c])), rel=1e-12)
+        assert done.norms[c] == pytest.approx(float(torch.linalg.vector_norm(done.payload[UPDATE][c])), rel=1e-12)
         assert done.loss_before[c] == pytest.approx(before, rel=1e-10)
         assert done.loss_after[c] == pytest.approx(after, rel=1e-10)
 
@@ -214,7 +222,7 @@ def renormed() -> nn.Module:
 def test_what_a_forward_pass_does_to_parameters_counts_however_steps_are_made() -> None:
     fed, task = text(), Task(module=renormed, dtype="float64")
     plain, general = (work(fed, task, SGD(lr=1e-6, steps=2, batch_size=4, momentum=m), [0, 1, 2]) for m in (0.0, 1e-30))
-    assert torch.allclose(plain.deltas, general.deltas, rtol=0, atol=1e-12)
+    assert torch.allclose(plain.payload[UPDATE], general.payload[UPDATE], rtol=0, atol=1e-12)
     assert (plain.norms > 1).all(), "steps of 1e-6 are not what moves the model: the embedding is made shorter"
 
 
@@ -237,7 +245,9 @@ def test_batch_norm_counts_its_batches() -> None:
     oracle = task.bind(fed)
     counters = [e.start for e in oracle.layout.entries if e.name.endswith("num_batches_tracked")]
     done = work(fed, task, SOLVERS["epochs"], [2, 4])
-    assert done.deltas[:, counters].T.unique(dim=0).tolist() == [[6.0, 2.0]], "10 samples by 4 twice, 1 sample twice"
+    assert done.payload[UPDATE][:, counters].T.unique(dim=0).tolist() == [[6.0, 2.0]], (
+        "10 samples by 4 twice, 1 sample twice"
+    )
 
 
 @pytest.mark.parametrize("problem", ["logistic", "mlp", "tanh-gelu", "regression"])
@@ -295,8 +305,8 @@ def relu_before_pooling() -> nn.Module:
 def test_pooling_before_relu_changes_no_bit() -> None:
     fed, solver = images(10), SGD(lr=0.1, epochs=3, batch_size=4)
     ours, usual = (work(fed, task, solver, [0, 1, 2]) for task in (Task("cnn"), Task(module=relu_before_pooling)))
-    assert torch.equal(ours.deltas, usual.deltas)
-    assert ours.deltas.any()
+    assert torch.equal(ours.payload[UPDATE], usual.payload[UPDATE])
+    assert ours.payload[UPDATE].any()
 
 
 def test_dropout_draws_from_the_clients_own_stream() -> None:
@@ -307,9 +317,9 @@ def test_dropout_draws_from_the_clients_own_stream() -> None:
     state = torch.get_rng_state()
     alone = work(fed, task, solver, [2])
     assert torch.equal(torch.get_rng_state(), state), "the process's own generator is left as it was"
-    assert torch.equal(alone.deltas[0], together.deltas[2])
+    assert torch.equal(alone.payload[UPDATE][0], together.payload[UPDATE][2])
     other = work(fed, task, solver, [2], seed=6)
-    assert not torch.equal(other.deltas[0], alone.deltas[0])
+    assert not torch.equal(other.payload[UPDATE][0], alone.payload[UPDATE][0])
 
 
 @pytest.mark.parametrize("measured_before", [False, True])
@@ -319,11 +329,12 @@ def test_dropout_layers_drop_from_the_first_step_on(measured_before: bool) -> No
     changes = []
     for rate in (0.0, 0.5):
         oracle = Task("cnn-small", {"dropout": rate}, dtype="float64").bind(fed)
-        backend = Local(workers=1).open(oracle, solver, fed.sizes, 0)
+        backend = Local(workers=1).open(LocalWork.plain(oracle, solver), fed, 0)
         theta = oracle.initial(0)
         if measured_before:
-            backend.measure(theta, frozenset({"loss"}))
-        changes.append(backend.work({0: theta}, [Flight(1.0, 0, 0)], frozenset()).deltas)
+            backend.measure(theta, frozenset({"loss"}), Memories())
+        order = WorkOrder([Flight(1.0, 0, 0)], {0: theta}, frozenset(), Memories())
+        changes.append(backend.work(order).payload[UPDATE])
         backend.close()
     assert not torch.allclose(changes[0], changes[1], atol=1e-6), "dropout had no effect"
 
@@ -333,7 +344,7 @@ def test_the_workers_use_one_thread_each() -> None:
     fed = vectors()
     torch.set_num_threads(2)
     try:
-        backend = Local(workers=2).open(Task("logistic").bind(fed), SOLVERS["plain"], fed.sizes, 0)
+        backend = Local(workers=2).open(LocalWork.plain(Task("logistic").bind(fed), SOLVERS["plain"]), fed, 0)
         seen = backend.spread(lambda _: torch.__config__.parallel_info(), range(4))
         backend.close()
         assert torch.get_num_threads() == 2, "the caller's setting is left as it was"
@@ -353,7 +364,7 @@ def test_the_first_item_that_fails_is_the_one_that_is_told_of(workers: int) -> N
             raise ValueError(f"item {item}")
         return 10 * item
 
-    backend = Local(workers=workers).open(Task("logistic").bind(fed), SOLVERS["plain"], fed.sizes, 0)
+    backend = Local(workers=workers).open(LocalWork.plain(Task("logistic").bind(fed), SOLVERS["plain"]), fed, 0)
     try:
         assert backend.spread(late, range(3)) == [0, 10, 20]
         assert backend.spread(late, []) == []
@@ -374,7 +385,7 @@ def test_who_is_interrupted_leaves_nobody_at_work() -> None:
             raise KeyboardInterrupt
         time.sleep(0.01)
 
-    backend = Local(workers=3).open(Task("logistic").bind(fed), SOLVERS["plain"], fed.sizes, 0)
+    backend = Local(workers=3).open(LocalWork.plain(Task("logistic").bind(fed), SOLVERS["plain"]), fed, 0)
     try:
         with pytest.raises(KeyboardInterrupt):
             backend.spread(interrupted, range(1000))
@@ -388,7 +399,7 @@ def test_who_is_interrupted_leaves_nobody_at_work() -> None:
 def test_modes_of_the_calling_thread_do_not_reach_the_work() -> None:
     """The caller is one of the workers: what it takes must come out as if another had taken it."""
     fed = vectors()
-    backend = Local(workers=2).open(Task("logistic").bind(fed), SOLVERS["plain"], fed.sizes, 0)
+    backend = Local(workers=2).open(LocalWork.plain(Task("logistic").bind(fed), SOLVERS["plain"]), fed, 0)
     square = torch.eye(3)
     with torch.autocast("cpu"):
         assert (square @ square).dtype == torch.bfloat16
@@ -399,7 +410,7 @@ def test_modes_of_the_calling_thread_do_not_reach_the_work() -> None:
 
 def test_workers_may_spread_work_themselves() -> None:
     fed = vectors()
-    backend = Local(workers=2).open(Task("logistic").bind(fed), SOLVERS["plain"], fed.sizes, 0)
+    backend = Local(workers=2).open(LocalWork.plain(Task("logistic").bind(fed), SOLVERS["plain"]), fed, 0)
     try:
         nested = backend.spread(lambda k: sum(backend.spread(lambda j: 10 * k + j, range(4))), range(6))
     finally:
@@ -441,11 +452,11 @@ def test_a_clients_change_does_not_depend_on_its_chunk(
     task = Task("mlp", {"hidden": hidden}, dtype=dtype) if hidden else Task("logistic", dtype=dtype)
     solver = SGD(lr=0.1, epochs=2, batch_size=batch_size)
     everyone = list(range(len(sizes)))
-    together = work(fed, task, solver, everyone).deltas
+    together = work(fed, task, solver, everyone).payload[UPDATE]
     monkeypatch.setattr(dense_module, "CACHE", 1)
-    small = work(fed, task, solver, everyone).deltas
-    alone = torch.cat([work(fed, task, solver, [c]).deltas for c in everyone])
-    pairs = torch.cat([work(fed, task, solver, everyone[k : k + 3]).deltas for k in range(0, len(sizes), 3)])
+    small = work(fed, task, solver, everyone).payload[UPDATE]
+    alone = torch.cat([work(fed, task, solver, [c]).payload[UPDATE] for c in everyone])
+    pairs = torch.cat([work(fed, task, solver, everyone[k : k + 3]).payload[UPDATE] for k in range(0, len(sizes), 3)])
     different = {
         name: torch.nonzero((found != together).any(dim=1)).flatten().tolist()
         for name, found in {"small chunks": small, "alone": alone, "threes": pairs}.items()
@@ -472,10 +483,10 @@ def test_on_the_row_path_a_client_does_not_depend_on_its_piece(
     fed, solver = make(), SGD(lr=0.1, epochs=2, batch_size=3, momentum=momentum)
     everyone = list(range(fed.clients))
     apart = work(fed, task, solver, everyone)
-    monkeypatch.setattr(chunks, "PIECES", 1)
+    monkeypatch.setattr("poise.engine.client_batches.PIECES", 1)
     assert max(len(piece.rows) for piece in cut(fed, task, solver)) > 1
-    assert torch.equal(work(fed, task, solver, everyone).deltas, apart.deltas)
-    assert apart.deltas.any(dim=1).all()
+    assert torch.equal(work(fed, task, solver, everyone).payload[UPDATE], apart.payload[UPDATE])
+    assert apart.payload[UPDATE].any(dim=1).all()
 
 
 def test_pieces_of_the_row_path_are_many_and_none_is_large() -> None:
@@ -489,7 +500,7 @@ def test_pieces_of_the_row_path_are_many_and_none_is_large() -> None:
 
 
 def test_pytorchs_errors_name_the_client_among_those_of_its_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "PIECES", 1)
+    monkeypatch.setattr("poise.engine.client_batches.PIECES", 1)
     task = Task(module=lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)))
     fed = vectors(sizes=[6, 6, 5, 6])
     assert [piece.clients.tolist() for piece in cut(fed, task, SGD(lr=0.1, epochs=1, batch_size=4))] == [[0, 1, 2, 3]]
@@ -521,10 +532,11 @@ def test_padding_has_no_influence() -> None:
     who = np.arange(4)
     streams = keys(0, "work", 0, who, 0)
     theta = oracle.initial(0)
-    together = local_work(oracle, solver, theta.expand(4, -1), who, 0, streams)
+    local = LocalWork.plain(oracle, solver)
+    together = local.run(theta.expand(4, -1), Assignment(who, 0, streams)).payload[UPDATE]
     for c in range(4):
-        alone = local_work(oracle, solver, theta[None], who[[c]], 0, streams[[c]])
-        assert torch.allclose(alone.deltas[0], together.deltas[c], rtol=0, atol=1e-14)
+        alone = local.run(theta[None], Assignment(who[[c]], 0, streams[[c]])).payload[UPDATE]
+        assert torch.allclose(alone[0], together[c], rtol=0, atol=1e-14)
 
 
 # ------------------------------------------------------------------------------------------------ losses and refusals
@@ -540,7 +552,7 @@ def test_a_users_loss_may_return_samples_or_their_mean() -> None:
     ]
     done = [work(fed, Task(module=module, loss=loss, dtype="float64"), solver, [0, 2]) for loss in losses]
     for other in done[1:]:
-        assert torch.allclose(other.deltas, done[0].deltas, atol=1e-12)
+        assert torch.allclose(other.payload[UPDATE], done[0].payload[UPDATE], atol=1e-12)
         assert np.allclose(other.loss_before, done[0].loss_before)  # type: ignore[arg-type]
 
 

@@ -10,11 +10,17 @@ import pytest
 import torch
 
 from poise.backends.letters import Letter, Parcel
-from poise.backends.replies import Asked, objection
+from poise.backends.replies import Asked, PayloadForm, objection
 from poise.core.errors import UpdateRefused
+from poise.core.vectors import Layout
+from poise.engine.wire import Wire
 
 LOSS = frozenset({"loss_before"})
-ASKED = Asked(3, 77, "now", (5, 4), (0, 1), 6, torch.float32, 100, 8, LOSS, max_norm=10.0)
+FORM = PayloadForm(Wire(Layout.of_shapes({"w": (6,)})), torch.zeros(6))
+ASKED = Asked(
+    client=3, node=77, nonce="now", versions=(5, 4), occurrences=(0, 1), form=FORM, samples=100, steps=8, reports=LOSS,
+    max_norm=10.0,
+)  # fmt: skip
 GOOD = {
     "nonce": "now", "client": 3, "versions": [5, 4], "occurrences": [0, 1], "samples": 100, "steps": 8,
     "loss_before": [0.5, 0.25],
@@ -74,7 +80,7 @@ def test_bytes_that_do_not_match_their_form() -> None:
     claim = Parcel("float32", (6,), b"\0" * 23)
     bad = replace(letter(), parcels={"0": claim, "1": Parcel.of(torch.zeros(6))})
     assert "in 23 bytes" in objection(bad, ASKED)
-    with pytest.raises(UpdateRefused, match="23 bytes are not a vector"):
+    with pytest.raises(UpdateRefused, match="23 bytes are not a tensor"):
         claim.vector()
     huge = Parcel("float32", (10**15,), b"\0" * 24)
     with pytest.raises(UpdateRefused):

@@ -11,17 +11,14 @@ import numpy as np
 import pytest
 
 import poise
-from poise.composition import Composition
+from poise.composition import composed
+from poise.config.run_options import RunOptions
 from poise.core.durations import as_durations
 from poise.core.types import Flight, Record, Setting, Sky, Step
-from poise.engine import Parts
-from poise.samplers import Full
-from poise.servers import Add
 from poise.solvers import SGD
 from poise.tasks import Task
 from poise.testing import SampleFederation
-from poise.training import begin, take_up
-from poise.weightings import Proportional
+from poise.training import begin, resume_run
 
 
 @dataclass(frozen=True)
@@ -50,13 +47,13 @@ class FirstTwo:
 def test_a_run_taken_up_with_work_in_flight_is_the_same_run(tmp_path: Path, path: Any, dtype: Any) -> None:
     fed = SampleFederation.random([25, 3, 17, 40, 8, 13, 1, 31], shape=(64,), classes=10)
     task = Task("mlp", {"hidden": 50}, dtype=dtype, path=path)
-    parts = Parts(SGD(lr=0.1, epochs=2, batch_size=10), Full(), FirstTwo(), Proportional(), Add())
-    composition = Composition(fed, task, parts, rounds=7)
+    chosen = {"solver": SGD(lr=0.1, epochs=2, batch_size=10), "clock": FirstTwo()}
+    composition = composed(fed, task, chosen, RunOptions(rounds=7))
     whole = begin(composition, tmp_path / "whole")
     seen: list[Record] = []
     begin(composition, tmp_path / "stopped", [seen.append], stop=lambda: len(seen) >= 2).close()
     assert seen[-1].sky.flights, "somebody was in the air"
-    resumed = take_up(composition, tmp_path / "stopped")
+    resumed = resume_run(composition, tmp_path / "stopped")
     gap = np.abs(resumed.model - whole.model).max()
     assert gap < (1e-5 if dtype == "float32" else 1e-13)
     assert resumed.digest == whole.digest, f"the models differ by {gap:.1e}"

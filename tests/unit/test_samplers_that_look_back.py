@@ -14,9 +14,9 @@ from faults.support import run_into, same
 from poise.core.gradients import Gradients
 from poise.core.history import History
 from poise.core.types import Setting
-from poise.experiments.runner import resume
 from poise.samplers import MD, ClusteredBySimilarity, ClusteredBySize, Optimal, PowerOfChoice
 from poise.solvers import SGD
+from poise.training import resume
 
 FILE = """
 [data]

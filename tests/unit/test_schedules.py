@@ -14,12 +14,14 @@ from faults.support import run_into, same
 from poise import testing
 from poise.backends import Local
 from poise.clocks import Asynchronous, Buffered, Exponential, FixedWindow, Replay, load_schedule, save_schedule
+from poise.core.arrivals import UPDATE, Arrivals
 from poise.core.errors import PoiseError
-from poise.core.workbench import Workbench
-from poise.experiments.runner import resume
+from poise.core.protocols import WorkOrder
+from poise.engine.executor import LazyExecutor
 from poise.samplers import Uniform
 from poise.solvers import SGD
 from poise.tasks import Task
+from poise.training import resume
 
 TAU = [1.0, 0.8, 0.55, 0.3, 0.2]
 CLOCKS = [Asynchronous(TAU), FixedWindow(0.25, TAU), Buffered(2, TAU), Asynchronous(Exponential(TAU))]
@@ -80,15 +82,16 @@ def test_lazy_batching_changes_nothing(clock: Any, path: Any, monkeypatch: pytes
     """All that is in flight at once, or each piece by itself when it arrives: the same bits."""
     task = Task("mlp", {"hidden": 8}, path=path)
     batched = train(clock, task=task)
-    lazily = Workbench.collect
+    lazily = LazyExecutor.collect
 
-    def one_by_one(self: Workbench, arrived: Any, under_way: Any, *rest: Any) -> Any:
+    def one_by_one(self: LazyExecutor, arrived: Any, state: Any) -> Any:
         for flight in arrived:
             if flight.key not in self._done:
-                self._done[flight.key] = (self.backend.work(rest[0], [flight], self.reports, None, rest[2]), 0)
-        return lazily(self, arrived, (), *rest)
+                order = WorkOrder([flight], state.models, self.reports, state.memories)
+                self._done[flight.key] = (self.backend.work(order), 0)
+        return lazily(self, arrived, state)
 
-    monkeypatch.setattr(Workbench, "collect", one_by_one)
+    monkeypatch.setattr(LazyExecutor, "collect", one_by_one)
     single = train(clock, task=task)
     assert single.digest == batched.digest
     assert single.model.tobytes() == batched.model.tobytes()
@@ -150,19 +153,20 @@ def test_only_versions_in_flight_and_one_stack_are_kept() -> None:
     """Memory: rows that are done and not yet here, plus the new ones, are never more than the clients at work."""
     fed, seen = federation(), []
 
-    class Watched(Workbench):
+    class Watched(LazyExecutor):
         def collect(self, *given: Any, **more: Any) -> Any:
             found = super().collect(*given, **more)
             stacks = {
-                u.deltas.untyped_storage().data_ptr(): u.deltas.untyped_storage().nbytes()
-                for u, _ in self._done.values()
+                a.payload[UPDATE].untyped_storage().data_ptr(): a.payload[UPDATE].untyped_storage().nbytes()
+                for a, _ in self._done.values()
             }
-            stacks[found.deltas.untyped_storage().data_ptr()] = found.deltas.untyped_storage().nbytes()
+            here = found.payload[UPDATE].untyped_storage()
+            stacks[here.data_ptr()] = here.nbytes()
             seen.append(sum(stacks.values()))
             return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("poise.engine.Workbench", Watched)
+        patch.setattr("poise.engine.loop.LazyExecutor", Watched)
         records: list[Any] = []
         poise.train(
             fed, poise.task("logistic"), SGD(lr=0.1, steps=1), clock=Asynchronous(TAU), rounds=60,
@@ -180,10 +184,8 @@ def test_a_uniform_sampler_keeps_its_cohort_at_work() -> None:
 
 
 def test_a_row_of_a_stack_is_a_copy_that_outlives_it() -> None:
-    from poise.core.types import Updates
-
     stack = torch.arange(6.0).reshape(3, 2)
-    updates = Updates(stack, np.zeros(3), np.ones(3, dtype=int), np.ones(3, dtype=int))
-    row = updates.rows(np.array([1]))
+    arrivals = Arrivals({UPDATE: stack}, np.ones(3, dtype=int), np.ones(3, dtype=int))
+    row = arrivals.rows(np.array([1]))
     stack.zero_()
-    assert row.deltas.tolist() == [[2.0, 3.0]]
+    assert row.payload[UPDATE].tolist() == [[2.0, 3.0]]

@@ -45,13 +45,13 @@ def test_a_tied_parameter_is_there_once() -> None:
     assert layout.size == layout.trainable == 15
 
 
-def test_frozen_parameters_travel_but_do_not_train() -> None:
+def test_frozen_parameters_are_no_part_of_the_vector() -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     module[0].requires_grad_(False)
     layout = Layout.of_module(module)
     assert [e.name for e in layout.parameters] == ["1.weight", "1.bias"]
-    assert [e.name for e in layout.resting] == ["0.weight", "0.bias"]
-    assert (layout.trainable, layout.size) == (3, 9)
+    assert layout.resting == ()
+    assert (layout.trainable, layout.size) == (3, 3)
 
 
 def test_batch_norm_buffers_follow_the_parameters() -> None:

@@ -10,8 +10,8 @@ import torch
 
 import poise
 from poise import samplers, servers, solvers, weightings
-from poise.core.arrived import Arrived
 from poise.core.errors import IncompatibleParts
+from poise.core.round_updates import RoundUpdates
 from poise.core.sensitivity import moved
 from poise.unlearning import Budget, sensitivity
 
@@ -199,11 +199,10 @@ def test_what_fades_must_fade_by_a_known_factor() -> None:
         strong.contraction(solvers.SGD(lr=0.1, steps=1))
 
 
-def arrived(clients: list[int], deltas: list[list[float]], omega: list[float]) -> Arrived:
+def arrived(clients: list[int], deltas: list[list[float]], omega: list[float]) -> RoundUpdates:
     rows, weights = torch.tensor(deltas, dtype=torch.float64), np.array(omega)
-    norms = torch.linalg.vector_norm(rows, dim=1).numpy()
     direction = torch.from_numpy(weights) @ rows
-    return Arrived(0, np.array(clients), np.zeros(len(clients), dtype=int), rows, norms, weights, direction)
+    return RoundUpdates.of_columns(weights, clients=clients, stack=rows).combined(weights, direction)
 
 
 def test_by_hand() -> None:

@@ -14,7 +14,7 @@ import pytest
 import poise
 from poise import samplers, solvers
 from poise.core.errors import IncompatibleParts, LedgerError
-from poise.experiments.runner import resume
+from poise.training import resume
 from poise.unlearning import sensitivity_budget, verify
 from poise.unlearning.certificate import canonical, digest_of
 

@@ -9,7 +9,7 @@ import torch
 from poise.attacks.base import FIRST_NOISE, check_clients, fit_clients, noise
 from poise.core.errors import require
 from poise.core.parts import part
-from poise.core.types import Seen, Sent, Setting
+from poise.core.types import AttackerView, ForgedUpdate, Setting
 
 FIRST, SIGMA = "first", "sigma"
 
@@ -49,25 +49,29 @@ class FreeRider:
 
     def __post_init__(self) -> None:
         check_clients("FreeRider", self.clients)
-        require(isinstance(self.sigma, str) or self.sigma >= 0, f"FreeRider: sigma must be at least 0: {self.sigma}")
-        require(self.gamma >= 0, f"FreeRider: gamma must be at least 0, not {self.gamma}")
-        require(self.scale >= 0, f"FreeRider: scale must be at least 0, not {self.scale}")
+        require(
+            isinstance(self.sigma, str) or self.sigma >= 0,
+            f"FreeRider: sigma must be at least 0: {self.sigma}",
+            where="sigma",
+        )
+        require(self.gamma >= 0, f"FreeRider: gamma must be at least 0, not {self.gamma}", where="gamma")
+        require(self.scale >= 0, f"FreeRider: scale must be at least 0, not {self.scale}", where="scale")
 
     def fit(self, setting: Setting) -> None:
         """The clients must exist."""
         fit_clients("FreeRider", self.clients, setting)
 
-    def answer(self, seen: Seen, seed: int) -> Sent:
+    def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
         """The model as it came, with or without noise."""
         if self.kind == "plain":
-            return Sent(torch.zeros_like(seen.received), loss=self.loss)
+            return ForgedUpdate(torch.zeros_like(seen.received), loss=self.loss)
         sigma, keep = self._sigma(seen)
         if sigma is None:
-            return Sent(noise(seen, seed, FIRST_NOISE), keep, self.loss)
+            return ForgedUpdate(noise(seen, seed, FIRST_NOISE), keep, self.loss)
         fading = max(seen.version, 1) ** -self.gamma
-        return Sent(noise(seen, seed, self.scale * sigma * fading), keep, self.loss)
+        return ForgedUpdate(noise(seen, seed, self.scale * sigma * fading), keep, self.loss)
 
-    def _sigma(self, seen: Seen) -> tuple[float | None, dict[str, torch.Tensor]]:
+    def _sigma(self, seen: AttackerView) -> tuple[float | None, dict[str, torch.Tensor]]:
         """Sigma as far as the client knows it, and what it must put aside to know it next time."""
         if not isinstance(self.sigma, str):
             return (self.sigma if seen.version else None), {}

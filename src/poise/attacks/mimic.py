@@ -9,7 +9,7 @@ import torch
 from poise.attacks.base import FIRST_NOISE, LAST, check_clients, fit_clients, last_step, noise
 from poise.core.errors import require
 from poise.core.parts import part
-from poise.core.types import Seen, Sent, Setting
+from poise.core.types import AttackerView, ForgedUpdate, Setting
 
 
 @part("attack", "mimic")
@@ -37,17 +37,17 @@ class Mimic:
 
     def __post_init__(self) -> None:
         check_clients("Mimic", self.clients)
-        require(self.noise >= 0, f"Mimic: noise must be at least 0, not {self.noise}")
+        require(self.noise >= 0, f"Mimic: noise must be at least 0, not {self.noise}", where="noise")
 
     def fit(self, setting: Setting) -> None:
         """The clients must exist."""
         fit_clients("Mimic", self.clients, setting)
 
-    def answer(self, seen: Seen, seed: int) -> Sent:
+    def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
         """The step that the client saw last, and noise around it."""
         step = last_step(seen)
         if step is None:
-            return Sent(noise(seen, seed, FIRST_NOISE), {LAST: seen.received}, self.loss)
+            return ForgedUpdate(noise(seen, seed, FIRST_NOISE), {LAST: seen.received}, self.loss)
         length = float(torch.linalg.vector_norm(step[: seen.trainable].double()))
         around = noise(seen, seed, self.noise * length / math.sqrt(seen.trainable))
-        return Sent(self.scale * (step + around), {LAST: seen.received}, self.loss)
+        return ForgedUpdate(self.scale * (step + around), {LAST: seen.received}, self.loss)

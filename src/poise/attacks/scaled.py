@@ -5,7 +5,7 @@ from __future__ import annotations
 from poise.attacks.base import check_clients, fit_clients
 from poise.core.errors import require
 from poise.core.parts import part
-from poise.core.types import Seen, Sent, Setting
+from poise.core.types import AttackerView, ForgedUpdate, Setting
 
 
 @part("attack", "scaled")
@@ -27,13 +27,13 @@ class Scaled:
 
     def __post_init__(self) -> None:
         check_clients("Scaled", self.clients)
-        require(self.fraction >= 0, f"Scaled: fraction must be at least 0, not {self.fraction}")
+        require(self.fraction >= 0, f"Scaled: fraction must be at least 0, not {self.fraction}", where="fraction")
 
     def fit(self, setting: Setting) -> None:
         """The clients must exist."""
         fit_clients("Scaled", self.clients, setting)
 
-    def answer(self, seen: Seen, seed: int) -> Sent:
+    def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
         """A part of the work."""
         assert seen.work is not None
-        return Sent(self.fraction * seen.work)
+        return ForgedUpdate(self.fraction * seen.work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from poise.attacks.base import FIRST_NOISE, LAST, check_clients, fit_clients, last_step, noise
 from poise.core.parts import part
-from poise.core.types import Seen, Sent, Setting
+from poise.core.types import AttackerView, ForgedUpdate, Setting
 
 
 @part("attack", "stale-replay")
@@ -36,8 +36,8 @@ class StaleReplay:
         """The clients must exist."""
         fit_clients("StaleReplay", self.clients, setting)
 
-    def answer(self, seen: Seen, seed: int) -> Sent:
+    def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
         """The step that the client saw last."""
         step = last_step(seen)
         sent = noise(seen, seed, FIRST_NOISE) if step is None else self.scale * step
-        return Sent(sent, {LAST: seen.received}, self.loss)
+        return ForgedUpdate(sent, {LAST: seen.received}, self.loss)

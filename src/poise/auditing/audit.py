@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from poise.auditing.auditor import Auditor
 from poise.auditing.gauge import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD
@@ -45,7 +44,7 @@ class Audit:
         require(0 <= i < len(self.p_values), f"there is no client {i}", f"clients are 0 to {len(self.p_values) - 1}")
         return self.auditor.explain(i)
 
-    def auc(self, true: Any, round: int | None = None) -> float:
+    def auc(self, true: ArrayLike, round: int | None = None) -> float:
         """The chance that a free-rider scores higher than a working client (ROC-AUC; ties count half).
 
         Args:
@@ -57,7 +56,7 @@ class Audit:
         left, right = scores[bad][:, None], scores[~bad][None, :]
         return float(((left > right) + 0.5 * (left == right)).mean())
 
-    def roc(self, true: Any) -> tuple[Floats, Floats]:
+    def roc(self, true: ArrayLike) -> tuple[Floats, Floats]:
         """(false alarms, found) as shares of the working clients and of the free-riders, for every limit on the score.
 
         From (0, 0), nobody suspected, to (1, 1); the area under it is `auc`.
@@ -69,7 +68,7 @@ class Audit:
         limits = np.unique(self.scores)[::-1]
         return _reaching(self.scores[~bad], limits), _reaching(self.scores[bad], limits)
 
-    def _split(self, true: Any, what: str) -> NDArray[np.bool_]:
+    def _split(self, true: ArrayLike, what: str) -> NDArray[np.bool_]:
         """Who is a free-rider, (N,); refused where nobody is, or everybody."""
         bad = np.zeros(len(self.p_values), dtype=bool)
         bad[np.asarray(true)] = True
@@ -116,9 +115,14 @@ def audit(run: Run, alarm: float = ALARM) -> Audit:
         rows = slice(cuts[n], cuts[n + 1])
         part = c[rows]
         auditor.add(
-            part["client"], part["version"], part["coefficient"], part["norm"],
-            {name: values[rows] for name, values in read.items()}, part["loss_before"], part["loss_after"],
-        )  # fmt: skip
+            part["client"],
+            part["version"],
+            omega=part["coefficient"],
+            norms=part["norm"],
+            readings={name: values[rows] for name, values in read.items()},
+            loss_before=part["loss_before"],
+            loss_after=part["loss_after"],
+        )
         by_round[n, auditor.clients] = score(auditor.evidence())
     scores, p_values = np.zeros(run.clients), np.ones(run.clients)
     scores[auditor.clients], p_values[auditor.clients] = score(auditor.evidence()), auditor.p_values()

@@ -83,9 +83,15 @@ class Auditor:
         self._moved: list[Floats] = []  # sketch of theta^n - theta^0, n = 0, 1, …; by versions, where models were read
 
     def add(
-        self, clients: Ints, versions: Ints, omega: Floats, norms: Floats, readings: Mapping[str, Floats],
-        loss_before: Floats, loss_after: Floats,
-    ) -> None:  # fmt: skip
+        self,
+        clients: Ints,
+        versions: Ints,
+        omega: Floats,
+        norms: Floats,
+        readings: Mapping[str, Floats],
+        loss_before: Floats,
+        loss_after: Floats,
+    ) -> None:
         """Take in one round, one row for each contribution; a round without readings moves nothing."""
         sketch = readings.get(SKETCH)
         width = self._moved[0].shape[0] if self._moved else 0
@@ -100,10 +106,20 @@ class Auditor:
         who = self._numbers(clients)
         left, copied = self._left(clients, versions, rows)
         sight = Sight(
-            versions, norms, rows, min(ENTRIES, rows.shape[1]), readings[SPREAD], min(LOOKED_AT, self.dimension),
-            readings[COHORT], self.dimension, left, copied, loss_before, loss_after,
-            readings.get(LAYERS, np.zeros((len(rows), 0))),
-        )  # fmt: skip
+            versions=versions,
+            norms=norms,
+            sketch=rows,
+            entries=min(ENTRIES, rows.shape[1]),
+            spread=readings[SPREAD],
+            looked_at=min(LOOKED_AT, self.dimension),
+            cohort=readings[COHORT],
+            dimension=self.dimension,
+            left=left,
+            copied=copied,
+            loss_before=loss_before,
+            loss_after=loss_after,
+            layers=readings.get(LAYERS, np.zeros((len(rows), 0))),
+        )
         for way in self.ways:
             for detector in way.detectors:
                 detector.add(who, sight)

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from poise.core.arrived import Arrived
 from poise.core.history import History
 from poise.core.rng import generator
+from poise.core.round_updates import RoundUpdates
 from poise.core.types import Floats
 from poise.core.vectors import Layout, Stack
 
@@ -80,15 +80,15 @@ class AuditGauge:
         layers = np.array([i / i.sum() for i in large]).T if large else np.zeros((len(looked_at), 0))
         return Places(*(torch.from_numpy(a) for a in (looked_at, directions.astype("f4"), layers.astype("f4"))))
 
-    def read(self, arrived: Arrived, past: History) -> Mapping[str, Floats]:
+    def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
         """The readings of every row."""
         at = self.places
-        seen = arrived.look(self._look)
+        seen = updates.look(self._look)
         found: dict[str, Floats] = {name: np.concatenate([piece[name] for piece in seen]) for name in seen[0]}
-        found[COHORT] = others(arrived).astype(np.float32)
+        found[COHORT] = others(updates).astype(np.float32)
         if self.received:
-            models = {v: self._sketch(arrived.models[v][at.looked_at][None].double())[0] for v in set(arrived.versions)}
-            found[RECEIVED] = np.stack([models[v] for v in arrived.versions])
+            models = {v: self._sketch(updates.models[v][at.looked_at][None].double())[0] for v in set(updates.versions)}
+            found[RECEIVED] = np.stack([models[v] for v in updates.versions])
         return found
 
     def _look(self, deltas: Stack) -> dict[str, NDArray[Any]]:
@@ -109,14 +109,14 @@ class AuditGauge:
         return np.asarray(torch.cat([some[:, :shown], mixed], dim=1).cpu().numpy())
 
 
-def others(arrived: Arrived) -> Floats:
+def others(updates: RoundUpdates) -> Floats:
     """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where one of the two is zero.
 
     With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D - omega_i |Delta_i|^2``.
     """
-    product, lengths = arrived.against
-    omega, squares = arrived.omega, lengths**2
-    whole = float(torch.linalg.vector_norm(arrived.direction).double()) ** 2
+    product, lengths = updates.products
+    omega, squares = updates.weights, lengths**2
+    whole = float(torch.linalg.vector_norm(updates.weighted_sum).double()) ** 2
     rest = np.sqrt(np.maximum(whole - 2 * omega * product + omega**2 * squares, 0.0))
     length = lengths * rest
     usable = length > 1e-6 * max(whole, 1e-300)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from poise.auditing.auditor import Auditor
-from poise.core.types import Record
+from poise.core.types import Floats, Record
 
 Action = Literal["warn", "quarantine"]
 ACTIONS = ("warn", "quarantine")
@@ -48,12 +49,15 @@ class LiveAudit:
     def add(self, record: Record) -> None:
         """Take in one more round."""
         c = record.contributions
-        losses = (np.array([np.nan if (v := getattr(x, name)) is None else v for x in c], dtype=np.float64)
-                  for name in ("loss_before", "loss_after"))  # fmt: skip
         self.auditor.add(
-            np.array([x.client for x in c], dtype=np.int64), np.array([x.version for x in c], dtype=np.int64),
-            np.array([x.coefficient for x in c]), np.array([x.norm for x in c]), record.readings, *losses,
-        )  # fmt: skip
+            np.array([x.client for x in c], dtype=np.int64),
+            np.array([x.version for x in c], dtype=np.int64),
+            omega=np.array([x.coefficient for x in c]),
+            norms=np.array([x.norm for x in c]),
+            readings=record.readings,
+            loss_before=_losses(x.loss_before for x in c),
+            loss_after=_losses(x.loss_after for x in c),
+        )
         p_values = dict(zip(self.auditor.clients, self.auditor.p_values().tolist(), strict=True))
         for client in sorted({x.client for x in c}):
             self._judge(record.index, client, p_values.get(client, 1.0))
@@ -69,3 +73,8 @@ class LiveAudit:
             self.suspects.add(client)
             what = "quarantined" if self.action == "quarantine" else "suspected"
             self.news.append(f"{before}client {client} is {what}: {self.auditor.explain(client)}")
+
+
+def _losses(reported: Iterable[float | None]) -> Floats:
+    """Losses as an array; nan where a client reported none."""
+    return np.array([np.nan if loss is None else loss for loss in reported], dtype=np.float64)

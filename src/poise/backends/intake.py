@@ -10,10 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from poise.backends.letters import Letter
 from poise.core.errors import UpdateRefused
+
+if TYPE_CHECKING:
+    from flwr.proto.message_pb2 import ObjectTree
+    from httpx import Response
 
 LEAST = 512  # bytes that every piece counts for: a reply in very many small ones is refused as well
 MISSING = 3  # Flower's error of a reply that is not there any more; it is asked for again
@@ -151,7 +155,7 @@ class Intake:
         content: bytes = found.object_content
         return content
 
-    def _look(self, response: Any) -> None:
+    def _look(self, response: Response) -> None:
         if int(response.headers.get("content-length", 0)) > self._limit:
             raise TooLarge
 
@@ -164,7 +168,7 @@ class Intake:
         self._client.ConfirmMessageReceived(request)
 
 
-def _ids(tree: Any) -> Iterator[str]:
+def _ids(tree: ObjectTree) -> Iterator[str]:
     """Names of a message's pieces: what something is made of comes before it."""
     for child in tree.children:
         yield from _ids(child)

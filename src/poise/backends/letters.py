@@ -1,11 +1,12 @@
-"""What travels between a server and a node: named facts, and vectors as plain bytes."""
+"""What travels between a server and a node: named facts, and tensors as plain bytes."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from math import prod
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,10 +16,16 @@ from poise.core.vectors import Vector
 
 RAW = "poise.raw"  # how a vector is written: its bytes, little endian, and nothing else
 MOST = 1 << 20  # bytes of facts in a letter; what is large travels in parcels
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float32, torch.float64, torch.float16, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8,
+        torch.uint16, torch.bool,
+    )
+}  # fmt: skip
 
 
-def words(value: Any, most: int = 500) -> str:
+def words(value: object, most: int = 500) -> str:
     r"""What a node says, fit for a ledger and a terminal: one line of printable characters, not too long.
 
     >>> words("no \ud800\x1b[2J")
@@ -29,28 +36,55 @@ def words(value: Any, most: int = 500) -> str:
 
 @dataclass(frozen=True)
 class Parcel:
-    """A vector as it travels; its form is a claim until `vector` has been asked for."""
+    """A tensor as it travels; its form is a claim until `tensor` or `vector` has been asked for."""
 
     dtype: str
     shape: tuple[int, ...]
     data: bytes
 
     @classmethod
-    def of(cls, vector: Vector) -> Parcel:
-        """Wrap a vector."""
-        values = vector.detach().cpu().contiguous().numpy()
+    def of(cls, tensor: torch.Tensor) -> Parcel:
+        """Wrap a tensor."""
+        values = tensor.detach().cpu().contiguous().numpy()
         return cls(str(values.dtype), tuple(values.shape), values.astype(values.dtype.newbyteorder("<")).tobytes())
 
-    def fits(self, size: int, dtype: torch.dtype) -> bool:
-        """Whether this is a vector of this size and kind, to the byte."""
+    def fits(self, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
+        """Whether this is a tensor of this shape and kind, to the byte."""
         known = DTYPES.get(self.dtype)
-        return known == dtype and self.shape == (size,) and len(self.data) == size * known.itemsize
+        return known == dtype and self.shape == shape and len(self.data) == prod(shape) * known.itemsize
+
+    def tensor(self) -> torch.Tensor:
+        """The tensor; the bytes must be as many as the form says."""
+        if self.dtype not in DTYPES or not self.fits(self.shape, DTYPES[self.dtype]):
+            raise UpdateRefused(f"{len(self.data)} bytes are not a tensor of {self.dtype} {self.shape}")
+        stored = np.dtype(self.dtype).newbyteorder("<")
+        values = np.frombuffer(self.data, dtype=stored).astype(self.dtype).reshape(self.shape)
+        return torch.from_numpy(values)
 
     def vector(self) -> Vector:
-        """The vector; the bytes must be as many as the form says."""
-        if len(self.shape) != 1 or self.dtype not in DTYPES or not self.fits(self.shape[0], DTYPES[self.dtype]):
+        """The vector of floating-point numbers; refused where the tensor is another one."""
+        if len(self.shape) != 1 or not DTYPES.get(self.dtype, torch.int8).is_floating_point:
             raise UpdateRefused(f"{len(self.data)} bytes are not a vector of {self.dtype} {self.shape}")
-        return torch.from_numpy(np.frombuffer(self.data, dtype=f"<f{DTYPES[self.dtype].itemsize}").copy())
+        return self.tensor()
+
+
+class FlowerMessage(Protocol):
+    """A message as Flower gives it, or a `poise.backends.intake.Reply`, which stands for one."""
+
+    @property
+    def metadata(self) -> Any:
+        """Where it comes from, and what it answers."""
+
+    @property
+    def content(self) -> Any:
+        """What was sent; raises where there is an error instead."""
+
+    @property
+    def error(self) -> Any:
+        """Flower's error, with a code and a reason."""
+
+    def has_error(self) -> bool:
+        """Whether there is an error in place of a content."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +104,7 @@ class Letter:
     def most_in_reply(self) -> int:
         """Bytes that a reply to this may have: facts, an update for each piece of work, a vector of ``entries``."""
         largest = max((len(p.data) for p in self.parcels.values()), default=0)
+        largest = max(largest, int(self.facts.get("update_bytes", 0)))
         return MOST + len(self.facts.get("versions", ())) * largest + int(self.facts.get("entries", 0)) * 8
 
     def content(self) -> Any:
@@ -82,7 +117,7 @@ class Letter:
         )
 
     @classmethod
-    def read(cls, message: Any) -> Letter:
+    def read(cls, message: FlowerMessage) -> Letter:
         """From a message of Flower; raises `UpdateRefused` where it is not one of ours."""
         try:
             text = message.content["facts"]["json"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,14 +12,15 @@ from typing import Any
 import torch
 
 from poise.core.allocator import keep_freed_memory
-from poise.core.chunks import Piece, joined, pieces, room
+from poise.core.arrivals import Arrivals
 from poise.core.errors import require
 from poise.core.memory import Memories, Versions
 from poise.core.parts import part
-from poise.core.protocols import Oracle, Solver
+from poise.core.protocols import Owners, WorkOrder
 from poise.core.threads import one_thread
-from poise.core.types import Flight, Ints, Updates
 from poise.core.vectors import Stack, Vector
+from poise.engine.client_batches import ClientBatch, Gathered, client_batches
+from poise.engine.local_work import LocalWork
 
 
 @part("backend", "local")
@@ -40,57 +41,49 @@ class Local:
     def __post_init__(self) -> None:
         require(self.workers is None or self.workers >= 1, f"Local: workers must be at least 1, not {self.workers}")
 
-    def open(
-        self, oracle: Oracle, solver: Solver, sizes: Ints, seed: int, personal: torch.Tensor | None = None
-    ) -> LocalWorkers:
+    def open(self, local: LocalWork, clients: Owners, seed: int) -> LocalWorkers:
         """Start the workers for a federation with these client sizes."""
         keep_freed_memory()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         workers = self.workers or (cores if self.device == "cpu" else 1)
-        return LocalWorkers(oracle, solver, sizes, seed, workers, personal)
+        return LocalWorkers(local, clients, seed, workers)
 
 
 @dataclass
 class LocalWorkers:
     """The workers of a run: the calling thread, and a pool of others."""
 
-    oracle: Oracle
-    solver: Solver
-    sizes: Ints
+    local: LocalWork
+    clients: Owners
     seed: int
     workers: int
-    personal: torch.Tensor | None = None
     _pool: ThreadPoolExecutor = field(init=False, repr=False)
+
+    real_time = False
 
     def __post_init__(self) -> None:
         self._pool = ThreadPoolExecutor(max(1, self.workers - 1), "poise")
 
-    def work(
-        self,
-        models: Mapping[int, Vector],
-        flights: Sequence[Flight],
-        reports: frozenset[str],
-        spare: Stack | None = None,
-        memories: Memories | None = None,
-    ) -> Updates:
+    def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
         """Do these pieces of work, each from the model version it names."""
-        deltas = room(spare, len(flights), next(iter(models.values())))
-        cut = pieces(self.oracle, self.solver, self.sizes, self.seed, flights)
+        batches = client_batches(self.local, self.clients.sizes, self.seed, order.flights)
+        gathered = Gathered.of(self.local, batches, order, spare)
 
-        def do(piece: Piece) -> Updates:
-            place = None if piece.span is None else deltas[piece.span]
-            done = piece.work(self.oracle, self.solver, models, reports, place, memories, self.personal)
+        def do(batch: ClientBatch) -> Arrivals:
+            place = gathered.place(batch)
+            done = batch.work(self.local, order.models, order.reports, order.memories, place)
             if place is None:
-                deltas[torch.from_numpy(piece.rows)] = done.deltas
+                gathered.put(batch, done)
             return done
 
-        return joined(cut, self.spread(do, cut), deltas)
+        return gathered.joined(self.spread(do, batches))
 
-    def measure(self, theta: Vector, names: frozenset[str], memories: Memories | None = None) -> dict[str, Any]:
+    def measure(self, theta: Vector, names: frozenset[str], memories: Memories) -> dict[str, Any]:
         """Metrics of a model; with personal layers, of each client's own version of it."""
-        if self.personal is None or memories is None:
-            return self.oracle.measure(theta, names, self.spread)
-        return self.oracle.measure(theta, names, self.spread, Versions(self.personal, memories))
+        oracle, personal = self.local.oracle, self.local.wire.personal
+        if personal is None:
+            return oracle.measure(theta, names, self.spread)
+        return oracle.measure(theta, names, self.spread, Versions(personal, memories))
 
     def spread(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """Map over the workers, of which the calling thread is one; results in order.

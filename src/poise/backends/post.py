@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from poise.backends.letters import Letter, words
+from poise.backends.letters import FlowerMessage, Letter, words
 from poise.core.errors import InvalidOption, UpdateRefused
 
 PAUSE = 0.2  # seconds between two looks into the mailbox
@@ -127,14 +127,14 @@ class Mailbox:
             del self._out[name]
         return found
 
-    def _opened(self, sent: _Sent, message: Any) -> Letter | str:
+    def _opened(self, sent: _Sent, message: FlowerMessage) -> Letter | str:
         reply = _opened(message)
         if not isinstance(reply, str) and isinstance(boot := reply.facts.get("boot"), str):
             self.post.boots[self.post.nodes[sent.client]] = boot
         return reply
 
     @staticmethod
-    def _again(sent: _Sent, to: str, message: Any) -> bool:
+    def _again(sent: _Sent, to: str, message: FlowerMessage) -> bool:
         """Whether a letter has to be sent once more: its node was away, or the app there crashed."""
         code = message.error.code if message.has_error() else None
         sent.crashes += code == CRASHED
@@ -162,7 +162,7 @@ class Mailbox:
             self._calls[message] = name
             out[name].asked, out[name].silence = now, 2 * out[name].silence
 
-    def _told(self, name: str, message: Any) -> None:
+    def _told(self, name: str, message: FlowerMessage) -> None:
         """Send a letter again where the process that had it is gone."""
         sent, reply = self._out.get(name), _opened(message)
         if sent is None or isinstance(reply, str) or not isinstance(boot := reply.facts.get("boot"), str):
@@ -188,7 +188,7 @@ class Mailbox:
         return {name: message for name, message in zip(there, pushed, strict=True) if message}
 
 
-def _opened(message: Any) -> Letter | str:
+def _opened(message: FlowerMessage) -> Letter | str:
     if message.has_error():
         return f"error {message.error.code} of its node: {words(message.error.reason, 300)}"
     try:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from poise.backends.local import Local, LocalWorkers
 from poise.core.allocator import keep_freed_memory
-from poise.core.chunks import Piece, joined, pieces, room
+from poise.core.arrivals import Arrivals
 from poise.core.errors import InvalidOption, require
 from poise.core.memory import Memories
 from poise.core.parts import part
-from poise.core.protocols import Oracle, Solver
-from poise.core.types import Flight, Ints, Updates
+from poise.core.protocols import Owners, WorkOrder
 from poise.core.vectors import Stack, Vector
+from poise.engine.client_batches import ClientBatch, Gathered, client_batches
+from poise.engine.local_work import LocalWork
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+    from ray.actor import ActorHandle
 
 # How a cluster that is started here behaves: it tells nobody, and its workers count as much as other processes do. At
 # Ray's own niceness of 15 they stand still for minutes on a machine that has other work.
@@ -48,27 +54,26 @@ class Ray:
     def __post_init__(self) -> None:
         require(self.workers is None or self.workers >= 1, f"Ray: workers must be at least 1, not {self.workers}")
 
-    def open(
-        self, oracle: Oracle, solver: Solver, sizes: Ints, seed: int, personal: torch.Tensor | None = None
-    ) -> RayWorkers:
+    def open(self, local: LocalWork, clients: Owners, seed: int) -> RayWorkers:
         """Join the cluster, or start one, and start the workers."""
         ray = _ray()
         began = not ray.is_initialized()
         if began:
             _join(ray, self.address, self.workers)
         count = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        return RayWorkers(oracle, solver, sizes, seed, count, personal, began)
+        return RayWorkers(local, clients, seed, count, began)
 
 
-def _ray() -> Any:
+def _ray() -> ModuleType:
     try:
         import ray
     except ImportError as error:
         raise InvalidOption("the backend 'ray' needs Ray", "pip install 'poise[ray]'") from error
-    return ray
+    found: ModuleType = ray
+    return found
 
 
-def _join(ray: Any, address: str | None, workers: int | None) -> None:
+def _join(ray: ModuleType, address: str | None, workers: int | None) -> None:
     for name, value in OURS.items():
         os.environ.setdefault(name, value)
     given = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
@@ -82,18 +87,18 @@ def _join(ray: Any, address: str | None, workers: int | None) -> None:
 class _Hand:
     """What a worker process runs: it holds the task on the federation, and does pieces of work."""
 
-    def __init__(self, oracle: Oracle, solver: Solver, personal: torch.Tensor | None) -> None:
+    def __init__(self, local: LocalWork) -> None:
         torch.set_num_threads(1)
         keep_freed_memory()
-        self.oracle, self.solver, self.personal = oracle, solver, personal
+        self.local = local
 
     def work(
-        self, piece: Piece, versions: Sequence[int], reports: frozenset[str], memories: Memories | None, *models: Any
-    ) -> Updates:
-        """Do one piece; ``models`` are those of ``versions``."""
+        self, batch: ClientBatch, versions: Sequence[int], reports: frozenset[str], memories: Memories, *models: Any
+    ) -> Arrivals:
+        """Do the work of one batch; ``models`` are those of ``versions``."""
         torch.set_num_threads(1)
         found = {v: torch.from_numpy(m) for v, m in zip(versions, models, strict=True)}
-        return piece.work(self.oracle, self.solver, found, reports, None, memories, self.personal)
+        return batch.work(self.local, found, reports, memories)
 
     def where(self) -> str:
         """The node it runs on."""
@@ -104,45 +109,46 @@ class _Hand:
 class RayWorkers:
     """Running worker processes."""
 
-    oracle: Oracle
-    solver: Solver
-    sizes: Ints
+    local: LocalWork
+    clients: Owners
     seed: int
     workers: int
-    personal: torch.Tensor | None = None
     began: bool = False
     _hands: list[Any] = field(default_factory=list, repr=False)
-    _held: list[Any] = field(default_factory=list, repr=False)
+    _held: Any = field(default=None, repr=False)  # a worker that is started again needs it
     _here: LocalWorkers = field(init=False, repr=False)
     _models: dict[int, tuple[Vector, Any]] = field(default_factory=dict, repr=False)
 
+    real_time = False
+
     def __post_init__(self) -> None:
         ray = _ray()
-        self._here = Local().open(self.oracle, self.solver, self.sizes, self.seed, self.personal)
-        self._held = [ray.put(value) for value in (self.oracle, self.solver, self.personal)]  # a restart needs them
+        self._here = Local().open(self.local, self.clients, self.seed)
+        self._held = ray.put(self.local)
         mode = {"MKL_CBWR": os.environ.get("MKL_CBWR", "AVX2")}  # the same code path in every process: the same bits
         options = {"num_cpus": 1, "max_restarts": -1, "max_task_retries": -1, "runtime_env": {"env_vars": mode}}
         make = ray.remote(**options)(_Hand)
-        self._hands = [make.remote(*self._held) for _ in range(self.workers)]
+        self._hands = [make.remote(self._held) for _ in range(self.workers)]
 
-    def work(
-        self, models: Mapping[int, Vector], flights: Sequence[Flight], reports: frozenset[str],
-        spare: Stack | None = None, memories: Memories | None = None,
-    ) -> Updates:  # fmt: skip
+    def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
         """Do these pieces of work, each from the model version it names."""
-        deltas = room(spare, len(flights), next(iter(models.values())))
-        cut = pieces(self.oracle, self.solver, self.sizes, self.seed, flights)
-        put = self._put(models)
+        batches = client_batches(self.local, self.clients.sizes, self.seed, order.flights)
+        gathered = Gathered.of(self.local, batches, order, spare)
+        put = self._put(order.models)
 
-        def hand_over(hand: Any, piece: Piece) -> Any:
-            versions = sorted({int(v) for v in piece.versions})
-            mine = None if memories is None else _of_clients(memories, piece)
-            return hand.work.remote(piece, versions, reports, mine, *(put[v] for v in versions))
+        def hand_over(hand: ActorHandle[_Hand], batch: ClientBatch) -> Any:
+            versions = sorted({int(v) for v in batch.versions})
+            mine = _of_clients(order.memories, batch)
+            return hand.work.remote(batch, versions, order.reports, mine, *(put[v] for v in versions))
 
-        done = self._each(hand_over, cut)
-        for piece, updates in zip(cut, done, strict=True):
-            deltas[torch.from_numpy(piece.rows)] = updates.deltas
-        return joined(cut, done, deltas)
+        done = self._each(hand_over, batches)
+        for batch, arrivals in zip(batches, done, strict=True):
+            gathered.put(batch, arrivals)
+        return gathered.joined(done)
+
+    def spread(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Map over threads of the machine of the server."""
+        return self._here.spread(function, items)
 
     def _put(self, models: Mapping[int, Vector]) -> dict[int, Any]:
         """References to models in the object store; a version is put there once, and let go with its last flight."""
@@ -169,7 +175,7 @@ class RayWorkers:
             free.append(hand)
         return results
 
-    def measure(self, theta: Vector, names: frozenset[str], memories: Memories | None = None) -> dict[str, Any]:
+    def measure(self, theta: Vector, names: frozenset[str], memories: Memories) -> dict[str, Any]:
         """Metrics of a model, measured on the machine of the server: held-out data are its own."""
         return self._here.measure(theta, names, memories)
 
@@ -179,12 +185,12 @@ class RayWorkers:
         self._here.close()
         for hand in self._hands:
             ray.kill(hand)
-        self._hands, self._held, self._models = [], [], {}
+        self._hands, self._held, self._models = [], None, {}
         if self.began:
             ray.shutdown()
 
 
-def _fetched(ray: Any, reference: Any) -> Any:
+def _fetched(ray: ModuleType, reference: ObjectRef[Any]) -> Any:
     """The result of a piece; an error of the work itself is raised as it was there."""
     try:
         return ray.get(reference)
@@ -192,9 +198,9 @@ def _fetched(ray: Any, reference: Any) -> Any:
         raise error.cause from error
 
 
-def _of_clients(memories: Memories, piece: Piece) -> Memories:
-    """What a piece needs to remember: its versions and its clients, nobody else's."""
-    clients, versions = {int(c) for c in piece.clients}, {int(v) for v in piece.versions}
+def _of_clients(memories: Memories, batch: ClientBatch) -> Memories:
+    """What a batch needs to remember: its versions and its clients, nobody else's."""
+    clients, versions = {int(c) for c in batch.clients}, {int(v) for v in batch.versions}
     return replace(
         memories,
         sent={v: named for v, named in memories.sent.items() if v in versions},

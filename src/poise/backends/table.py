@@ -1,4 +1,4 @@
-"""Rows of updates, from answers that were examined."""
+"""Rows of answers that were examined."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import numpy as np
 import torch
 
 from poise.backends.letters import Letter
-from poise.backends.replies import Asked
-from poise.core.types import Updates
-from poise.core.vectors import Stack, Vector
-
-HELD = "held"
-"""Under this name the server keeps, for each client, after which version's work the state on its node counts."""
+from poise.backends.replies import Asked, PayloadForm
+from poise.core.arrivals import Arrivals
+from poise.core.types import HELD
 
 NOTHING = -1  # no work of the client has counted yet
 
@@ -25,32 +22,36 @@ Answer: TypeAlias = tuple[int, Asked, Letter | str, str]
 
 @dataclass
 class Table:
-    """Rows of updates, entered one by one."""
+    """Rows of answers, entered one by one."""
 
-    deltas: Stack
+    form: PayloadForm
+    payload: dict[str, torch.Tensor]
     columns: dict[str, np.ndarray]
     reasons: list[str]
 
     @classmethod
-    def empty(cls, rows: int, like: Vector, reports: frozenset[str]) -> Table:
-        """Nothing is entered yet."""
+    def empty(cls, rows: int, form: PayloadForm, reports: frozenset[str]) -> Table:
+        """Nothing is entered yet: every row stands for an update that changes nothing."""
         whole = {"samples": np.zeros(rows, dtype=np.int64), "steps": np.zeros(rows, dtype=np.int64)}
         losses = {name: np.full(rows, np.nan) for name in sorted(reports)}
-        return cls(like.new_zeros((rows, len(like))), {**whole, **losses}, [""] * rows)
+        payload = {name: like.expand(rows, *like.shape[1:]).clone() for name, like in form.template.items()}
+        return cls(form, payload, {**whole, **losses}, [""] * rows)
 
-    def enter(self, row: int, piece: int, asked: Asked, reply: Letter | str, reason: str) -> None:
+    def enter(self, row: int, answer: Answer) -> None:
         """One piece of an answer; where it must not be used, the row holds nothing but the reason."""
+        piece, asked, reply, reason = answer
         self.reasons[row] = reason
         self.columns["samples"][row], self.columns["steps"][row] = asked.samples, asked.steps
         if reason or isinstance(reply, str):
             return
-        self.deltas[row] = reply.parcels[str(piece)].vector()
+        for name, values in self.form.payload(reply, piece).items():
+            self.payload[name][row] = values[0]
         for name in asked.reports:
             self.columns[name][row] = reply.facts[name][piece]
 
-    def updates(self, versions: Sequence[int] | None = None) -> Updates:
+    def arrivals(self, versions: Sequence[int] | None = None) -> Arrivals:
         """All rows; where clients keep state on their nodes, with the ``versions`` after whose work it counts."""
-        norms = torch.linalg.vector_norm(self.deltas, dim=1).double().numpy()
-        columns: dict[str, Any] = {"loss_before": None, "loss_after": None, **self.columns}
-        own = {} if versions is None else {HELD: torch.tensor([[v] for v in versions], dtype=torch.int64)}
-        return Updates(self.deltas, norms, **columns, own=own, reasons=tuple(self.reasons) if any(self.reasons) else ())
+        state = {} if versions is None else {HELD: torch.tensor([[v] for v in versions], dtype=torch.int64)}
+        reasons = tuple(self.reasons) if any(self.reasons) else ()
+        columns: dict[str, Any] = dict(self.columns)
+        return Arrivals(self.payload, client_state=state, reasons=reasons, **columns)

@@ -10,10 +10,13 @@ from typing import Annotated, NoReturn, Optional
 import click
 import typer
 
-from poise.cli import asking
+from poise.cli.asking import AsJson, Given, Plan, PresetArm, Training, asks, unfolds
 from poise.cli.console import ui
 from poise.cli.deploy_verbs import deploy
 from poise.cli.exporting import export
+from poise.cli.placing import Place
+from poise.config.run_options import RunOptions
+from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import PoiseError
 
 app = typer.Typer(
@@ -39,10 +42,6 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
-On = Annotated[str, typer.Option("--backend", help="Where to work: local, or ray (a cluster); as the file says.")]
-Address = Annotated[str, typer.Option(help="Of a Ray cluster: auto, or HOST:PORT; without it, ray starts one here.")]
-Workers = Annotated[Optional[int], typer.Option(help="Workers of the backend; one per core by default.")]  # noqa: UP045
 Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders with one run per seed.")]
 
 
@@ -59,40 +58,41 @@ def demo(
 
 
 @app.command()
+@asks(RunOptions, without=("seed", "backend", "start"), unset=True)
+@unfolds
 def run(
     file: Annotated[Path, typer.Argument(help="Experiment file (TOML).")],
+    options: Given,
     set: Annotated[list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds instead of the file's: 0..4 or 0,2,5.")] = "",
     out: Annotated[Optional[Path], typer.Option(help="Folder for the runs; runs/<file> by default.")] = None,  # noqa: UP045
-    backend: On = "",
-    address: Address = "",
-    workers: Workers = None,
+    place: Place = Place(),
     json: AsJson = False,
 ) -> None:
     """Run an experiment: one run folder per seed, a progress bar, a summary.
 
+    Options like --rounds change values under [run] of the file.
+
     Ctrl-C stops cleanly at the end of the round; `poise resume` goes on.
     """
-    from poise.cli.placing import Place
-    from poise.cli.running import run_file
+    from poise.cli.running import changes_of, run_file
 
-    run_file(file, set or [], seeds, out, Place(backend, address, workers), json)
+    changes = [*(set or []), *changes_of(options)]
+    run_file(file, changes, seeds=seeds, out=out, place=place, json=json)
 
 
 @app.command()
+@unfolds
 def resume(
     path: Annotated[Path, typer.Argument(help="Run folder, or a folder with one run per seed.")],
     rounds: Annotated[Optional[int], typer.Option(help="A new number of rounds.")] = None,  # noqa: UP045
-    backend: On = "",
-    address: Address = "",
-    workers: Workers = None,
+    place: Place = Place(),
     json: AsJson = False,
 ) -> None:
     """Take a run up at its last good round; it ends as if it had never stopped."""
-    from poise.cli.placing import Place
     from poise.cli.running import resume_runs
 
-    resume_runs(path, rounds, Place(backend, address, workers), json)
+    resume_runs(path, rounds, place, json)
 
 
 @app.command()
@@ -113,7 +113,7 @@ def inspect(
     """
     from poise.cli.inspecting import show_inspection
 
-    show_inspection(what, set or [], seed, labels, out, json, keep)
+    show_inspection(what, set or [], seed=seed, labels=labels, out=out, json=json, keep=keep)
 
 
 @app.command()
@@ -130,17 +130,8 @@ def audit(
 
 
 @app.command()
-def unlearn(
-    run: asking.Training, clients: asking.Clients, epsilon: asking.Epsilon = None, delta: asking.Delta = None,
-    sigma: asking.Sigma = None, method: asking.Method = "sifu", target: asking.Target = None,
-    min_rounds: asking.MinRounds = 50, max_rounds: asking.MaxRounds = 10_000, calibration: asking.Calibration = None,
-    participation: asking.Participation = None, strong_convexity: asking.StrongConvexity = None,
-    heuristic: asking.Heuristic = False, secret_noise: asking.SecretNoise = False,
-    measure_forgotten: Annotated[
-        bool, typer.Option("--measure-forgotten", help="Measure on the forgotten clients too, which reads their data.")
-    ] = False,
-    held_out: asking.HeldOut = False, plan: asking.Plan = False, out: asking.Out = None, json: AsJson = False,
-) -> None:  # fmt: skip
+@asks(UnlearnRequest)
+def unlearn(run: Training, options: Given, plan: Plan = False, json: AsJson = False) -> None:
     """Forget clients: restart from a model they hardly moved, hide the rest by noise, retrain without them.
 
     Writes a new branch of the run and certificate.json. Requests add up; an interrupted one is finished by asking
@@ -148,11 +139,7 @@ def unlearn(
     """
     from poise.cli.forgetting import forget
 
-    options = asking.options(
-        method, epsilon, delta, sigma, target, min_rounds, max_rounds, calibration, participation, strong_convexity,
-        heuristic, secret_noise, held_out, out,
-    )  # fmt: skip
-    forget(run, clients, {**options, "measure_forgotten": measure_forgotten}, plan, json)
+    forget(run, options, plan, json)
 
 
 @app.command()
@@ -168,15 +155,14 @@ def verify(
 
 
 @app.command()
+@unfolds
 def explain(
     what: Annotated[
         str, typer.Argument(metavar="FILE|RUN|NAME", help="Experiment file, run folder, or name of a reproduction.")
     ],
     set: Annotated[list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")] = None,
     seed: Annotated[Optional[int], typer.Option(help="Seed instead of the experiment's first.")] = None,  # noqa: UP045
-    cell: Annotated[str, typer.Option(help="Cell of a reproduction; its first by default.")] = "",
-    arm: Annotated[str, typer.Option(help="Arm of a reproduction; its first by default.")] = "",
-    scale: Annotated[str, typer.Option(help="Scale of a reproduction.")] = "small",
+    preset: PresetArm = PresetArm(),
     out: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="Write a page, with bound, predicted bias and run in one picture (convex tasks)."),
@@ -190,7 +176,7 @@ def explain(
     """
     from poise.cli.explaining import show_explanation
 
-    show_explanation(what, set or [], seed, cell, arm, scale, out, keep, json)
+    show_explanation(what, set or [], seed=seed, preset=preset, out=out, keep=keep, json=json)
 
 
 @app.command("list")

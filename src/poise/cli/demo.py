@@ -7,9 +7,9 @@ from pathlib import Path
 
 from poise.cli.reporting import summarise, write_page_of
 from poise.cli.terminal import Bar, console, notes, print_json, stoppable
+from poise.config.experiment import Experiment, load
 from poise.core.errors import LedgerError
 from poise.experiments.runner import run_experiment
-from poise.experiments.spec import Experiment, load
 from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
 

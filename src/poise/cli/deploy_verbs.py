@@ -7,11 +7,11 @@ from typing import Annotated, Optional
 
 import typer
 
-from poise.cli import asking
+from poise.cli.asking import AsJson, Given, Plan, Training, asks
+from poise.config.unlearn_request import UnlearnRequest
 
 deploy = typer.Typer(no_args_is_help=True, help="Real nodes, carried by Flower: set them up, run on them.")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the deployment.")]
 To = Annotated[Path, typer.Option(help="Folder of the deployment.")]
 
@@ -89,7 +89,7 @@ def run(
     """Run an experiment on the nodes; the run folder is that of `poise run`."""
     from poise.cli import deploying
 
-    deploying.run(file, to, set or [], seeds, out, json)
+    deploying.run(file, to, changes=set or [], seeds=seeds, out=out, json=json)
 
 
 @deploy.command()
@@ -105,23 +105,12 @@ def resume(
 
 
 @deploy.command()
-def unlearn(
-    run: asking.Training, clients: asking.Clients, to: To, epsilon: asking.Epsilon = None,
-    delta: asking.Delta = None, sigma: asking.Sigma = None, method: asking.Method = "sifu",
-    target: asking.Target = None, min_rounds: asking.MinRounds = 50, max_rounds: asking.MaxRounds = 10_000,
-    calibration: asking.Calibration = None, participation: asking.Participation = None,
-    strong_convexity: asking.StrongConvexity = None, heuristic: asking.Heuristic = False,
-    secret_noise: asking.SecretNoise = False, held_out: asking.HeldOut = False, plan: asking.Plan = False,
-    out: asking.Out = None, json: AsJson = False,
-) -> None:  # fmt: skip
+@asks(UnlearnRequest, without=("measure_forgotten",))
+def unlearn(run: Training, to: To, options: Given, plan: Plan = False, json: AsJson = False) -> None:
     """Forget clients of a run of the nodes: retrain on those that stay; the others are not asked any more.
 
     Branches and certificates are those of `poise unlearn`, and `poise verify` checks them.
     """
     from poise.cli.forgetting import forget
 
-    options = asking.options(
-        method, epsilon, delta, sigma, target, min_rounds, max_rounds, calibration, participation, strong_convexity,
-        heuristic, secret_noise, held_out, out,
-    )  # fmt: skip
-    forget(run, clients, options, plan, json, to)
+    forget(run, options, plan, json, to)

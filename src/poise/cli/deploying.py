@@ -8,14 +8,14 @@ from typing import Any
 
 from poise.cli.running import fresh, parse_seeds, refuse_taken, show_runs
 from poise.cli.terminal import Bar, console, print_json, remark, stoppable
+from poise.composition import federation_in
+from poise.config.experiment import load
 from poise.core.errors import InvalidOption
 from poise.core.types import Record
 from poise.deploy import control, jobs
 from poise.deploy.checking import check_node
 from poise.deploy.folder import make_deployment
 from poise.deploy.supervisor import run_node
-from poise.experiments.runner import federation_in
-from poise.experiments.spec import load
 
 
 def init(folder: Path, nodes: int, like: Path | None, host: str, json: bool) -> None:
@@ -93,7 +93,7 @@ def run(file: Path, to: Path, changes: list[str], seeds: str, out: Path | None, 
     refuse_taken(folder, chosen)
     with stoppable(json) as stop, Bar(quiet=json) as bar:
         watch = watching(bar, f"{experiment.name} on {to}", experiment.table("run").get("rounds"))
-        runs = jobs.run_deployed(experiment, to, folder, chosen, watch, stop)
+        runs = jobs.run_deployed(experiment, to, out=folder, seeds=chosen, observe=watch, stop=stop)
     if stop.raised and runs:
         remark(f"stopped after round {runs[-1].rounds}; go on with: poise deploy resume {runs[-1].path} --to {to}")
     show_runs(runs, json)
@@ -111,7 +111,8 @@ def watching(bar: Bar, label: str, rounds: int | None) -> Any:
     move = bar.observer(label, rounds)
 
     def watch(line: Mapping[str, Any]) -> None:
-        move(Record(line["round"], 0.0, (), line["metrics"], 0, 0))
+        metrics = line["metrics"]
+        move(Record(line["round"], time=0.0, contributions=(), metrics=metrics, bytes_up=0, bytes_down=0))
         for client, reason in line["refused"]:
             remark(f"round {line['round']}: client {client} sent {reason}")
 

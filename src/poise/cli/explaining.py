@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from poise.cli.asking import PresetArm
 from poise.cli.terminal import console, print_json
 from poise.core.errors import require
 from poise.experiments.explanation import explain_named, promised
@@ -17,12 +18,17 @@ from poise.reports.promises import keep_explanation, write_explanation
 
 
 def show_explanation(
-    what: str, changes: list[str], seed: int | None, cell: str, arm: str, scale: str, out: Path | None, keep: bool,
+    what: str,
+    changes: list[str],
+    seed: int | None,
+    preset: PresetArm,
+    out: Path | None,
+    keep: bool,
     json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Explain an experiment and print what was found: figures, conditions, constants, bounds, warnings, advice."""
     require(Path(what).is_dir() or not keep, f"{what} is no run folder to keep an explanation in", "leave out --keep")
-    found = explain_named(what, changes, seed, cell, arm, scale)
+    found = explain_named(what, changes, seed=seed, cell=preset.cell, arm=preset.arm, scale=preset.scale)
     promises = promised(what, found, changes, seed) if out is not None or keep else None
     page = None if out is None else _page(found, promises, out)
     if keep:

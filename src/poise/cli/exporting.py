@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
+
+if TYPE_CHECKING:
+    from poise.ledger.run import Run
 
 
 def export(
@@ -30,10 +33,11 @@ def export(
         console.print(f"{one['run']}: {places}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _export(run: Any, folder: Path | None, uri: str, experiment: str) -> dict[str, str]:
+def _export(run: Run, folder: Path | None, uri: str, experiment: str) -> dict[str, str]:
     """One run, into each place that was asked for."""
     from poise import exports
 
+    assert run.path is not None  # it was found in a folder
     found = {"run": str(run.path)}
     if folder is not None:
         found["tensorboard"] = str(exports.tensorboard(run, folder / run.path.parent.name / run.path.name))

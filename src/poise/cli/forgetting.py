@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,39 +11,35 @@ from rich.table import Table
 
 from poise.cli.deploying import watching
 from poise.cli.terminal import Bar, console, print_json, remark, stoppable
+from poise.config.unlearn_request import UnlearnRequest
 from poise.deploy.jobs import unlearn_deployed
 from poise.experiments.stories import stories_of
 from poise.ledger.run import open_run
 from poise.reports.forgetting import write_forgetting
-from poise.unlearning.budget import Budget
 from poise.unlearning.histories import Histories
-from poise.unlearning.operation import Unlearned, unlearn
-from poise.unlearning.previewing import Preview, asked_budget, preview
-from poise.unlearning.request import parse_clients
+from poise.unlearning.operation import Unlearned, fulfil
+from poise.unlearning.previewing import Preview, declared_by, preview
 from poise.unlearning.verifying import verify
 
 
-def forget(
-    path: Path, clients: str, options: dict[str, Any], plan: bool, json: bool, to: Path | None = None
-) -> None:  # fmt: skip
-    """Honour a request, or show what it would cost; ``to`` is the deployment whose nodes retrain."""
-    wanted = parse_clients(clients)
-    budget = asked_budget(path, {f.name: options.pop(f.name) for f in fields(Budget)})
-    options = {**options, **asdict(budget)}
-    looked = preview(path, wanted, options["method"], budget, options["out"])
+def forget(path: Path, given: Mapping[str, Any], plan: bool, json: bool, to: Path | None = None) -> None:
+    """Fulfil a request, or show what it would cost; ``to`` is the deployment whose nodes retrain."""
+    request = UnlearnRequest.of(given, declared_by(path))
+    looked = preview(path, request.clients, method=request.method, budget=request.budget, out=request.out)
     if plan:
         print_json(asdict(looked)) if json else console.print(_plan_table(looked))
         return
     if not json:
         remark(_in_words(looked))
     with stoppable(json) as stop, Bar(quiet=json) as bar:
-        label, most = f"{path}, retraining", options["max_rounds"]
+        label, most = f"{path}, retraining", request.max_rounds
         if to is None:
-            made = unlearn(path, wanted, **options, callbacks=[bar.observer(label, most)], stop=stop)
+            made = fulfil(path, request, callbacks=[bar.observer(label, most)], stop=stop)
         else:
-            made = unlearn_deployed(path, to, wanted, options, watching(bar, label, most), stop)
+            made = unlearn_deployed(path, to, request, watching(bar, label, most), stop)
     again = f"poise unlearn {path}" if to is None else f"poise deploy unlearn {path} --to {to}"
-    _show(made, path, options["out"], f"{again} --clients {clients} …", json)
+    out = None if request.out is None else Path(request.out)
+    _show(made, path, out, f"{again} --clients {given['clients']} …", json)
 
 
 def _in_words(looked: Preview) -> str:

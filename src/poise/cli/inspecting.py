@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from poise.cli.terminal import Bar, console, print_json
+from poise.core.federations import HasDigest
 from poise.experiments.inspection import federation_of, inspect
 from poise.reports.graphs import KeptGraph, keep_graph
 from poise.reports.heterogeneity import findings, write_inspection
@@ -25,7 +26,7 @@ def show_inspection(
         advance()
     data = found.as_data()
     if keep is not None:
-        digest = federation.digest() if hasattr(federation, "digest") else ""
+        digest = federation.digest() if isinstance(federation, HasDigest) else ""
         keep_graph(KeptGraph(found.graph, data, digest), keep)
     page = write_inspection(found.name, data, found.graph, found.label_counts, out)
     if json:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from rich.table import Table
 
-from poise import attacks, backends, clocks, samplers, servers, solvers, weightings
+from poise import composition as _composition  # noqa: F401 - it loads the parts of every slot
 from poise.cli.terminal import console, print_json
 from poise.core.errors import InvalidOption, suggest
 from poise.core.parts import parts_of
+from poise.core.slots import RUN_SLOTS
 from poise.recipes import RECIPES
 from poise.tasks.models import MODELS
 
-PARTS = {module.__name__.rpartition(".")[2]: module for module in (
-    attacks, backends, clocks, samplers, servers, solvers, weightings
-)}  # fmt: skip
+PARTS = {slot if slot == "personal" else f"{slot}s": slot for slot in (*RUN_SLOTS, "attack", "backend")}
+"""Slots by the name of their package."""
 
 
 def show_parts(slot: str, json: bool) -> None:
@@ -40,13 +41,13 @@ def show_parts(slot: str, json: bool) -> None:
 
 def everything() -> dict[str, list[dict[str, str]]]:
     """Slot → rows of name, description, options."""
-    slots = {name: [_row(n, cls) for n, cls in parts_of(name[:-1]).items()] for name in sorted(PARTS)}
+    slots = {name: [_row(n, cls) for n, cls in parts_of(PARTS[name]).items()] for name in sorted(PARTS)}
     models = [_row(name, make, skip=2) for name, make in sorted(MODELS.items())]
     recipes = [_row(name, make) for name, make in sorted(RECIPES.items())]
     return {**slots, "models": models, "recipes": recipes}
 
 
-def _row(name: str, made: Any, skip: int = 0) -> dict[str, str]:
+def _row(name: str, made: Callable[..., Any], skip: int = 0) -> dict[str, str]:
     what = (inspect.getdoc(made) or "").partition("\n")[0]
     if dataclasses.is_dataclass(made):
         options = [

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
 
 from poise.core.errors import InvalidOption
-from poise.core.parts import build
-from poise.experiments.spec import Experiment
+
+if TYPE_CHECKING:
+    from poise.config.experiment import Experiment
+
+On = Annotated[str, typer.Option("--backend", help="Where to work: local, or ray (a cluster); as the file says.")]
+Address = Annotated[str, typer.Option(help="Of a Ray cluster: auto, or HOST:PORT; without it, ray starts one here.")]
+Workers = Annotated[Optional[int], typer.Option(help="Workers of the backend; one per core by default.")]  # noqa: UP045
 
 
 @dataclass(frozen=True)
 class Place:
     """What was asked for; with nothing, the experiment's own backend stays."""
 
-    backend: str = ""
-    address: str = ""
-    workers: int | None = None
+    backend: On = ""
+    address: Address = ""
+    workers: Workers = None
 
     def backend_for(self, experiment: Experiment) -> Any:
         """The backend instead of the experiment's, or None: options that are not given stay as the file has them."""
+        from poise.core.parts import build
+
         if self == Place():
             return None
         written = experiment.table("run").get("backend", "local")

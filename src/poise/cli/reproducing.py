@@ -112,8 +112,9 @@ def _write_forgetting(preset: Reproduction, runs: Runs, figures: Figures, verdic
     ]
     lead = f"{preset.preset['source']}; scale {preset.scale}; {len(preset.seeds)} seeds."
     judged = [(v.text, v.holds, v.measured) for v in verdicts]
-    body = comparison_body(str(preset.preset["title"]), lead, judged, COLUMNS, rows, drawn)
-    return write_whole_page(path, document(str(preset.preset["title"]), body, drawn=True))
+    title = str(preset.preset["title"])
+    body = comparison_body(title, lead, claims=judged, head=COLUMNS, rows=rows, drawn=drawn)
+    return write_whole_page(path, document(title, body, drawn=True))
 
 
 def _paper(row: Mapping[str, Any]) -> str:

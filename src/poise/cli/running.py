@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from poise.cli.placing import Place
 from poise.cli.reporting import summarise
 from poise.cli.terminal import Bar, print_json, remark, stoppable
-from poise.composition import Composition
+from poise.composition import Composition, recorded
+from poise.config.experiment import load
 from poise.core.errors import InvalidOption, LedgerError
-from poise.experiments.runner import folders_in, recorded, resume, run_experiment
-from poise.experiments.spec import load
+from poise.experiments.runner import folders_in, run_experiment
 from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
+from poise.training import resume
 
 
 def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, place: Place, json: bool) -> None:
@@ -29,7 +32,7 @@ def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, pla
         def observe(seed: int, composition: Composition) -> list[Any]:
             return [bar.observer(f"{experiment.name}, seed {seed}", composition.rounds)]
 
-        runs = run_experiment(experiment, folder, chosen, observe, stop, backend)
+        runs = run_experiment(experiment, folder, seeds=chosen, observe=observe, stop=stop, backend=backend)
     if stop.raised:
         remark(f"stopped after round {runs[-1].rounds}; go on with: poise resume {runs[-1].path}")
         missing = [s for s in chosen if s not in {int(r.meta["seed"]) for r in runs}]
@@ -37,6 +40,16 @@ def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, pla
             rest = ",".join(map(str, missing))
             remark(f"seeds not begun: {rest}; begin them with: poise run {file} --seeds {rest} --out {folder}")
     show_runs(runs, json)
+
+
+def changes_of(options: Mapping[str, Any]) -> list[str]:
+    """Options of the command line as changes of the file's table [run].
+
+    >>> changes_of({"rounds": 3, "time": None, "keep": "all"})
+    ['run.rounds=3', 'run.keep="all"']
+    """
+    given = {key: value for key, value in options.items() if value is not None}
+    return [f"run.{key}={json.dumps(value)}" for key, value in given.items()]
 
 
 def resume_runs(path: Path, rounds: int | None, place: Place, json: bool) -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -67,10 +67,15 @@ class Bar:
     """A progress bar with the newest metrics and the time that is left."""
 
     def __init__(self, quiet: bool) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[score]}"),
-            TimeElapsedColumn(), TimeRemainingColumn(), console=notes, disable=quiet,
-        )  # fmt: skip
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[score]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        self._progress = Progress(*columns, console=notes, disable=quiet)
 
     def __enter__(self) -> Bar:
         return self
@@ -98,7 +103,7 @@ class Bar:
         return lambda: self._progress.advance(task)
 
 
-def print_json(document: Any) -> None:
+def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
     """One JSON document; numbers that JSON does not have become null."""
     print(jsonlib.dumps(_plain(document)))
 

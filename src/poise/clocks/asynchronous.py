@@ -10,6 +10,7 @@ import numpy as np
 from poise.clocks.base import Paced
 from poise.core.durations import SAME, Durations, as_durations
 from poise.core.parts import part
+from poise.core.traits import ClockTraits
 from poise.core.types import Flight, Floats, Sky, Step
 
 
@@ -32,6 +33,7 @@ class Asynchronous(Paced):
     durations: Durations = None
 
     waits = False
+    traits = ClockTraits(schedule="asynchronous", balance_rule="d_i = (Σ 1/τ_j) τ_i p_i (E eq. 4.36)")
 
     def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
         """The first to answer, and of those who answer at the same time the lowest client number."""

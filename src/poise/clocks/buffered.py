@@ -11,6 +11,7 @@ from poise.core.durations import Durations
 from poise.core.errors import IncompatibleParts, require
 from poise.core.parts import part
 from poise.core.timeline import in_order
+from poise.core.traits import ClockTraits
 from poise.core.types import Flight, Floats, Setting, Sky, Step
 
 
@@ -36,9 +37,10 @@ class Buffered(Paced):
     durations: Durations = None
 
     waits = False
+    traits = ClockTraits(balance_rule="d_i = p_i / f_i, f_i the share of aggregations with client i")
 
     def __post_init__(self) -> None:
-        require(self.c >= 1, f"Buffered: c must be at least 1, not {self.c}")
+        require(self.c >= 1, f"Buffered: c must be at least 1, not {self.c}", where="c")
         super().__post_init__()
 
     def fit(self, setting: Setting) -> None:
@@ -47,6 +49,7 @@ class Buffered(Paced):
             raise IncompatibleParts(
                 f"Buffered: c = {self.c} answers per aggregation, but the federation has {setting.clients} clients",
                 f"choose c <= {setting.clients}",
+                where=("c",),
             )
         super().fit(setting)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -36,6 +37,12 @@ class Exponential:
     def __len__(self) -> int:
         """Clients whose means are given; 0 for a scenario, which fits any number."""
         return 0 if isinstance(self.tau, str) else len(self.tau)
+
+    def for_clients(self, stay: Sequence[int]) -> Self:
+        """The means of the clients that stay."""
+        if isinstance(self.tau, str):
+            return self
+        return replace(self, tau=tuple(self.tau[c] for c in stay))
 
     def bind(self, clients: int | None) -> ExponentialTimes:
         """The times of this many clients."""

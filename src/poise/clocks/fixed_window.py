@@ -10,6 +10,7 @@ from poise.clocks.base import Paced
 from poise.core.durations import SAME, Durations, as_durations
 from poise.core.errors import require
 from poise.core.parts import part
+from poise.core.traits import ClockTraits
 from poise.core.types import Flight, Floats, Sky, Step
 
 
@@ -37,8 +38,13 @@ class FixedWindow(Paced):
     waits = False
 
     def __post_init__(self) -> None:
-        require(0 < self.dt < np.inf, f"FixedWindow: dt must be above 0, not {self.dt}")
+        require(0 < self.dt < np.inf, f"FixedWindow: dt must be above 0, not {self.dt}", where="dt")
         super().__post_init__()
+
+    @property
+    def traits(self) -> ClockTraits:
+        """Whoever has answered is heard at the end of a window."""
+        return ClockTraits(schedule="fixed-window", window=self.dt, balance_rule="d_i = ⌈τ_i/Δt⌉ p_i (E eq. 4.40)")
 
     def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
         """The end of the next window, with all who have finished by then."""

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from poise.core.errors import DataError, IncompatibleParts
 from poise.core.parts import part
+from poise.core.traits import ClockTraits
 from poise.core.types import Flight, Floats, Ints, Setting, Sky, Step
 
 HEADER = ["index", "time", "client", "version"]
@@ -85,6 +86,7 @@ class Replay:
 
     waits = False
     durations = None
+    traits = ClockTraits()
 
     def fit(self, setting: Setting) -> None:
         """The schedule must be readable and of these clients."""
@@ -93,7 +95,15 @@ class Replay:
             raise IncompatibleParts(
                 f"Replay: {self.schedule} has client {last}, the federation {setting.clients} clients",
                 "clients count from 0",
+                where=("schedule",),
             )
+
+    def for_clients(self, stay: Sequence[int]) -> Self:
+        """Refused: other clients have another schedule."""
+        raise IncompatibleParts(
+            f"Replay: {self.schedule} was saved with all clients, and {len(stay)} of them are left",
+            "use the clock that the schedule came from",
+        )
 
     def times(self, clients: int) -> ScheduledTimes:
         """How long work takes, according to the schedule."""

@@ -10,6 +10,7 @@ from poise.clocks.base import Paced, in_time
 from poise.core.durations import SAME, Durations
 from poise.core.errors import require
 from poise.core.parts import part
+from poise.core.traits import ClockTraits
 from poise.core.types import Flight, Floats, Sky, Step
 
 
@@ -41,10 +42,22 @@ class Synchronous(Paced):
 
     def __post_init__(self) -> None:
         late = self.deadline
-        require(late is None or 0 < late < np.inf, f"Synchronous: deadline must be above 0, not {late}")
+        require(
+            late is None or 0 < late < np.inf, f"Synchronous: deadline must be above 0, not {late}", where="deadline"
+        )
         least = self.enough is None or self.enough >= 1
-        require(least, f"Synchronous: enough must be at least 1, not {self.enough}")
+        require(least, f"Synchronous: enough must be at least 1, not {self.enough}", where="enough")
         super().__post_init__()
+
+    @property
+    def traits(self) -> ClockTraits:
+        """Everyone works on the newest model; with a deadline or ``enough``, not everyone is heard."""
+        return ClockTraits(
+            one_version=True,
+            leaves_clients_behind=self.deadline is not None or self.enough is not None,
+            balance_needs_everyone=self.enough is not None,
+            schedule="synchronous",
+        )
 
     def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
         """All that is under way arrives, and the slowest sets the time; or whoever is there when the round ends."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -41,6 +42,15 @@ class Trace:
     def __len__(self) -> int:
         """Clients that the rows name; 0 for a file, which is read when a run is composed."""
         return 0 if isinstance(self.entries, str) else 1 + max(int(row[0]) for row in self.entries)
+
+    def for_clients(self, stay: Sequence[int]) -> Self:
+        """The entries of the clients that stay, as rows."""
+        place = {client: k for k, client in enumerate(stay)}
+        rows = self.entries
+        if isinstance(rows, str):
+            rows = [row for _, row in _read(Path(rows))]
+        kept = [(place[int(row[0])], row[1], row[2]) for row in rows if int(row[0]) in place]
+        return replace(self, entries=tuple(kept))
 
     def bind(self, clients: int | None) -> RecordedTimes:
         """The times of this many clients; a client without an entry is refused."""

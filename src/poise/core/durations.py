@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from poise.core.capabilities import PerClient
 from poise.core.errors import InvalidOption, require
 from poise.core.protocols import Times
 from poise.core.types import Floats, Ints
@@ -82,6 +83,19 @@ def as_durations(given: Durations, clients: int | None) -> TimesWithLaws:
     if isinstance(given, Timed):
         return given.bind(clients)
     return FixedDurations(means(given, clients))
+
+
+def durations_for(given: Durations, stay: Sequence[int]) -> Durations:
+    """The durations of the clients ``stay``, in this order; what is not given client by client stays as it is.
+
+    >>> durations_for([1.0, 2.0, 3.0], [2, 0])
+    [3.0, 1.0]
+    """
+    if isinstance(given, Timed):
+        return given.for_clients(stay) if isinstance(given, PerClient) else given
+    if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
+        return [float(given[c]) for c in stay]
+    return given
 
 
 def means(given: str | Sequence[float] | np.ndarray, clients: int | None) -> Floats:

@@ -5,6 +5,8 @@ theta[n+1] = Server( theta[n],  sum_i  omega_i(n) * Delta_i(rho_i(n)) )
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from poise.core.protocols import Server, ServerState
@@ -23,11 +25,19 @@ def combine(omega: Floats, deltas: Stack) -> Vector:
     return weights @ deltas
 
 
+@dataclass(frozen=True)
+class Moving:
+    """A global model whose first ``trainable`` entries a server optimiser moves, and that optimiser's state."""
+
+    theta: Vector
+    trainable: int
+    state: ServerState
+
+
 def step(
-    theta: Vector, direction: Vector, total: float, server: Server, state: ServerState, trainable: int,
-    shift: Vector | None = None,
-) -> tuple[Vector, ServerState]:  # fmt: skip
-    """The next global model and server state, from the aggregated ``direction`` and the ``total`` of its weights.
+    at: Moving, direction: Vector, weights: Floats, server: Server, *, shift: Vector | None = None
+) -> tuple[Vector, ServerState]:
+    """The next global model and server state, from the aggregated ``direction`` and the ``weights`` it was made with.
 
     ``shift`` is what a solver's memory adds to the direction.
 
@@ -36,9 +46,10 @@ def step(
     that the weights never exceed one in total (a variance must stay inside the range of those it
     was averaged from).
     """
+    theta, trainable = at.theta, at.trainable
     moving = direction[:trainable] if shift is None else direction[:trainable] + shift
-    moved, state = server.apply(theta[:trainable], moving, state)
+    moved, state = server.apply(theta[:trainable], moving, at.state)
     if trainable == len(theta):
         return moved, state
-    resting = theta[trainable:] + direction[trainable:] / max(1.0, total)
+    resting = theta[trainable:] + direction[trainable:] / max(1.0, float(weights.sum()))
     return torch.cat([moved, resting]), state

@@ -11,7 +11,7 @@ import torch
 
 from poise.core.gradients import GRADIENT, Gradients
 from poise.core.sensitivity import Psi
-from poise.core.types import Flight, Floats, Ints, Record
+from poise.core.types import Floats, Ints, Record
 from poise.core.vectors import Stack, Vector
 
 
@@ -65,11 +65,11 @@ class History:
                 better = min if name.endswith(("loss", "mae")) else max
                 self.reached[name] = better(value, self.reached.get(name, value))
 
-    def see(self, flights: Sequence[Flight], updates: Stack) -> dict[int, dict[str, Vector]]:
+    def see(self, clients: list[int], updates: Stack) -> dict[int, dict[str, Vector]]:
         """Take in the updates themselves, where they are asked for; what the ledger keeps of each client."""
         if self.gradients is None:
             return {}
-        kept = self.gradients.see([f.client for f in flights], updates)
+        kept = self.gradients.see(clients, updates)
         return {client: {GRADIENT: row} for client, row in kept.items()}
 
     def resume(

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import cast
 
-import numpy as np
 import torch
 
-from poise.core.protocols import Memory, ServerView, Solver, Transform
-from poise.core.types import Flight, Floats, Ints, Updates
+from poise.core.protocols import Memory, Remembers, Solver, Transform
+from poise.core.round_updates import RoundUpdates
+from poise.core.types import PERSONAL, Ints
 from poise.core.vectors import Stack, Vector
 
 Named = Mapping[str, Vector]
 
-PERSONAL = "personal"
-"""The name under which a client keeps the entries of the model that are its own."""
-
 
 def memory_of(solver: Solver) -> Memory | None:
     """The memory of a solver, if it has one."""
-    return getattr(solver, "memory", None)
+    return cast(Remembers, solver).memory if _remembers(type(solver)) else None
+
+
+@lru_cache
+def _remembers(kind: type) -> bool:
+    """Whether solvers of a class have a memory: what `Remembers` asks, once per class instead of in every round."""
+    return hasattr(kind, "memory") or "memory" in vars(kind).get("__dataclass_fields__", ())
 
 
 @dataclass(frozen=True)
@@ -47,18 +52,6 @@ class Memories:
             name: torch.stack([otherwise[k] if v is None else v for k, v in enumerate(rows)])
             for name, rows in found.items()
         }
-
-    def kept(
-        self, flights: Sequence[Flight], updates: Updates, aside: Mapping[int, Named] | None = None
-    ) -> dict[int, Named]:
-        """What the clients of these flights keep from now on; ``aside`` is what dishonest ones put aside."""
-        found = {
-            f.client: {name: rows[k].clone() for name, rows in updates.own.items()}
-            for k, f in enumerate(flights)
-            if updates.own
-        }
-        more = {c: named for c, named in (aside or {}).items() if named and any(f.client == c for f in flights)}
-        return {**found, **{c: {**found.get(c, {}), **named} for c, named in more.items()}}
 
     def tensors(self) -> dict[str, Vector]:
         """The server's side, flat, as the ledger keeps it."""
@@ -91,14 +84,12 @@ class Recall:
         if memory is None:
             return cls(None, {}, {})
         shared = memories.sent.get(version) or memory.shared(start[0])
-        nothing = start if getattr(memory, "begins_at_start", False) else torch.zeros_like(start)
+        nothing = start if memory.begins_at_start else torch.zeros_like(start)
         return cls(memory, shared, memories.rows(memory.keeps, clients, nothing))
 
     def point(self) -> Callable[[Stack], Stack] | None:
         """Where the clients' gradients are taken, if not at their own models."""
-        place = getattr(self.memory, "point", None)
-        found: Callable[[Stack], Stack] | None = None if place is None else place(self.own)
-        return found
+        return None if self.memory is None else self.memory.point(self.own)
 
     def terms(self, start: Stack) -> tuple[Transform, ...]:
         """What the memory adds to the clients' gradients."""
@@ -111,20 +102,15 @@ class Recall:
         return self.memory.own_after(self.own, self.shared, deltas, steps, rate)
 
 
-def server_side(
-    memory: Memory, memories: Memories, flights: Sequence[Flight], updates: Updates, solver: Solver,
-    importance: Floats, trainable: int,
-) -> tuple[Memories, Vector | None]:  # fmt: skip
+def absorbed(memory: Memory, memories: Memories, updates: RoundUpdates) -> tuple[Memories, Vector | None]:
     """What the server learns from the updates that arrived, and the shift of the direction if there is one."""
-    if not flights:
+    if not len(updates):
         return memories, None
-    names = list(memories.shared)
-    seen = ServerView(
-        updates.deltas[:, :trainable], updates.steps,
-        np.array([solver.rate(f.version) for f in flights]),
-        importance, {name: torch.stack([memories.sent[f.version][name] for f in flights]) for name in names},
-    )  # fmt: skip
-    shared, shift = memory.absorb(memories.shared, seen)
+    sent = {
+        name: torch.stack([memories.sent[version][name] for version in updates.versions.tolist()])
+        for name in memories.shared
+    }
+    shared, shift = memory.absorb(memories.shared, updates, sent)
     return replace(memories, shared=shared), shift
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
-from poise.core.memory import Memories, Named
+from poise.core.memory import Memories
+from poise.core.round_updates import RoundUpdates
 from poise.core.types import Flight, Floats
-from poise.core.vectors import Stack, Vector
+from poise.core.vectors import Vector
 
 LOCAL, MEAN, FIRST = "local", "mean", "first"
 """Kept per client: its last local model, and the mean that it was sent; on the server: the first model."""
@@ -27,11 +28,8 @@ def sent(memories: Memories, started: Sequence[Flight], shares: Floats) -> Memor
     return replace(memories, own={**memories.own, **own})
 
 
-def local_models(
-    own: Mapping[int, Named], flights: Sequence[Flight], deltas: Stack, models: Mapping[int, Vector]
-) -> dict[int, Named]:
-    """What is kept of each client that answered, and its last local model: what it received plus what it changed."""
-    size = deltas.shape[1]
-    return {
-        f.client: {**own.get(f.client, {}), LOCAL: models[f.version][:size] + deltas[k]} for k, f in enumerate(flights)
-    }
+def local_models(states: dict[int, dict[str, Vector]], updates: RoundUpdates) -> None:
+    """Add to the state of each client that answered its last local model: what it received plus what it changed."""
+    for row, (client, version) in enumerate(zip(updates.clients.tolist(), updates.versions.tolist(), strict=True)):
+        received = updates.models[version][: updates.trainable]
+        states.setdefault(client, {})[LOCAL] = received + updates.deltas[row]

@@ -8,19 +8,45 @@ experiment file and refuses unknown keys by naming the nearest known one; `descr
 from __future__ import annotations
 
 import dataclasses
-import types
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard, TypeVar, cast, dataclass_transform, get_type_hints
 
 import numpy as np
 
-from poise.core.errors import InvalidOption, suggest
+from poise.core.errors import InvalidOption, placed, suggest
+from poise.core.options import fits, values_of, words
+from poise.core.slots import RUN_SLOTS
+from poise.core.traits import replaced_in
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
-SLOTS = ("solver", "sampler", "clock", "weighting", "server", "attack", "backend", "durations")
+SLOTS = (*RUN_SLOTS, "attack", "backend", "durations")
+"""All kinds of parts."""
+
+OURS = "poise."
+"""How the names of poise's own modules begin."""
+
+OWN = ":"
+"""Stands between module and class in the name of an object that was not made from a declared part."""
 
 _register: dict[str, dict[str, type]] = {slot: {} for slot in SLOTS}
+
+
+class Part(Protocol):
+    """An instance of a class that was declared with `part`."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    @property
+    def slot(self) -> str:
+        """The slot of its class."""
+
+    @property
+    def name(self) -> str:
+        """The name of its class in the register of the slot."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -30,9 +56,9 @@ def part(slot: str, name: str) -> Callable[[type[T]], type[T]]:
     def declare(cls: type[T]) -> type[T]:
         check_values = getattr(cls, "__post_init__", None)
 
-        def check(self: Any) -> None:
-            for f in dataclasses.fields(self):  # values that can be compared, hashed and never changed
-                object.__setattr__(self, f.name, _frozen(getattr(self, f.name)))
+        def check(self: DataclassInstance) -> None:
+            for name, value in values_of(self).items():  # values that can be compared, hashed and never changed
+                object.__setattr__(self, name, _frozen(value))
             _check_types(self)
             if check_values is not None:
                 check_values(self)
@@ -40,10 +66,22 @@ def part(slot: str, name: str) -> Callable[[type[T]], type[T]]:
         cls.__post_init__ = check  # type: ignore[attr-defined]
         made = dataclasses.dataclass(frozen=True)(cls)
         made.slot, made.name = slot, name  # type: ignore[attr-defined]
+        _refuse_name_of_poise(slot, name, made)
         _register[slot][name] = made
         return made
 
     return declare
+
+
+def _refuse_name_of_poise(slot: str, name: str, cls: type) -> None:
+    """A file that names one of poise's parts must mean that part, in every process."""
+    known = _register[slot].get(name)
+    ours = known is not None and known.__module__.startswith(OURS)
+    if known is not None and ours and not cls.__module__.startswith(OURS):
+        raise InvalidOption(
+            f"{cls.__module__}.{cls.__qualname__}: the name {name!r} belongs to poise's {slot} {known.__name__}",
+            "declare it under a name of its own",
+        )
 
 
 def parts_of(slot: str) -> dict[str, type]:
@@ -51,42 +89,80 @@ def parts_of(slot: str) -> dict[str, type]:
     return dict(sorted(_register[slot].items()))
 
 
-def build(slot: str, table: Mapping[str, Any], where: str = "") -> Any:
-    """Make a part from ``{"name": …, option: value, …}``."""
-    where = where or f"[{slot}]"
+def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
+    """Make a part from ``{"name": …, option: value, …}``; ``title`` is how errors call the table."""
+    title = title or f"[{slot}]"
     options = dict(table)
     name = options.pop("name", None)
     known = parts_of(slot)
     if name is None:
-        raise InvalidOption(f"{where} has no name", f"known {slot}s: {', '.join(known)}")
+        raise InvalidOption(f"{title} has no name", f"known {slot}s: {', '.join(known)}")
+    if isinstance(name, str) and OWN in name:
+        raise InvalidOption(
+            f"{title} {name} is a class that no file can name: it cannot be made again",
+            f'declare it with @part("{slot}", "a name") before the run',
+            where=("name",),
+        )
     if not isinstance(name, str) or name not in known:
-        raise InvalidOption(f"{where} unknown {slot} {name!r}", suggest(str(name), known))
+        raise InvalidOption(f"{title} unknown {slot} {name!r}", suggest(str(name), known), where=("name",))
     cls = known[name]
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in options:
         if key not in fields:
-            raise InvalidOption(f"{where} {name!r} has no option {key!r}", suggest(key, fields) if fields else "")
+            hint = suggest(key, fields) if fields else ""
+            raise InvalidOption(f"{title} {name!r} has no option {key!r}", hint, where=(key,))
     missing = [n for n, f in fields.items() if n not in options and _required(f)]
     if missing:
-        raise InvalidOption(f"{where} {name!r} needs {', '.join(missing)}")
-    return cls(**{key: _revive(value) for key, value in options.items()})
+        raise InvalidOption(f"{title} {name!r} needs {', '.join(missing)}", where=("name",))
+    made = {}
+    for key, value in options.items():
+        with placed(key):
+            made[key] = _revive(value)
+    return cls(**made)
 
 
-def describe(made: Any) -> dict[str, Any]:
-    """The table that `build` makes this part from; options at their default are left out."""
-    if not is_part(made):
-        return {"name": type(made).__name__}  # the user's own object: the file can only say what it was
+def option_names(made: object) -> tuple[str, ...]:
+    """The names of the options of a part."""
+    return tuple(f.name for f in dataclasses.fields(cast("DataclassInstance", made)))
+
+
+def with_options(made: T, **options: Any) -> T:
+    """The same part with other values of some options."""
+    return cast(T, dataclasses.replace(cast("DataclassInstance", made), **options))
+
+
+def describe(made: object) -> dict[str, Any]:
+    """The table that `build` makes this part from; options at their default are left out.
+
+    An object that `build` cannot make again is named by its module and class: a class of one's own, and a subclass of
+    a part that replaces one of its methods and is not declared itself.
+    """
+    cls = _stands_for(made)
+    if cls is None or not is_part(made):
+        return {"name": f"{type(made).__module__}{OWN}{type(made).__qualname__}"}
     table: dict[str, Any] = {"name": made.name}
-    for f in dataclasses.fields(made):
-        value = getattr(made, f.name)
+    values = values_of(made)
+    for f in dataclasses.fields(cls):
+        value = values[f.name]
         if _required(f) or value != f.default:
             table[f.name] = _plain(value)
     return table
 
 
-def is_part(value: Any) -> bool:
+def is_part(value: object) -> TypeGuard[Part]:
     """Whether a value was made from a class declared with `part`."""
     return hasattr(value, "slot") and dataclasses.is_dataclass(value)
+
+
+def _stands_for(made: object) -> type | None:
+    """The declared class that makes an object which behaves like this one; None where there is none."""
+    if not is_part(made):
+        return None
+    cls: Any = _register.get(made.slot, {}).get(made.name)
+    if cls is None or not isinstance(made, cls):
+        return None
+    more = {f.name for f in dataclasses.fields(made)} - {f.name for f in dataclasses.fields(cls)}
+    return None if more or replaced_in(made, cls) else cls
 
 
 def _required(f: dataclasses.Field[Any]) -> bool:
@@ -115,41 +191,9 @@ def _revive(value: Any) -> Any:
     return value
 
 
-def _check_types(made: Any) -> None:
+def _check_types(made: DataclassInstance) -> None:
     hints = get_type_hints(type(made))
-    for f in dataclasses.fields(made):
-        value, hint = getattr(made, f.name), hints[f.name]
-        if not _fits(value, hint):
+    for name, value in values_of(made).items():
+        if not fits(value, hints[name]):
             kind = type(made).__name__
-            raise InvalidOption(f"{kind}: {f.name} must be {_words(hint)}, not {value!r}")
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    origin = get_origin(hint)
-    if hint is Any:
-        return True
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, h) for h in get_args(hint))
-    if origin is Literal:
-        return value in get_args(hint)
-    if hint is float:
-        return isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if origin in (tuple, list, Sequence):
-        return isinstance(value, list | tuple | np.ndarray)
-    return isinstance(value, origin or hint)
-
-
-def _words(hint: Any) -> str:
-    """An annotation in words.
-
-    >>> _words(int | None), _words(Literal["a", "b"])
-    ('a whole number or nothing', "'a' or 'b'")
-    """
-    if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(_words(h) for h in get_args(hint))
-    if get_origin(hint) is Literal:
-        return " or ".join(repr(a) for a in get_args(hint))
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "nothing"}
-    return names.get(hint, str(getattr(hint, "__name__", hint)))
+            raise InvalidOption(f"{kind}: {name} must be {words(hints[name])}, not {value!r}", where=(name,))

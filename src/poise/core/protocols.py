@@ -7,18 +7,24 @@ in this setting. `poise.testing` holds the contract suite of each slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+import torch
 
-from poise.core.arrived import Arrived
-from poise.core.batches import Batch
+from poise.core.arrivals import Arrivals
+from poise.core.batches import Batch, Plan
 from poise.core.history import History
 from poise.core.rng import U64
-from poise.core.types import Cohort, Flight, Floats, Ints, Seen, Sent, Setting, Sky, Step, Updates
+from poise.core.round_updates import RoundUpdates
+from poise.core.traits import AggregatorTraits, ChannelTraits
+from poise.core.types import AttackerView, Cohort, Flight, Floats, ForgedUpdate, Ints, Setting, Sky, Step
 from poise.core.vectors import Layout, Stack, Vector
+
+if TYPE_CHECKING:
+    from poise.core.memory import Memories
 
 Transform: TypeAlias = Callable[[Stack, Stack], Stack]
 """(gradients, parameters) -> gradients, row by row; may work in place on the gradients."""
@@ -28,57 +34,100 @@ ServerState: TypeAlias = Mapping[str, Vector]
 
 @dataclass(frozen=True)
 class Rule:
-    """How one piece of local work steps: ``W <- W - rate * T(G(point(W)), W)``."""
+    """How one piece of local work steps: ``W <- W - rate * T(G(point(W)), W)``.
+
+    The rows of a stack are ordered by number of steps, most first. A transform gets the first rows only, once the
+    others are done; so it cuts state of its own to ``[: len(gradients)]``.
+    """
 
     rate: float
     transforms: tuple[Transform, ...] = ()
     point: Callable[[Stack], Stack] | None = None
 
 
-@dataclass(frozen=True)
-class ServerView:
-    """What the server sees of the work that arrived, row by row: enough to follow the clients' memories."""
-
-    deltas: Stack  # (m, trainable)
-    steps: Ints  # (m,)
-    rates: Floats  # (m,) learning rate each worked with
-    importance: Floats  # (m,) p_i
-    sent: Mapping[str, Stack]  # (m, trainable): the shared vectors that each had been sent
-
-
-class Memory(Protocol):
-    """What a solver remembers between rounds, on both sides.
+class Memory:
+    """What a solver remembers between rounds, on both sides; by default nothing.
 
     The server keeps ``shared`` vectors and sends them with the model; each client keeps its ``own``, zero at first.
     """
 
-    @property
-    def keeps(self) -> tuple[str, ...]:
-        """Names of the vectors that every client keeps."""
+    keeps: tuple[str, ...] = ()
+    """Names of the vectors that every client keeps."""
+
+    begins_at_start: bool = False
+    """Whether a client that keeps nothing yet begins with the model it received instead of zeros."""
+
+    neighbours: bool = False
+    """Whether the server sends each client the mean of its neighbours' last local models."""
 
     def shared(self, theta: Vector) -> Mapping[str, Vector]:
         """The server's vectors before the first round."""
+        return {}
 
     def terms(self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]) -> tuple[Transform, ...]:
         """What the memory adds to the clients' gradients; comes before the rule's transforms."""
+        return ()
+
+    def point(self, own: Mapping[str, Stack]) -> Callable[[Stack], Stack] | None:
+        """Where the clients' gradients are taken, if not at their own models."""
+        return None
 
     def own_after(
         self, own: Mapping[str, Stack], shared: Mapping[str, Vector], deltas: Stack, steps: Ints, rate: float
     ) -> Mapping[str, Stack]:
         """What each client keeps after its work."""
+        return {}
 
-    def absorb(self, shared: Mapping[str, Vector], seen: ServerView) -> tuple[Mapping[str, Vector], Vector | None]:
-        """The server's vectors after the updates arrived, and a shift of the direction if there is one."""
+    def absorb(
+        self, shared: Mapping[str, Vector], updates: RoundUpdates, sent: Mapping[str, Stack]
+    ) -> tuple[Mapping[str, Vector], Vector | None]:
+        """The server's vectors after the updates arrived, and a shift of the direction if there is one.
+
+        ``sent`` holds the shared vectors that each client had been sent, (m, trainable).
+        """
+        return shared, None
 
     def observe(self, shared: Mapping[str, Vector], change: Vector) -> Mapping[str, Vector]:
         """The server's vectors after the model moved by ``change``."""
+        return shared
 
 
+@runtime_checkable
+class Remembers(Protocol):
+    """A solver that may remember something between rounds."""
+
+    @property
+    def memory(self) -> Memory | None:
+        """What clients and server remember; None for nothing."""
+
+
+class Owners(Protocol):
+    """How much the clients of a federation hold, and how much each counts."""
+
+    @property
+    def sizes(self) -> Ints:
+        """Samples per client, (N,)."""
+
+    @property
+    def importance(self) -> Floats:
+        """p, (N,)."""
+
+
+@runtime_checkable
 class Fits(Protocol):
     """What every part can be asked when a run is composed."""
 
     def fit(self, setting: Setting) -> None:
         """Refuse a setting in which this part cannot work."""
+
+
+@runtime_checkable
+class Named(Protocol):
+    """A part that was declared with a name (`poise.core.parts.part`)."""
+
+    @property
+    def name(self) -> str:
+        """The name in the register of its slot."""
 
 
 class Solver(Protocol):
@@ -162,14 +211,81 @@ class Weighting(Protocol):
     def fit(self, setting: Setting) -> None:
         """Refuse a setting in which this weighting cannot work."""
 
-    def coefficients(self, base: Floats, **reports: Any) -> Floats:
-        """The coefficient of each row from its base weight; reports it does not need are ignored.
+    def coefficients(self, updates: RoundUpdates) -> Floats:
+        """The coefficient of each update, (m,).
 
-        Given: ``loss_before``, ``loss_after`` (None unless needed), ``sizes``, ``clients``, ``versions``, ``round``,
-        ``importance`` (p_i), ``lowest_loss``, ``reached``, ``seen`` (how often each took part so far, now included),
-        ``identical`` (the clock's weights that ignore times), ``norms`` (the lengths of the updates); and, None unless
-        needed, ``balance`` (the clock's d_i/p_i) and ``adjacency`` (importance in the similarity graph).
+        Losses are None unless ``needs`` names them; so are ``balance`` and ``adjacency``.
         """
+
+
+class Aggregator(Protocol):
+    """How the weighted updates become one direction."""
+
+    @property
+    def traits(self) -> AggregatorTraits:
+        """What it promises; `AggregatorTraits()` promises nothing."""
+
+    def fit(self, setting: Setting) -> None:
+        """Refuse a setting in which this aggregator cannot work."""
+
+    def combine(self, deltas: Stack, weights: Floats) -> Vector:
+        """The direction, (d,), from the updates (m, d) and their coefficients (m,). Neither argument is changed.
+
+        The last entries of a row may be buffers such as batch-norm statistics, which are averaged like the rest. A row
+        of weight 0 counts nothing. Where the weights add up to O, a direction is O times some kind of average of
+        the rows, so that the server's learning rate means the same under every aggregator.
+        """
+
+
+class Channel(Protocol):
+    """What happens to an update on its way from client to server.
+
+    Only what gradients move is encoded; batch-norm statistics travel as they are. All payloads of a run have the same
+    names, shapes and number types: a node's reply is compared with the payload of an update of zeros.
+    """
+
+    @property
+    def traits(self) -> ChannelTraits:
+        """What it promises; `ChannelTraits()` promises nothing."""
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """Names of the vectors (d,) that each client keeps between rounds, zero at first."""
+
+    def fit(self, setting: Setting) -> None:
+        """Refuse a setting in which this channel cannot work."""
+
+    def encode(self, deltas: Stack, kept: Mapping[str, Stack], streams: U64) -> Encoded:
+        """The client's side: what is sent for each update (m, d), and what each client keeps from now on.
+
+        Row k of the result depends on row k of the arguments alone. ``streams`` (m,) names random numbers, for a
+        channel that draws (`poise.core.rng.words`). The arguments are not changed; the payload may be one of them.
+        """
+
+    def decode(self, payload: Mapping[str, torch.Tensor], size: int) -> Stack:
+        """The server's side: the updates (m, ``size``) that the payload stands for. It may be a part of the payload."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What a channel sends, and what its clients keep.
+
+    ``payload`` is what travels: named tensors with one row per update, of any number type. The bytes of a row are the
+    bytes that are counted as traffic.
+    """
+
+    payload: Mapping[str, torch.Tensor]
+    kept: Mapping[str, Stack] = field(default_factory=dict)
+
+
+class Personal(Protocol):
+    """Which entries of a model stay with each client."""
+
+    def fit(self, setting: Setting) -> None:
+        """Refuse a setting in which clients cannot keep anything."""
+
+    def names(self, module: torch.nn.Module) -> Iterable[str]:
+        """The names of the parameters and buffers, as in ``module.state_dict()``, that stay with each client."""
 
 
 class Server(Protocol):
@@ -202,8 +318,8 @@ class Attack(Protocol):
     def fit(self, setting: Setting) -> None:
         """Refuse a setting in which this attack cannot work."""
 
-    def answer(self, seen: Seen, seed: int) -> Sent:
-        """What one client sends, from what it has itself and nothing else."""
+    def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
+        """What one client sends, from what it and its accomplices have."""
 
 
 class Gauge(Protocol):
@@ -212,7 +328,7 @@ class Gauge(Protocol):
     A gauge has no state: what it must know of earlier rounds, it reads off the history.
     """
 
-    def read(self, arrived: Arrived, past: History) -> Mapping[str, Floats]:
+    def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
         """Named readings, (m,) or (m, k) each; nan for a row that is not read."""
 
 
@@ -222,6 +338,14 @@ class Oracle(Protocol):
     @property
     def layout(self) -> Layout:
         """Where each tensor lies in the vector."""
+
+    @property
+    def module(self) -> torch.nn.Module | None:
+        """The architecture, with its frozen parameters; None where the task is not a module."""
+
+    @property
+    def frozen(self) -> str:
+        """A hash of the frozen parameters; empty where there are none."""
 
     @property
     def batches(self) -> bool:
@@ -267,25 +391,42 @@ class Oracle(Protocol):
         """
 
 
+@runtime_checkable
+class Descends(Protocol):
+    """An oracle that makes plain gradient steps by itself, in one pass with the gradients."""
+
+    def descend(self, rows: Stack, data: Any, plan: Plan, rate: float) -> None:
+        """Make all steps ``row <- row - rate * gradient`` of a plan, in place."""
+
+
 class Backend(Protocol):
     """Where work is executed. It decides nothing."""
 
-    def work(
-        self,
-        models: Mapping[int, Vector],
-        flights: Sequence[Flight],
-        reports: frozenset[str],
-        spare: Stack | None = None,
-        memories: Any = None,
-    ) -> Updates:
-        """Do these pieces of work, each from the model version it names; rows in this order.
+    @property
+    def real_time(self) -> bool:
+        """Whether clients really take their time; then the backend is a `poise.engine.realtime.Carrier` too."""
 
-        ``spare`` is a stack that nobody needs any more and whose memory may be used; ``memories``
-        (`poise.core.memory.Memories`) is what server and clients remember.
+    def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
+        """Do the pieces of work that are ordered, each from the model version it names; rows in their order.
+
+        ``spare`` is a stack that nobody needs any more and whose memory may be used.
         """
 
-    def measure(self, theta: Vector, names: frozenset[str], memories: Any = None) -> dict[str, Any]:
+    def spread(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Map over the workers on this machine, in the order of the items."""
+
+    def measure(self, theta: Vector, names: frozenset[str], memories: Memories) -> dict[str, Any]:
         """Metrics of a model."""
 
     def close(self) -> None:
         """Let go of workers."""
+
+
+@dataclass(frozen=True)
+class WorkOrder:
+    """Pieces of work, the models they begin from, and what clients are to report."""
+
+    flights: Sequence[Flight]
+    models: Mapping[int, Vector]  # by version
+    reports: frozenset[str]  # of `LOSS_REPORTS`
+    memories: Memories

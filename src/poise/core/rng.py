@@ -69,6 +69,17 @@ def keys(seed: int, purpose: str, *columns: NDArray[np.int64] | int) -> U64:
     return state
 
 
+def child(stream: U64, purpose: str) -> U64:
+    """One stream for each of these, for another purpose.
+
+    >>> parents = keys(0, "work", np.arange(2))
+    >>> bool((child(parents, "channel") != parents).all())
+    True
+    """
+    with np.errstate(over="ignore"):
+        return _mix(stream ^ np.uint64(address(0, purpose) & (2**64 - 1)))
+
+
 def words(stream: U64, count: int, start: int = 0) -> U64:
     """Words ``start … start + count`` of each stream: SplitMix64 in counter mode, (len, count)."""
     counter = np.arange(start + 1, start + count + 1, dtype=np.uint64)

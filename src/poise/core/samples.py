@@ -84,7 +84,7 @@ class Samples:
         moved: dict[str, Any] = {
             name: value.to(device)
             for name in ("raw", "labels", "scale", "shift")
-            if isinstance(value := getattr(self, name), torch.Tensor)
+            if isinstance(value := vars(self)[name], torch.Tensor)
         }
         return replace(self, **moved)
 

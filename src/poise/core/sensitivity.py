@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from poise.core.types import Floats, Ints, Record
 
 if TYPE_CHECKING:
-    from poise.core.arrived import Arrived
     from poise.core.history import History
+    from poise.core.round_updates import RoundUpdates
 
 MOVED = "moved"
 """The reading: how far the step would have been from the one made, had the client not been there."""
@@ -115,58 +115,58 @@ class Moved:
     lr: float = 1.0
     limit: float = np.inf
 
-    def read(self, arrived: Arrived, past: History) -> Mapping[str, Floats]:
+    def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
         """The reading of every row."""
-        open_ = np.array([past.psi.of(c) <= self.limit for c in arrived.clients.tolist()])
+        open_ = np.array([past.psi.of(c) <= self.limit for c in updates.clients.tolist()])
         found = np.full(len(open_), np.nan)
         if open_.any():
-            found[open_] = self.lr * moved(arrived, np.flatnonzero(open_))
+            found[open_] = self.lr * moved(updates, np.flatnonzero(open_))
         return {MOVED: found}
 
 
-def moved(arrived: Arrived, rows: Ints | None = None) -> Floats:
+def moved(updates: RoundUpdates, rows: Ints | None = None) -> Floats:
     """The formula of `Moved` with lr = 1, for some rows of the cohort (None: all)."""
     import torch
 
-    wanted = np.arange(len(arrived.clients)) if rows is None else rows
-    clients, first, owner = np.unique(arrived.clients, return_index=True, return_inverse=True)
-    if len(clients) == len(arrived.clients):
-        return _apart(arrived, wanted, arrived.omega[wanted], _distances(arrived, wanted))
-    coefficients = torch.from_numpy(arrived.omega).to(arrived.deltas)
-    own = arrived.deltas.new_zeros((len(clients), arrived.deltas.shape[1]))
-    own.index_add_(0, torch.from_numpy(owner), arrived.deltas * coefficients[:, None])
-    weight, total = np.bincount(owner, arrived.omega).astype(np.float64), float(arrived.omega.sum())
-    away = total * own - torch.from_numpy(weight).to(own)[:, None] * arrived.direction
-    result = np.zeros(len(arrived.clients))
-    result[first] = _apart(arrived, first, weight, torch.linalg.vector_norm(away, dim=1).double().cpu().numpy())
+    wanted = np.arange(len(updates.clients)) if rows is None else rows
+    clients, first, owner = np.unique(updates.clients, return_index=True, return_inverse=True)
+    if len(clients) == len(updates.clients):
+        return _apart(updates, wanted, updates.weights[wanted], _distances(updates, wanted))
+    coefficients = torch.from_numpy(updates.weights).to(updates.deltas)
+    own = updates.deltas.new_zeros((len(clients), updates.deltas.shape[1]))
+    own.index_add_(0, torch.from_numpy(owner), updates.deltas * coefficients[:, None])
+    weight, total = np.bincount(owner, updates.weights).astype(np.float64), float(updates.weights.sum())
+    away = total * own - torch.from_numpy(weight).to(own)[:, None] * updates.weighted_sum
+    result = np.zeros(len(updates.clients))
+    result[first] = _apart(updates, first, weight, torch.linalg.vector_norm(away, dim=1).double().cpu().numpy())
     return np.asarray(result[wanted])
 
 
-def _apart(arrived: Arrived, rows: Ints, weight: Floats, away: Floats) -> Floats:
+def _apart(updates: RoundUpdates, rows: Ints, weight: Floats, away: Floats) -> Floats:
     """``|O C - W D| / |O - W|`` of the clients of these rows."""
-    total = float(arrived.omega.sum())
+    total = float(updates.weights.sum())
     rest = np.abs(total - weight)
     result = away / np.where(rest == 0, 1.0, rest)
     for k in np.flatnonzero((rest < 0.1 * abs(total)) & (weight != 0)).tolist():  # O C - W D would cancel
-        result[k] = _against_others(arrived, arrived.clients != arrived.clients[rows[k]])
+        result[k] = _against_others(updates, updates.clients != updates.clients[rows[k]])
     return np.asarray(result)
 
 
-def _against_others(arrived: Arrived, others: NDArray[np.bool_]) -> float:
+def _against_others(updates: RoundUpdates, others: NDArray[np.bool_]) -> float:
     """``| D - O/(O - W) (D - C) |`` with the step of the others added up by itself; no step where there is nobody."""
     import torch
 
-    weights = torch.from_numpy(np.where(others, arrived.omega, 0.0)).to(arrived.deltas)
-    rest = float(arrived.omega[others].sum())
-    without = weights @ arrived.deltas * (float(arrived.omega.sum()) / rest) if rest else 0.0
-    return float(torch.linalg.vector_norm(arrived.direction - without).double())
+    weights = torch.from_numpy(np.where(others, updates.weights, 0.0)).to(updates.deltas)
+    rest = float(updates.weights[others].sum())
+    without = weights @ updates.deltas * (float(updates.weights.sum()) / rest) if rest else 0.0
+    return float(torch.linalg.vector_norm(updates.weighted_sum - without).double())
 
 
-def _distances(arrived: Arrived, rows: Ints) -> Floats:
+def _distances(updates: RoundUpdates, rows: Ints) -> Floats:
     """``|omega_i| |O Delta_i - D|`` of rows that are each a client of its own."""
     import torch
 
-    total, weight = float(arrived.omega.sum()), np.abs(arrived.omega[rows])
+    total, weight = float(updates.weights.sum()), np.abs(updates.weights[rows])
     if total == 0:
-        return weight * float(torch.linalg.vector_norm(arrived.direction).double())
-    return np.asarray(weight * abs(total) * arrived.apart[rows])
+        return weight * float(torch.linalg.vector_norm(updates.weighted_sum).double())
+    return np.asarray(weight * abs(total) * updates.from_centre[rows])

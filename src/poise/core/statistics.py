@@ -26,6 +26,7 @@ class WeightStatistics:
     expected_clients: float  # number of distinct clients in a round
     pairwise: Callable[[], Floats] | None = None
     overlap: Floats | None = None  # (N,)
+    estimated: bool = False  # from draws, where there is no closed form
 
     @property
     def covariance(self) -> Floats:
@@ -44,8 +45,12 @@ class WeightStatistics:
 
     @property
     def gamma(self) -> float:
-        """Gamma = Sigma + alpha sum_i p_i^2 (E, Theorem 2.1); with ``overlap`` where there is no alpha (Lemma A.4)."""
+        """Gamma = Sigma + alpha sum_i p_i^2 (E, Theorem 2.1); with ``overlap`` where there is no alpha (Lemma A.4).
+
+        nan where neither is known.
+        """
         if self.overlap is not None:
             return self.sigma + float(self.overlap.sum())
-        assert self.alpha is not None
+        if self.alpha is None:
+            return float("nan")
         return self.sigma + self.alpha * float(self.mean @ self.mean)

@@ -45,10 +45,10 @@ def row_blocks(stack: Stack, size: int = BLOCK) -> list[Stack]:
     >>> [len(rows) for rows in row_blocks(torch.zeros(5, 2**19))]
     [2, 2, 1]
     """
-    few = rows_of(stack, size)
+    few = rows_per_block(stack, size)
     return [stack[k : k + few] for k in range(0, max(1, len(stack)), few)]
 
 
-def rows_of(stack: Stack, size: int = BLOCK) -> int:
+def rows_per_block(stack: Stack, size: int = BLOCK) -> int:
     """How many rows of a stack are about ``size`` bytes; at least one."""
     return max(1, size // max(1, stack.shape[1] * stack.element_size()))

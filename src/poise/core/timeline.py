@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 import numpy as np
 
+from poise.core.capabilities import HasDurations, KnowsNextStart
 from poise.core.durations import SAME, Durations, FixedDurations
 from poise.core.errors import InvalidOption, require
-from poise.core.memory import Memories
+from poise.core.parts import with_options
 from poise.core.protocols import Clock, Times
 from poise.core.types import Cohort, Flight, Floats, Ints, Sky, Step
-from poise.core.vectors import Vector
 
 
 def launch(cohort: Cohort, times: Times, now: float, version: int, seed: int) -> tuple[Flight, ...]:
@@ -42,7 +41,7 @@ def _same(a: float, b: float) -> bool:
 
 
 def timeline(
-    clock: Any, durations: Durations, clients: int | None, time: float | None, aggregations: int | None, seed: int
+    clock: Clock, durations: Durations, clients: int | None, time: float | None, aggregations: int | None, seed: int
 ) -> Iterator[Step]:
     """The steps of a clock when every idle client starts again at once.
 
@@ -50,12 +49,14 @@ def timeline(
     ``durations`` take the place of the clock's own where they are given.
     """
     require(time is not None or aggregations is not None, "a timeline needs an end", "give time= or aggregations=")
-    given: Any = getattr(clock, "durations", None) if durations is None else durations
+    given: Any = durations
+    if given is None and isinstance(clock, HasDurations):
+        given = clock.durations
     if clients is None:
-        known = hasattr(given, "__len__") and not isinstance(given, str) and len(given) > 0
+        known = isinstance(given, Sized) and not isinstance(given, str) and len(given) > 0
         require(known, "the number of clients is not known", "give clients=")
         clients = len(given)
-    used = clock if durations is None else replace(clock, durations=durations)
+    used = clock if durations is None else with_options(clock, durations=durations)
     for step, _ in flown(used, clients, seed):
         late = time is not None and step.time > time * (1 + SAME)
         if late or (aggregations is not None and step.index >= aggregations) or step.time == np.inf:
@@ -81,31 +82,10 @@ def next_step(clock: Clock, times: Times, sky: Sky, started: tuple[Flight, ...],
     if not started and not sky.flights and sky.now >= times.last:
         return Step(index, np.inf, ()), sky
     step, after = clock.advance(sky, started, index)
-    if not started and not sky.flights and step.time == sky.now and hasattr(times, "next"):
+    if not started and not sky.flights and step.time == sky.now and isinstance(times, KnowsNextStart):
         step = Step(index, times.next(sky.now), ())  # nobody can begin before: time must not stand still
         after = Sky(step.time)
     return step, after
-
-
-@dataclass(frozen=True)
-class SimulatedTime:
-    """The steps of a clock, in simulated time: when an answer comes is known when the work begins."""
-
-    clock: Clock
-    times: Times
-    seed: int
-
-    ahead = True
-
-    def launch(self, cohort: Cohort, sky: Sky, version: int) -> tuple[Flight, ...]:
-        """The work that a cohort starts now."""
-        return launch(cohort, self.times, sky.now, version, self.seed)
-
-    def next_step(
-        self, sky: Sky, started: tuple[Flight, ...], index: int, models: Mapping[int, Vector], memories: Memories
-    ) -> tuple[Step, Sky]:
-        """The clock's next step."""
-        return next_step(self.clock, self.times, sky, started, index)
 
 
 def shares(clock: Clock, clients: int, arrivals: int = 1000, seed: int = 0) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,11 +17,14 @@ if TYPE_CHECKING:  # who reads a ledger needs no torch, which takes seconds to l
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
+PERSONAL = "personal"
+"""The name under which a client keeps the entries of the model that are its own."""
+
+HELD = "held"
+"""The name under which a server keeps, for each client, after which version's work the state on its node counts."""
+
 LOSS_REPORTS = frozenset({"loss_before", "loss_after"})
 """What a part may ask the clients to report beside their update."""
-
-REPORT_BYTES = 8
-"""A loss that a client reports is one double."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Setting:
     on_demand: bool = False  # clients are made when asked for
     majority: Ints | None = None  # (N,) the class of which each client has most, where there are classes
     similar: Callable[[], Floats] | None = None  # p_ij of the similarity graph, (N, N), made when it is asked for
-    _worked_out: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    _worked_out: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def neighbours(self) -> Floats:
         """p_ij of the similarity graph, (N, N): how much client j counts for client i; the rows sum to p_i."""
@@ -52,7 +55,7 @@ class Setting:
             )
         return found
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What ``make`` returns, worked out at the first call: tables that a part draws from in every round."""
         if key not in self._worked_out:
             self._worked_out[key] = make()
@@ -126,62 +129,13 @@ class Step:
         """The base weight of each, (m,)."""
         return np.array([f.weight for f in self.flights], dtype=np.float64)
 
-    def traffic(self, width: int, model: int, shared: int, reports: int) -> tuple[int, int]:
-        """Bytes up and down: a model with what is shared goes to all that were asked, models and reports come back."""
-        answers, asked = len(self.flights), len(self.flights) + len(self.late)
-        return answers * (width * model + REPORT_BYTES * reports), asked * width * (model + shared)
-
 
 @dataclass(frozen=True)
-class Updates:
-    """What m pieces of local work brought: the changes and what was reported beside them."""
+class AttackerView:
+    """Everything that one dishonest client has when it answers, and what its accomplices have.
 
-    deltas: Stack  # (m, d): after - before
-    norms: Floats  # (m,)
-    samples: Ints  # (m,)
-    steps: Ints  # (m,)
-    loss_before: Floats | None = None
-    loss_after: Floats | None = None
-    own: Mapping[str, Stack] = field(default_factory=dict)  # what each client keeps to itself from now on
-    reasons: tuple[str, ...] = ()  # why each row must not be used, "" where it may; empty where all may
-
-    def rows(self, rows: Ints) -> Updates:
-        """Some of the rows, in this order."""
-        import torch
-
-        whole = len(rows) == len(self.norms) and bool((rows == np.arange(len(rows))).all())
-        if whole:
-            return self
-        columns: dict[str, Any] = {name: None if (c := getattr(self, name)) is None else c[rows] for name in REPORTED}
-        index = torch.from_numpy(rows)
-        own = {name: kept[index] for name, kept in self.own.items()}
-        reasons = tuple(self.reasons[k] for k in rows.tolist()) if self.reasons else ()
-        return Updates(self.deltas[index], **columns, own=own, reasons=reasons)
-
-    @classmethod
-    def join(cls, parts: Sequence[Updates], deltas: Stack | None = None) -> Updates:
-        """The rows of several pieces of work, one after the other; ``deltas`` where they are stacked already."""
-        import torch
-
-        columns: dict[str, Any] = {
-            name: None if any(c is None for c in found) else np.concatenate(found)
-            for name in REPORTED
-            for found in [[getattr(p, name) for p in parts]]
-        }
-        own = {name: torch.cat([p.own[name] for p in parts]) for name in (parts[0].own if parts else ())}
-        known = any(p.reasons for p in parts)
-        reasons = tuple(why for p in parts for why in p.reasons or ("",) * len(p.norms)) if known else ()
-        stacked = torch.cat([p.deltas for p in parts]) if deltas is None else deltas
-        return cls(stacked, **columns, own=own, reasons=reasons)
-
-
-REPORTED = ("norms", "samples", "steps", "loss_before", "loss_after")
-"""What `Updates` holds beside the changes, one value per row."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """Everything that one dishonest client has when it answers: nothing of other clients, nothing of the server."""
+    ``honest`` holds the updates of everybody else, (h, d), for an attack that declares ``omniscient``; else it is None.
+    """
 
     client: int
     version: int  # of the model that it received: the number of the round in which it was asked
@@ -190,10 +144,12 @@ class Seen:
     trainable: int  # how many entries of the model gradients move; they come first
     kept: Mapping[str, Vector] = field(default_factory=dict)  # what it put aside when it last answered
     work: Vector | None = None  # (d,): its own honest update, where its attack does the work
+    accomplices: tuple[AttackerView, ...] = ()  # the attack's clients in this aggregation, itself included
+    honest: Stack | None = None
 
 
 @dataclass(frozen=True)
-class Sent:
+class ForgedUpdate:
     """What a dishonest client sends, and all that it puts aside for its next answer."""
 
     update: Vector  # (d,)
@@ -241,12 +197,3 @@ class Record:
     refusals: tuple[Refusal, ...] = ()
     readings: Mapping[str, Floats] = field(default_factory=dict)  # what gauges read of each contribution, (m, …)
     seconds: float = 0.0  # wall-clock; kept, but no part of the digest
-
-
-def contributions(flights: Sequence[Flight], base: Floats, omega: Floats, updates: Updates) -> tuple[Contribution, ...]:
-    """What each flight contributed with its base weight and its coefficient."""
-    missing = [None] * len(flights)
-    losses = [missing if v is None else v.tolist() for v in (updates.loss_before, updates.loss_after)]
-    columns = [c.tolist() for c in (base, omega, updates.norms, updates.samples, updates.steps)]
-    rows = zip(flights, *columns, *losses, strict=True)
-    return tuple(Contribution(f.client, f.version, f.occurrence, *row) for f, *row in rows)

@@ -1,13 +1,13 @@
 """A model is a vector, a cohort is a matrix.
 
 `Layout` says where each tensor of a module lies in the flat vector. What gradients move comes first
-(``[:trainable]``); frozen parameters and buffers such as batch-norm statistics follow. They travel
-with the model like everything else.
+(``[:trainable]``); buffers such as batch-norm statistics follow. Frozen parameters (``requires_grad=False``) belong to
+the task, not to the vector: they do not travel and are not stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -55,14 +55,12 @@ class Layout:
 
     @classmethod
     def of_module(cls, module: torch.nn.Module) -> Layout:
-        """The layout of a module's parameters and persistent buffers."""
-        tensors = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        moving = [(name, tuple(p.shape), p.dtype) for name, p in tensors.items()]
-        shared = {id(p) for p in tensors.values()}
+        """The layout of a module's trainable parameters and persistent buffers."""
+        moving = [(name, tuple(p.shape), p.dtype) for name, p in module.named_parameters() if p.requires_grad]
         resting = [
             (name, tuple(t.shape), t.dtype)
             for name, t in module.state_dict(keep_vars=True).items()
-            if isinstance(t, torch.Tensor) and id(t) not in shared
+            if isinstance(t, torch.Tensor) and not isinstance(t, torch.nn.Parameter)
         ]
         require(bool(moving), f"{type(module).__name__} has no trainable parameter")
         return cls._of(moving, resting)
@@ -87,8 +85,14 @@ class Layout:
 
     @cached_property
     def resting(self) -> tuple[Entry, ...]:
-        """Frozen parameters and buffers."""
+        """Batch-norm statistics and other buffers."""
         return tuple(e for e in self.entries if e not in self.parameters)
+
+    def positions(self, names: Iterable[str]) -> torch.Tensor:
+        """Where the entries of these tensors lie in the vector, in order."""
+        wanted = set(names)
+        spans = [torch.arange(e.start, e.stop) for e in self.entries if e.name in wanted]
+        return torch.cat(spans) if spans else torch.zeros(0, dtype=torch.int64)
 
     def views(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
         """The named tensors inside a vector (d,) or a stack (m, d), as views."""

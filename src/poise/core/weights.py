@@ -2,16 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, wraps
+from inspect import Parameter, signature, unwrap
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from poise.core.errors import InvalidOption, UpdateRefused, require
 from poise.core.types import Floats, Ints
 
+if TYPE_CHECKING:
+    from poise.core.protocols import Weighting
+    from poise.core.round_updates import RoundUpdates
+
 Floor: TypeAlias = float | Literal["running_min"] | Mapping[int, float] | tuple[float, ...]
 """F_i*: one number for all, the lowest loss seen for each client, or one number per client."""
+
+
+def by_columns(method: Callable[[Any, RoundUpdates], Floats]) -> Callable[..., Floats]:
+    """Let ``coefficients`` also be called with base weights and columns instead of `RoundUpdates`.
+
+    ``weighting.coefficients([0.5, 0.5], loss_before=[1.0, 2.0])`` is for whoever wants to see what a weighting does.
+    """
+
+    @wraps(method)
+    def coefficients(self: Any, updates: RoundUpdates | ArrayLike, **columns: Any) -> Floats:
+        from poise.core.round_updates import RoundUpdates
+
+        if not isinstance(updates, RoundUpdates):
+            updates = RoundUpdates.of_columns(updates, **columns)
+        return method(self, updates)
+
+    return coefficients
+
+
+def weigh(weighting: Weighting, updates: RoundUpdates) -> Floats:
+    """The coefficients that a weighting gives, (m,).
+
+    A weighting written for poise 0.1 takes base weights and keyword columns, ``coefficients(self, base, **reports)``;
+    it still works, with a warning.
+    """
+    if not _takes_columns(type(weighting)):
+        return np.asarray(weighting.coefficients(updates), dtype=np.float64)
+    warnings.warn(
+        f"{type(weighting).__name__}.coefficients(base, **reports) is the old signature: "
+        "write coefficients(self, updates), with poise.core.round_updates.RoundUpdates",
+        FutureWarning,  # Python hides a DeprecationWarning from whoever wrote the weighting
+        stacklevel=2,
+    )
+    by_name: Callable[..., Floats] = weighting.coefficients
+    return np.asarray(by_name(updates.base_weights, **updates.columns()), dtype=np.float64)
+
+
+@lru_cache
+def _takes_columns(kind: type) -> bool:
+    """Whether a class of weightings has the old signature, with keyword columns."""
+    method = unwrap(vars(kind).get("coefficients") or kind.coefficients)  # type: ignore[attr-defined]
+    _, first, *others = signature(method).parameters.values()
+    return first.name == "base" or (first.name != "updates" and any(p.kind is Parameter.VAR_KEYWORD for p in others))
 
 
 def renormalised(base: Floats, exponents: Floats) -> Floats:
@@ -36,49 +87,55 @@ def renormalised(base: Floats, exponents: Floats) -> Floats:
     return np.asarray(raised / raised.sum(), dtype=np.float64)
 
 
-def finite(name: str, values: Floats | None, rows: int, clients: Ints | None) -> Floats:
+def finite(name: Literal["loss_before", "loss_after"], updates: RoundUpdates) -> Floats:
     """Reported losses as an array; a missing or non-finite one is refused by its client's name."""
+    values = updates.loss_before if name == "loss_before" else updates.loss_after
     if values is None:
         raise InvalidOption(f"this weighting needs {name}, and it was not reported")
-    losses = np.asarray(values, dtype=np.float64)
+    losses, rows = np.asarray(values, dtype=np.float64), len(updates)
     require(losses.shape == (rows,), f"{name} has shape {losses.shape}, the cohort has {rows} clients")
     bad = np.flatnonzero(~np.isfinite(losses))
     if len(bad):
-        who = int(bad[0] if clients is None else clients[bad[0]])
+        who = int(updates.clients[bad[0]])
         raise UpdateRefused(f"client {who} reported {name} = {losses[bad[0]]}", "lower the learning rate or clip=")
     return losses
 
 
-def gaps(floor: Floor, losses: Floats, clients: Ints | None, lowest: Floats | None) -> Floats:
-    """``F_i - F_i*`` for each row."""
+def loss_gaps(floor: Floor, updates: RoundUpdates) -> Floats:
+    """``F_i - F_i*`` of each row; refused by client where a loss is not finite."""
+    losses = finite("loss_before", updates)
     if isinstance(floor, str):
-        if lowest is None:
+        if updates.lowest_loss is None:
             raise InvalidOption("the running minimum needs the clients' earlier losses", "give lowest_loss=")
-        return losses - np.minimum(lowest, losses)
+        return losses - np.minimum(updates.lowest_loss, losses)
     if isinstance(floor, int | float):
         return losses - floor
-    if clients is None:
-        raise InvalidOption("floors per client need the clients' numbers", "give clients=")
     try:
-        return losses - np.array([floor[int(c)] for c in clients], dtype=np.float64)
+        return losses - np.array([floor[int(c)] for c in updates.clients], dtype=np.float64)
     except (KeyError, IndexError) as error:
         raise InvalidOption(f"no floor was given for client {error}") from error
 
 
-def loss_gaps(floor: Floor, rows: int, reports: Mapping[str, Any]) -> Floats:
-    """``F_i - F_i*`` from what the clients reported; refused by client where a loss is not finite."""
-    clients = reports.get("clients")
-    losses = finite("loss_before", reports.get("loss_before"), rows, clients)
-    return gaps(floor, losses, clients, reports.get("lowest_loss"))
+def floors_for(floor: Floor, stay: Sequence[int]) -> Floor:
+    """The floors of the clients ``stay``, in this order; a floor that is one for all stays as it is.
+
+    >>> floors_for((0.1, 0.2, 0.3), [2, 0]), floors_for({0: 0.1, 2: 0.3}, [2]), floors_for(0.5, [2])
+    ((0.3, 0.1), {0: 0.3}, 0.5)
+    """
+    if isinstance(floor, str | int | float):
+        return floor
+    if isinstance(floor, Mapping):
+        return {k: floor[c] for k, c in enumerate(stay) if c in floor}
+    return tuple(floor[c] for c in stay)
 
 
-def check_floor(name: str, floor: Any) -> None:
+def check_floor(name: str, floor: Floor) -> None:
     """Floors must be finite numbers, or the running minimum."""
-    values = [floor] if isinstance(floor, int | float) else list(getattr(floor, "values", lambda: floor)())
     if isinstance(floor, str):
         require(floor == "running_min", f"{name}: floor {floor!r}", "known: a number, 'running_min', one per client")
-    else:
-        require(all(np.isfinite(v) for v in values), f"{name}: every floor must be finite")
+        return
+    values = floor.values() if isinstance(floor, Mapping) else np.atleast_1d(floor)
+    require(all(np.isfinite(v) for v in values), f"{name}: every floor must be finite")
 
 
 def check_k(name: str, k: int | float) -> None:

@@ -156,12 +156,12 @@ HOSPITALS = {
 LEAF = Entry(
     "leaf",
     "FEMNIST as LEAF's scripts write it, a client is a user; not fetched: its preprocess.sh makes it",
-    (),
-    None,
-    "LEAF: BSD 2-clause; FEMNIST: NIST Special Database 19",
-    "leaf/femnist",
-    "run LEAF's data/femnist/preprocess.sh (github.com/TalwalkarLab/leaf) and put its folders train and test into "
-    "leaf/femnist of the data folder, or name the folder that holds them with folder=",
+    variants=(),
+    fetched=None,
+    licence="LEAF: BSD 2-clause; FEMNIST: NIST Special Database 19",
+    folder="leaf/femnist",
+    by_hand="run LEAF's data/femnist/preprocess.sh (github.com/TalwalkarLab/leaf) and put its folders train and test "
+    "into leaf/femnist of the data folder, or name the folder that holds them with folder=",
 )
 
 CATALOGUE: dict[str, Entry] = {

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from poise.core.errors import InvalidOption, require
+from poise.core.errors import InvalidOption, placed, require
 from poise.core.rng import generator
 from poise.core.samples import Samples
 from poise.core.types import Ints
 from poise.data.holdings import Held, Holdings
 from poise.data.partitions import by_key
+from poise.data.populations import POPULATIONS, Population, PopulationRequest
 from poise.data.sources.source import Source
 from poise.data.splits import balanced_subset, held_out, share_of
+
+Partition: TypeAlias = str | Sequence[ArrayLike]
+"""The name of a rule, or one index array per client."""
+
+Rule: TypeAlias = Callable[..., Any]
+"""A partition takes the labels, the number of clients and the seed, a population one request; both take options."""
 
 
 def subset(pool: Source, samples: int | None, test_samples: int | None, seed: int) -> Source:
     """The class-balanced random subsets that were asked for."""
     if samples is not None:
         rows = _positions(pool.train, pool.rows)
-        chosen = _chosen(pool.train, rows, samples, generator(seed, "samples"))
+        with placed("samples"):
+            chosen = _chosen(pool.train, rows, samples, generator(seed, "samples"))
         pool = replace(pool, rows=rows[chosen], keys=None if pool.keys is None else pool.keys[chosen])
     if test_samples is not None:
         if pool.test is None:
-            raise InvalidOption(f"test_samples = {test_samples}, but {pool.name} has no held-out data")
+            raise InvalidOption(
+                f"test_samples = {test_samples}, but {pool.name} has no held-out data", where=("test_samples",)
+            )
         rows = _positions(pool.test, pool.test_rows)
-        chosen = _chosen(pool.test, rows, test_samples, generator(seed, "test-samples"))
+        with placed("test_samples"):
+            chosen = _chosen(pool.test, rows, test_samples, generator(seed, "test-samples"))
         owners = None if pool.test_keys is None else pool.test_keys[chosen]
         pool = replace(pool, test_rows=rows[chosen], test_keys=owners)
     return pool
@@ -42,7 +55,7 @@ def _chosen(pool: Samples, rows: Ints, count: int, rng: np.random.Generator) -> 
 
 
 def deal(
-    pool: Source, partition: Any, rule: Any, clients: int | None, seed: int, options: dict[str, Any]
+    pool: Source, partition: Partition, rule: Rule | None, clients: int | None, seed: int, options: dict[str, Any]
 ) -> tuple[Holdings, Ints | None]:
     """Who owns which rows of the training pool, and, for natural clients, which key each client is."""
     rows = _positions(pool.train, pool.rows)
@@ -51,31 +64,37 @@ def deal(
     if rule is by_key:
         if pool.keys is None:
             hint = "pass by='writer' or by='series'" if pool.name == "mnist" else "pass keys= with (x, y) arrays"
-            raise InvalidOption(f"by-key: {pool.name} has no natural clients here", hint)
+            raise InvalidOption(f"by-key: {pool.name} has no natural clients here", hint, where=("partition",))
         parts, keys = by_key(pool.keys, clients, seed, **options)
         return Held.of([rows[part] for part in parts]), keys
     labels = pool.train.labels.numpy()[rows]
-    dealt = rule(labels, clients, seed, **options)
-    if isinstance(dealt, list):
-        return Held.of([rows[part] for part in dealt]), None
-    return replace(dealt, order=rows[dealt.order]), None
+    if rule in POPULATIONS.values():
+        assert clients is not None  # only natural clients are as many as the data say
+        population: Population = rule(PopulationRequest(labels, clients, seed), **options)
+        return replace(population, order=rows[population.order]), None
+    return Held.of([rows[part] for part in rule(labels, clients, seed, **options)]), None
 
 
-def _given(partition: Any, clients: int | None, available: int) -> list[Ints]:
+def _given(partition: Partition, clients: int | None, available: int) -> list[Ints]:
     """A partition of the user's, each client's indices checked."""
     parts = [np.asarray(part) for part in partition]
-    require(len(parts) > 0, "the partition has no clients")
+    require(len(parts) > 0, "the partition has no clients", where="partition")
     agrees = clients is None or clients == len(parts)
-    require(agrees, f"clients = {clients}, but the partition has {len(parts)} index arrays")
+    require(agrees, f"clients = {clients}, but the partition has {len(parts)} index arrays", where="clients")
     for client, part in enumerate(parts):
-        require(part.ndim == 1 and len(part) > 0, f"client {client} owns no samples")
-        require(part.dtype.kind in "iu", f"client {client}: indices must be whole numbers, not {part.dtype}")
+        require(part.ndim == 1 and len(part) > 0, f"client {client} owns no samples", where="partition")
+        require(
+            part.dtype.kind in "iu",
+            f"client {client}: indices must be whole numbers, not {part.dtype}",
+            where="partition",
+        )
         wrong = part[(part < 0) | (part >= available)]
         first = wrong[0] if len(wrong) else 0
         require(
             not len(wrong),
             f"client {client}: there is no sample {first}",
             f"samples are 0 to {available - 1}",
+            where="partition",
         )
     return [part.astype(np.int64) for part in parts]
 
@@ -106,7 +125,11 @@ def with_free_riders(held: Held, count: int, seed: int) -> Held:
     >>> with_free_riders(Held.of([np.array([4, 7]), np.array([1, 2, 3, 9])]), 2, seed=0).sizes().tolist()
     [2, 4, 3, 3]
     """
-    require(type(count) is int and count >= 0, f"free_riders must be a whole number from 0, not {count!r}")
+    require(
+        type(count) is int and count >= 0,
+        f"free_riders must be a whole number from 0, not {count!r}",
+        where="free_riders",
+    )
     if not count:
         return held
     size = round(len(held.flat) / held.clients)

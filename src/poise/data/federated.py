@@ -243,7 +243,9 @@ class Federation:
         maker = named(name, CORRUPTIONS, "corruption")
         sort_options(options, {name: option_names(maker)}, [])
         check_options(maker, options, name)
-        require(name != "flip-labels" or "rate" in options, "flip-labels needs rate", "for example rate=1/3")
+        require(
+            name != "flip-labels" or "rate" in options, "flip-labels needs rate", "for example rate=1/3", where="rate"
+        )
         made: Corruption = maker(**options)
         made.fit(self.source.train, self.clients)
         spec = None
@@ -262,7 +264,7 @@ class Federation:
         """
         gone = np.unique(self._checked(clients))
         stay = np.delete(self.members, gone)
-        require(len(stay) > 0, f"without: no client of {self.clients} would be left")
+        require(len(stay) > 0, f"without: no client of {self.clients} would be left", where="without")
         missing = np.setdiff1d(np.arange(self.holdings.clients), stay)
         spec = None if self.spec is None else {**self.spec, "without": missing.tolist()}
         names = None if self.names is None else tuple(np.delete(np.array(self.names, dtype=object), gone))

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from poise.core.errors import InvalidOption, require, suggest
+from poise.core.errors import InvalidOption, placed, require, suggest
 from poise.core.types import Floats
-from poise.data.dealing import deal, own_tests, subset, with_free_riders
+from poise.data.dealing import Partition, Rule, deal, own_tests, subset, with_free_riders
 from poise.data.federated import Federation, plain
 from poise.data.holdings import Held
 from poise.data.options import check_options, named, option_names, sort_options
 from poise.data.partitions import PARTITIONS, by_key
 from poise.data.populations import POPULATIONS
 from poise.data.sources import SOURCES, Source, arrays
+
+Given: TypeAlias = str | tuple[ArrayLike, ArrayLike]
+"""The name of a data source, or arrays ``(x, y)``."""
+
+Loader: TypeAlias = Callable[..., Source]
 
 _OWN = [
     "samples",
@@ -30,7 +35,7 @@ _OWN = [
     "clients",
     "seed",
 ]
-_SUPPLIED = ("data", "labels", "clients", "seed")
+_SUPPLIED = ("data", "labels", "request", "clients", "seed")
 _DEFAULT_CLIENTS = 100
 
 
@@ -90,15 +95,19 @@ def federation(
     pool = subset(pool, samples, test_samples, seed)
     if asked is None and rule not in (None, by_key):
         asked = _DEFAULT_CLIENTS
-    holdings, keys = deal(pool, partition, rule, asked, seed, mine)
+    holdings, keys = deal(pool, partition, rule=rule, clients=asked, seed=seed, options=mine)
     tests = None
     if isinstance(holdings, Held):
         holdings, tests = own_tests(pool, holdings, keys, client_test_share, seed)
         holdings = with_free_riders(holdings, free_riders, seed)
     else:
-        require(not client_test_share, "client_test_share cannot be used on demand")
-        require(not free_riders, "free_riders cannot be used on demand")
-    require(not (free_riders and (tests or keys)), "free_riders cannot be used with clients that have names or tests")
+        require(not client_test_share, "client_test_share cannot be used on demand", where="client_test_share")
+        require(not free_riders, "free_riders cannot be used on demand", where="free_riders")
+    require(
+        not (free_riders and (tests or keys)),
+        "free_riders cannot be used with clients that have names or tests",
+        where="free_riders",
+    )
     always = {"clients": holdings.clients - free_riders, "seed": seed, "importance": importance}
     sometimes = {
         "samples": samples, "test_samples": test_samples,
@@ -107,46 +116,50 @@ def federation(
     made = Federation(
         pool,
         holdings,
-        seed,
-        _words(partition, mine),
-        _weighing(importance, holdings.clients),
-        _spec(source, partition, always, sometimes, options),
+        seed=seed,
+        partition=_words(partition, mine),
+        weighing=_weighing(importance, holdings.clients),
+        spec=_spec(source, partition, always, sometimes, options),
         client_tests=tests,
         names=None if keys is None else tuple(pool.key_names[key] for key in keys),
     )
     tables = [corruption] if isinstance(corruption, Mapping) else corruption
-    for table in tables:
-        made = _corrupted(made, table)
+    with placed("corruption"):
+        for table in tables:
+            made = _corrupted(made, table)
     return made.without(without) if len(without) else made
 
 
-def _whole(name: str, value: Any) -> int:
+def _whole(name: str, value: int) -> int:
     fits = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    require(fits, f"{name} = {value!r} must be a whole number")
+    require(fits, f"{name} = {value!r} must be a whole number", where=name)
     return int(value)
 
 
-def _loader(source: Any) -> Callable[..., Source]:
+def _loader(source: Given) -> Loader:
     if isinstance(source, str):
-        found: Callable[..., Source] = named(source, SOURCES, "data source")
-        return found
+        return named(source, SOURCES, "data source")
     return arrays
 
 
-def _rule(partition: Any, on_demand: bool) -> Callable[..., Any] | None:
+def _rule(partition: Partition, on_demand: bool) -> Rule | None:
     if not isinstance(partition, str):
-        require(not on_demand, "on_demand needs a partition by name, not index arrays")
+        require(not on_demand, "on_demand needs a partition by name, not index arrays", where="on_demand")
         return None
     named(partition, {**PARTITIONS, "by-key": by_key}, "partition")
     if not on_demand:
         return PARTITIONS.get(partition, by_key)
     if partition not in POPULATIONS:
-        raise InvalidOption(f"partition {partition!r} cannot be made on demand", f"known: {', '.join(POPULATIONS)}")
+        raise InvalidOption(
+            f"partition {partition!r} cannot be made on demand",
+            f"known: {', '.join(POPULATIONS)}",
+            where=("partition",),
+        )
     return POPULATIONS[partition]
 
 
 def _sorted(
-    source: Any, loader: Any, partition: Any, rule: Any, options: Mapping[str, Any]
+    source: Given, loader: Loader, partition: Partition, rule: Rule | None, options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of the partition and those of the source, checked against both signatures."""
     first = f"partition {partition!r}" if isinstance(partition, str) else "a list of index arrays"
@@ -160,43 +173,55 @@ def _sorted(
     return sorted_[first], sorted_[second]
 
 
-def _load(source: Any, loader: Any, options: dict[str, Any], clients: int, seed: int) -> Source:
+def _load(source: Given, loader: Loader, options: dict[str, Any], clients: int, seed: int) -> Source:
     if not isinstance(source, str):
         return arrays(source, **options)
     offered = {"clients": clients, "seed": seed}
     wanted = option_names(loader)
-    made: Source = loader(**options, **{name: value for name, value in offered.items() if name in wanted})
-    return made
+    return loader(**options, **{name: value for name, value in offered.items() if name in wanted})
 
 
-def _weighing(importance: Any, clients: int) -> str | Floats:
+def _weighing(importance: str | ArrayLike, clients: int) -> str | Floats:
     if isinstance(importance, str):
         if importance not in ("size", "equal"):
-            raise InvalidOption(f"importance = {importance!r} is not known", suggest(importance, ["size", "equal"]))
+            raise InvalidOption(
+                f"importance = {importance!r} is not known",
+                suggest(importance, ["size", "equal"]),
+                where=("importance",),
+            )
         return importance
-    given = np.asarray(importance, dtype=np.float64)
-    require(given.shape == (clients,), f"importance has shape {given.shape}, but there are {clients} clients")
+    try:
+        given = np.asarray(importance, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidOption(f"importance must be numbers: {error}", where=("importance",)) from error
+    require(
+        given.shape == (clients,),
+        f"importance has shape {given.shape}, but there are {clients} clients",
+        where="importance",
+    )
     fine = np.isfinite(given) & (given >= 0)
-    require(bool(fine.all()), f"importance of client {int(np.argmin(fine))} is {given[np.argmin(fine)]}")
-    require(bool(given.sum() > 0), "importance is 0 for every client")
+    require(
+        bool(fine.all()), f"importance of client {int(np.argmin(fine))} is {given[np.argmin(fine)]}", where="importance"
+    )
+    require(bool(given.sum() > 0), "importance is 0 for every client", where="importance")
     return given.copy()
 
 
-def _words(partition: Any, options: Mapping[str, Any]) -> str:
+def _words(partition: Partition, options: Mapping[str, Any]) -> str:
     if not isinstance(partition, str):
         return "index arrays"
     given = ", ".join(f"{key}={_short(value)}" for key, value in options.items())
     return f"{partition}({given})" if given else partition
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(plain(value))
     return text if len(text) <= 40 else text[:37] + "..."
 
 
 def _spec(
-    source: Any,
-    partition: Any,
+    source: Given,
+    partition: Partition,
     always: Mapping[str, Any],
     sometimes: Mapping[str, Any],
     options: Mapping[str, Any],

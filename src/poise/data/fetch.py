@@ -49,15 +49,14 @@ def listing() -> list[Listed]:
     ['cifar10', 'fashion-mnist', 'heart-disease', 'leaf', 'mnist', 'shakespeare', 'usps']
     """
     lines = []
-    for name, data in sorted(CATALOGUE.items()):
+    for _, data in sorted(CATALOGUE.items()):
         if data.folder:
             lines.append(_own_making(data))
             continue
         found = next(((files, at) for files in data.variants if (at := locate(files))), None)
         files, at = found or (data.variants[data.fetched or 0], None)
         total = sum(file.size for file in files)
-        place = str(at) if at else ""
-        lines.append(Listed(name, data.about, at is not None, place, total, data.fetched is not None, data.licence))
+        lines.append(_listed(data, at, size=total))
     return lines
 
 
@@ -65,7 +64,20 @@ def _own_making(data: Entry) -> Listed:
     """A data set whose files the user makes; present where its folder is."""
     at = next((place for place in folders() if (place / data.folder).is_dir()), None)
     total = sum(path.stat().st_size for path in (at / data.folder).rglob("*.json")) if at else 0
-    return Listed(data.name, data.about, at is not None, str(at or ""), total, False, data.licence)
+    return _listed(data, at, size=total)
+
+
+def _listed(data: Entry, at: Path | None, size: int) -> Listed:
+    """A line of the listing; ``at`` is the folder that the data set was found in."""
+    return Listed(
+        name=data.name,
+        about=data.about,
+        present=at is not None,
+        folder="" if at is None else str(at),
+        size=size,
+        fetchable=data.fetched is not None,
+        licence=data.licence,
+    )
 
 
 def verify(name: str, folder: str | Path | None = None) -> list[Path]:

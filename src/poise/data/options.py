@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from poise.core.errors import InvalidOption, suggest
+
+Entry = TypeVar("Entry")
 
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
@@ -32,12 +34,12 @@ def check_options(taker: Callable[..., Any], options: Mapping[str, Any], what: s
     Traceback (most recent call last):
     poise.core.errors.InvalidOption: rule: alpha must be a number, not 'x'
     """
-    hints = get_type_hints(taker if inspect.isfunction(taker) else getattr(taker, "__wrapped__", taker))
+    hints = get_type_hints(inspect.unwrap(taker))
     for name, value in options.items():
         kinds = _kinds(hints.get(name, Any))
         if not any(_fits(value, kind) for kind in kinds):
             words = " or ".join(word for kind in kinds for word in _words(kind)) or "a list"
-            raise InvalidOption(f"{what}: {name} must be {words}, not {value!r}")
+            raise InvalidOption(f"{what}: {name} must be {words}, not {value!r}", where=(name,))
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
@@ -61,10 +63,10 @@ def _fits(value: Any, kind: Any) -> bool:
     return value is None if kind is type(None) else not isinstance(value, str | bool | Mapping)
 
 
-def named(name: Any, register: Mapping[str, Any], what: str) -> Any:
+def named(name: object, register: Mapping[str, Entry], what: str) -> Entry:
     """The entry of a register, or an error that names the nearest."""
     if not isinstance(name, str) or name not in register:
-        raise InvalidOption(f"unknown {what} {name!r}", suggest(str(name), register))
+        raise InvalidOption(f"unknown {what} {name!r}", suggest(str(name), register), where=(what.split()[-1],))
     return register[name]
 
 
@@ -82,6 +84,6 @@ def sort_options(
         if taker is None:
             known = [*others, *(name for names in takers.values() for name in names)]
             asked = " and ".join(takers)
-            raise InvalidOption(f"{asked}: no option {name!r}", suggest(name, known))
+            raise InvalidOption(f"{asked}: no option {name!r}", suggest(name, known), where=(name,))
         sorted_[taker][name] = value
     return sorted_

@@ -14,7 +14,7 @@ from poise.data.apportion import apportion
 
 def share_of(value: float, name: str) -> float:
     """A share that must lie in [0, 1)."""
-    require(0 <= value < 1, f"{name} = {value!r} must be at least 0 and below 1")
+    require(0 <= value < 1, f"{name} = {value!r} must be at least 0 and below 1", where=name)
     return float(value)
 
 

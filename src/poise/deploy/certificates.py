@@ -7,16 +7,23 @@ import ipaddress
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from poise.core.errors import DataError, InvalidOption
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 DAYS = 365  # a trial's certificates are good for so long
 
 
 def check_installed() -> None:
     """Refuse to go on without what deployments need."""
-    _cryptography()
+    try:
+        import cryptography  # noqa: F401
+    except ImportError as error:
+        raise InvalidOption("deployments need Flower", "pip install 'poise[flower]'") from error
 
 
 def make_certificates(authority: Path, leaves: Iterable[Path], hosts: Iterable[str]) -> None:
@@ -24,16 +31,20 @@ def make_certificates(authority: Path, leaves: Iterable[Path], hosts: Iterable[s
 
     The authority's own key is not kept: nobody can sign another certificate with it.
     """
-    x509, ec, hashes, _ = _cryptography()
-    key, issuer = ec.generate_private_key(ec.SECP384R1()), _name(x509, "poise deployment")
+    check_installed()
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    key = _new_key()
+    issuer = _name("poise deployment")
     final = x509.BasicConstraints(ca=False, path_length=None)
-    names = x509.SubjectAlternativeName([_host(x509, host) for host in hosts])
-    root = _dated(x509, issuer, issuer, key).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+    root = _dated(issuer, issuer, key).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     anchor = _pem(root.sign(key, hashes.SHA256()))
     _write(authority / "ca.crt", anchor)
     for folder in leaves:
-        mine = ec.generate_private_key(ec.SECP384R1())
-        leaf = _dated(x509, issuer, _name(x509, folder.name), mine).add_extension(final, critical=True)
+        mine = _new_key()
+        leaf = _dated(issuer, _name(folder.name), mine).add_extension(final, critical=True)
         _write(folder / "tls.pem", _pem(leaf.add_extension(names, critical=False).sign(key, hashes.SHA256())))
         _write_key(folder / "tls.key", mine)
         if folder != authority:
@@ -42,8 +53,10 @@ def make_certificates(authority: Path, leaves: Iterable[Path], hosts: Iterable[s
 
 def make_node_key(folder: Path) -> None:
     """Write ``node.key`` and ``node.pub`` into a folder: who a node is, is who holds this key."""
-    _, ec, _, serialization = _cryptography()
-    key = ec.generate_private_key(ec.SECP384R1())
+    check_installed()
+    from cryptography.hazmat.primitives import serialization
+
+    key = _new_key()
     _write_key(folder / "node.key", key)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     _write(folder / "node.pub", public)
@@ -51,53 +64,61 @@ def make_node_key(folder: Path) -> None:
 
 def check_key(file: Path) -> None:
     """Refuse a file that is not a private key; nothing of what it holds is told."""
-    *_, serialization = _cryptography()
-    load = serialization.load_pem_private_key if file.name == "tls.key" else serialization.load_ssh_private_key
+    check_installed()
+    from cryptography.hazmat.primitives import serialization
+
     try:
-        load(file.read_bytes(), None)
+        if file.name == "tls.key":
+            serialization.load_pem_private_key(file.read_bytes(), None)
+        else:
+            serialization.load_ssh_private_key(file.read_bytes(), None)
     except Exception:
         raise DataError(f"{file} is not a private key", "poise deploy init made one") from None
 
 
-def _cryptography() -> tuple[Any, Any, Any, Any]:
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError as error:
-        raise InvalidOption("deployments need Flower", "pip install 'poise[flower]'") from error
-    return x509, ec, hashes, serialization
+def _new_key() -> EllipticCurvePrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP384R1())
 
 
-def _name(x509: Any, text: str) -> Any:
+def _name(text: str) -> x509.Name:
+    from cryptography import x509
+
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
 
 
-def _host(x509: Any, host: str) -> Any:
+def _host(host: str) -> x509.GeneralName:
+    from cryptography import x509
+
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
 
 
-def _dated(x509: Any, issuer: Any, subject: Any, key: Any) -> Any:
+def _dated(issuer: x509.Name, subject: x509.Name, key: EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    from cryptography import x509
+
     now = datetime.datetime.now(datetime.UTC)
     made = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
     return made.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + datetime.timedelta(DAYS))
 
 
-def _pem(certificate: Any) -> bytes:
-    *_, serialization = _cryptography()
+def _pem(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
     pem: bytes = certificate.public_bytes(serialization.Encoding.PEM)
     return pem
 
 
-def _write_key(file: Path, key: Any) -> None:
-    *_, serialization = _cryptography()
-    form = serialization.PrivateFormat.TraditionalOpenSSL if file.name == "tls.key" else None
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, form or serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
+def _write_key(file: Path, key: EllipticCurvePrivateKey) -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    form = serialization.PrivateFormat.OpenSSH
+    if file.name == "tls.key":
+        form = serialization.PrivateFormat.TraditionalOpenSSL
+    pem = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
     _write(file, pem, 0o600)
 
 

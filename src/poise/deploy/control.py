@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -113,7 +114,7 @@ def belonging(deployment: Deployment) -> list[int]:
     return sorted(found)
 
 
-def _wait(over: Any, seconds: float) -> None:
+def _wait(over: Callable[[], bool], seconds: float) -> None:
     until = time.monotonic() + seconds
     while not over() and time.monotonic() < until:
         time.sleep(0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 
 from poise.backends.letters import Letter, words
 from poise.backends.post import Post, current
-from poise.composition import OF_CLIENTS
+from poise.composition import NODES, OF_CLIENTS, federation_in, parts_in
+from poise.config.experiment import Experiment
 from poise.core.errors import InvalidOption, UpdateRefused, require
 from poise.core.parts import describe
 from poise.core.samples import Shards
@@ -19,8 +21,6 @@ from poise.data import federation as make_federation
 from poise.deploy.neighbours import asked_messages
 from poise.deploy.reading import read_arrays
 from poise.deploy.remote import Remote, check_registered
-from poise.experiments.runner import NODES, federation_in, parts_in
-from poise.experiments.spec import Experiment
 
 MOST_SAMPLES = 1_000_000  # that a node may register where the experiment does not say max_samples
 
@@ -54,13 +54,14 @@ def registered_federation(
     def graph(size: int) -> Floats:
         return asked_messages(current(), patience, size)  # of those who take part when it is asked for
 
+    remote = Remote(found, weighing, graph=graph, chosen=chosen)
     if known is not None:
-        return Remote(found, weighing, known.test_shard, known.spec, graph, chosen)
+        return replace(remote, test_shard=known.test_shard, spec=known.spec)
     if "test" not in data:
-        return Remote(found, weighing, None, data or None, graph, chosen)
+        return replace(remote, spec=data or None)
     beside = experiment.path.parent if experiment.path is not None else Path()
     data["test"] = str((beside / str(data["test"])).resolve())  # a run that goes on finds it from its own folder
-    return Remote(found, weighing, _held_out(data, found[0]), data, graph, chosen)
+    return replace(remote, test_shard=_held_out(data, found[0]), spec=data)
 
 
 def _members(away: list[int], nodes: int) -> list[int]:
@@ -80,12 +81,18 @@ def _greeted(
     asked = [c for c in sorted(post.nodes) if c not in gone]
     metrics = {m for m in (*experiment.table("run").get("metrics", ()), score) if m.startswith(OF_CLIENTS)}
     plan = {
-        "solver": describe(parts.solver), "reports": sorted(parts.reports), "metrics": sorted(metrics),
-        "cohort": len(asked), "graph": "adjacency" in parts.weighting.needs or parts.perturbs,
-    }  # fmt: skip
+        "solver": describe(parts.solver),
+        "channel": describe(parts.channel),
+        "reports": sorted(parts.reports),
+        "metrics": sorted(metrics),
+        "cohort": len(asked),
+        "graph": "adjacency" in parts.weighting.needs or parts.perturbs,
+    }
     letters = {c: Letter({**post.common("hello", c), **plan}) for c in asked}
     replies = post.ask(letters, patience)
-    hint = "ask for less, or talk to who runs it" + ("; --held-out asks nodes for no metrics" if score else "")
+    hint = "lower the request, or ask the node's operator to raise the limit"
+    if score:
+        hint += "; --held-out asks nodes for no metrics"
     found = {c: _registration(letters[c], replies[c], post.nodes[c], hint) for c in asked}
     form = {name: found[asked[0]][name] for name in ("shape", "classes")}
     return [found[c] if c in found else {**form, "samples": gone[c], "data": None} for c in sorted(post.nodes)]

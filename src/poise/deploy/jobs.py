@@ -6,16 +6,17 @@ import json
 import secrets
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from poise.composition import parts_in
+from poise.config.experiment import Experiment
+from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import InvalidOption, PoiseError
 from poise.deploy.control import DeploymentFailed, alive, running
 from poise.deploy.folder import Deployment, open_deployment
 from poise.deploy.programs import flwr
-from poise.experiments.runner import parts_in
-from poise.experiments.spec import Experiment
 from poise.ledger.run import Run, open_run
 from poise.unlearning.operation import Unlearned, outcome
 
@@ -44,19 +45,23 @@ def resume_deployed(
 
 
 def unlearn_deployed(
-    run: str | Path, to: str | Path, clients: Sequence[int], options: Mapping[str, Any],
-    observe: Observer = lambda line: None, stop: Callable[[], bool] = lambda: False,
-) -> Unlearned:  # fmt: skip
-    """Forget clients of a run on the nodes that stay; ``options`` are those of `poise.unlearn`.
-
-    The nodes of the forgotten are not asked for anything any more, be they there or not.
-    """
-    if options.get("measure_forgotten"):
-        raise InvalidOption("measure_forgotten: a node whose client is forgotten is not asked any more", "leave it out")
-    out = options.get("out")
-    kept = {**options, "out": None if out is None else str(Path(out).resolve())}
-    kept.setdefault("held_out", False)
-    order = {"unlearn": str(Path(run).resolve()), "clients": [int(c) for c in clients], "options": kept}
+    run: str | Path,
+    to: str | Path,
+    request: UnlearnRequest,
+    observe: Observer = lambda line: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Unlearned:
+    """Forget clients of a run on the nodes that stay; the nodes of forgotten clients are not asked any more."""
+    if request.measure_forgotten:
+        raise InvalidOption(
+            "measure_forgotten: a node whose client is forgotten is not asked any more",
+            "leave it out",
+            where=("measure_forgotten",),
+        )
+    table = request.table()
+    if request.out is not None:
+        table["out"] = str(Path(request.out).resolve())
+    order = {"unlearn": str(Path(run).resolve()), "request": table}
     return outcome(_follow(open_deployment(to), order, observe, stop)[0])
 
 
@@ -66,7 +71,9 @@ def _follow(deployment: Deployment, order: Mapping[str, Any], observe: Observer,
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     job = deployment.jobs / f"{name}.json"
     job.write_text(json.dumps(order), encoding="utf-8")
-    flwr(deployment, "run", str(deployment.server / "app"), "poise", "--run-config", f'job="{name}"')
+    app = str(deployment.server / "app")
+    command = ("run", app, "poise", "--run-config", f'job="{name}"')
+    flwr(deployment, *command)
     runs: list[Run] = []
     for line in _lines(job, deployment):
         if stop():

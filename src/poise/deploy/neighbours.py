@@ -40,7 +40,7 @@ def _objection(reply: Letter, letter: Letter, node: int, size: int) -> str:
         return f"that of client {words(facts.get('client'), 60)}"
     if reply.size > (most := size * torch.float64.itemsize + SLACK):
         return f"a reply of {reply.size} bytes, where {most} are the most it can have"
-    if set(reply.parcels) != {"0"} or not reply.parcels["0"].fits(size, torch.float64):
+    if set(reply.parcels) != {"0"} or not reply.parcels["0"].fits((size,), torch.float64):
         forms = ", ".join(f"{list(p.shape)} {p.dtype}"[:60] for p in reply.parcels.values()) or "nothing"
         return f"{words(forms, 200)} instead of [{size}] float64"
     length = float(torch.linalg.vector_norm(reply.parcels["0"].vector()))

@@ -9,26 +9,35 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from poise import solvers as _solvers  # noqa: F401 - parts are known by name once their module is loaded
-from poise.backends.letters import Letter, Parcel
-from poise.core.chunks import Piece
+from poise import channels as _channels  # noqa: F401 - parts are known by name once their module is loaded
+from poise import solvers as _solvers  # noqa: F401
+from poise.backends.letters import FlowerMessage, Letter, Parcel
+from poise.backends.replies import parcel_name
+from poise.core.arrivals import Arrivals
 from poise.core.errors import DataError, PoiseError, UpdateRefused
-from poise.core.memory import Memories, Versions
+from poise.core.memory import Memories, Named, Versions
 from poise.core.neighbours import MEAN
 from poise.core.parts import build
-from poise.core.types import Flight, Updates
+from poise.core.protocols import Solver
+from poise.core.types import LOSS_REPORTS, Flight
 from poise.core.vectors import Vector
 from poise.deploy.folder import BOOT, NODE, read_toml
 from poise.deploy.holding import Holding, open_holding
 from poise.deploy.policy import GRAPH, Policy, PolicyRefused, outgoing
 from poise.deploy.shelf import Shelf
 from poise.deploy.trials import Trial
+from poise.engine.client_batches import ClientBatch
+from poise.engine.local_work import LocalWork
+from poise.engine.wire import Wire
 from poise.tasks import task as make_task
+
+if TYPE_CHECKING:
+    from flwr.app import Context, Message
 
 NOTED = ("kind", "run", "versions", "cohort", "solver", "reports", "metrics", "graph")  # of a request, in the journal
 
@@ -43,14 +52,14 @@ def client_app() -> Any:
     return app
 
 
-def receive(message: Any, context: Any) -> Any:
+def receive(message: Message, context: Context) -> Message:
     """Answer a message of Flower; what went wrong here is told in one line, the details stay in this node's journal."""
     from flwr.app import Message
 
     return Message(replied(message, Path(os.environ[NODE])).content(), reply_to=message)
 
 
-def replied(message: Any, folder: Path) -> Letter:
+def replied(message: FlowerMessage, folder: Path) -> Letter:
     """The reply to a message, whatever it is; noted in the node's journal."""
     request, detail = Letter({}), ""
     try:
@@ -102,7 +111,7 @@ def answer(letter: Letter, here: Here) -> Letter:
     if client != here.holding.client:
         raise UpdateRefused(f"this node is client {here.holding.client}, not {client}")
     try:
-        told, deltas = ANSWERS[kind](letter, here)
+        told, payloads = ANSWERS[kind](letter, here)
     except UpdateRefused as error:
         if not isinstance(cause := error.__cause__, RuntimeError | ValueError | IndexError | TypeError):
             raise
@@ -111,17 +120,28 @@ def answer(letter: Letter, here: Here) -> Letter:
         raise UpdateRefused(words, error.hint) from cause
     except (KeyError, TypeError, ValueError, IndexError) as error:  # its words may speak of data: they stay here
         raise UpdateRefused(f"a request that cannot be read ({type(error).__name__})") from error
-    return Letter({"nonce": facts["nonce"], **told}, {str(k): Parcel.of(d) for k, d in enumerate(deltas)})
+    parcels = {
+        parcel_name(k, name): Parcel.of(value) for k, named in enumerate(payloads) for name, value in named.items()
+    }
+    return Letter({"nonce": facts["nonce"], **told}, parcels)
 
 
-Told = tuple[dict[str, Any], list[torch.Tensor]]
+Told = tuple[dict[str, Any], list[Named]]
 
 
 def _hello(letter: Letter, here: Here) -> Told:
     """Whether the node takes part in what the server plans, and what it holds."""
     plan, holding, policy = letter.facts, here.holding, here.policy
     solver = build("solver", plan["solver"])
-    policy.allow(solver, holding.samples, plan["cohort"], plan["reports"], plan["metrics"], bool(plan.get("graph")))
+    policy.allow(
+        solver,
+        holding.samples,
+        cohort=plan["cohort"],
+        reports=plan["reports"],
+        metrics=plan["metrics"],
+        graph=bool(plan.get("graph")),
+    )
+    policy.allow_channel(build("channel", plan.get("channel", {"name": "plain"})))
     return outgoing(policy, "hello", {**holding.facts(), "boot": here.boot})
 
 
@@ -131,25 +151,28 @@ def _work(letter: Letter, here: Here) -> Told:
     me = holding.client
     solver, reports = build("solver", facts["solver"]), frozenset(facts["reports"])
     policy.allow(solver, holding.samples, facts["cohort"], facts["reports"], ())
-    oracle = _bound(facts["task"], holding)
-    models, shared = _received(letter, oracle.layout.size)
+    local = _local_work(facts, solver, holding)
+    policy.allow_channel(local.wire.channel)
+    models, shared = _received(letter, local.wire)
     kept = here.shelf.read(facts["state"], facts["held"]) if "state" in facts else {}
-    personal = oracle.norms() if facts.get("personal") else None
     here.trial.wait()
-    done: list[Updates] = []
+    done: list[Arrivals] = []
     for version, occurrence, stream in zip(facts["versions"], facts["occurrences"], facts["streams"], strict=True):
-        piece = Piece(np.zeros(1, dtype=np.int64), np.array([me]), np.array([version]), np.array([stream], np.uint64))
+        alone = ClientBatch(
+            rows=np.zeros(1, dtype=np.int64),
+            clients=np.array([me]),
+            versions=np.array([version]),
+            streams=np.array([stream], np.uint64),
+        )
         beside = shared.get(version, {})  # the mean of the neighbours is the client's own: nobody else is sent it
         own = {**kept, **{name: beside[name] for name in (MEAN,) if name in beside}}
-        mine = piece.work(oracle, solver, models, reports, None, Memories(sent=shared, own={me: own}), personal)
+        mine = alone.work(local, models, reports, Memories(sent=shared, own={me: own}))
         flight = Flight(0.0, me, int(version), int(occurrence))
-        done.append(here.trial.sent(mine, flight, models, oracle.layout.trainable, str(facts.get("run"))))
+        done.append(here.trial.sent(mine, flight, models, local.wire, str(facts.get("run"))))
     if "state" in facts:
-        state = {name: rows[0] for name, rows in done[-1].own.items()}
+        state = {name: rows[0] for name, rows in done[-1].client_state.items()}
         here.shelf.write(facts["state"], int(facts["versions"][-1]), state, facts["held"])
-    losses = {
-        name: [float(getattr(u, name)[0]) for u in done] for name in ("loss_before", "loss_after") if name in reports
-    }
+    losses = {name: [float(vars(one)[name][0]) for one in done] for name in LOSS_REPORTS & reports}
     told = {
         "client": me, "versions": list(facts["versions"]), "occurrences": list(facts["occurrences"]),
         "samples": holding.samples, "steps": int(done[0].steps[0]), "boot": here.boot, **losses,
@@ -157,8 +180,19 @@ def _work(letter: Letter, here: Here) -> Told:
     return outgoing(policy, "work", told, done)
 
 
-def _received(letter: Letter, size: int) -> tuple[dict[int, Vector], dict[int, dict[str, Vector]]]:
-    """The models of a request, and what the server shares with them; by version."""
+def _local_work(facts: Mapping[str, Any], solver: Solver, holding: Holding) -> LocalWork:
+    """What this client does with a model: its task, the solver, and the way of its updates."""
+    oracle = _bound(facts["task"], holding)
+    channel = build("channel", facts.get("channel", {"name": "plain"}))
+    return LocalWork(oracle, solver, Wire(oracle.layout, channel, tuple(facts.get("personal") or ())))
+
+
+def _received(letter: Letter, wire: Wire) -> tuple[dict[int, Vector], dict[int, dict[str, Vector]]]:
+    """The models of a request, and what the server shares with them; by version.
+
+    A client that has personal entries of its own is sent the other entries only.
+    """
+    size = wire.layout.size
     models: dict[int, Vector] = {}
     shared: dict[int, dict[str, Vector]] = {}
     for key, parcel in letter.parcels.items():
@@ -167,8 +201,12 @@ def _received(letter: Letter, size: int) -> tuple[dict[int, Vector], dict[int, d
             shared.setdefault(int(version), {})[name] = parcel.vector()
         else:
             models[int(version)] = parcel.vector()
-    for model in models.values():
-        if len(model) != size:
+    for number, model in models.items():
+        if wire.personal is not None and len(model) == len(wire.travelling):
+            whole = model.new_zeros(size)
+            whole[wire.travelling] = model
+            models[number] = whole
+        elif len(model) != size:
             raise UpdateRefused(f"the model has {len(model)} entries, the task's {size} on these data")
     return models, shared
 
@@ -185,7 +223,8 @@ def _measure(letter: Letter, here: Here) -> Told:
         raise UpdateRefused(f"unknown metrics: {', '.join(sorted(names - oracle.metrics))}")
     theta, facts = letter.parcels["0"].vector(), letter.facts
     if facts.get("personal"):
-        theta = Versions(oracle.norms(), Memories(own={0: here.shelf.read(facts["state"], facts["held"])}))(theta, 0)
+        own = Memories(own={0: here.shelf.read(facts["state"], facts["held"])})
+        theta = Versions(oracle.layout.positions(facts["personal"]), own)(theta, 0)
     found = oracle.measure(theta, names, lambda f, items: [f(item) for item in items])
     metrics = {name: float(found[f"client_{name}"][0]) for name in wanted}
     return outgoing(policy, "measure", {"client": holding.client, "metrics": metrics})

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from poise.core.arrivals import UPDATE, Arrivals
+from poise.core.capabilities import CountsEpochs
 from poise.core.errors import InvalidOption, PoiseError, require, suggest
-from poise.core.memory import memory_of
+from poise.core.memory import Named, memory_of
 from poise.core.parts import describe
-from poise.core.protocols import Solver
-from poise.core.types import Floats, Updates
-from poise.core.vectors import Stack
+from poise.core.protocols import Channel, Solver
+from poise.core.traits import ChannelTraits, traits_of
+from poise.core.types import Floats
 
 LEAVES = {
     "hello": ("client", "samples", "shape", "classes", "data", "boot"),
@@ -70,12 +72,12 @@ class Policy:
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "max_epochs", "min_cohort"):
-            value = getattr(self, name)
+            value = vars(self)[name]
             require(type(value) is int and value >= 1, f"policy: {name} must be a whole number above 0, not {value!r}")
         for name in ("losses", "metrics", "graph"):
-            require(isinstance(getattr(self, name), bool), f"policy: {name} must be true or false")
+            require(isinstance(vars(self)[name], bool), f"policy: {name} must be true or false")
         for name in ("clip", "noise", "graph_noise"):
-            value = getattr(self, name)
+            value = vars(self)[name]
             number = isinstance(value, int | float) and not isinstance(value, bool)
             require(number and 0 <= value < math.inf, f"policy: {name} must be 0 or more, not {value!r}")
         named = all(isinstance(s, str) for s in self.solvers)
@@ -108,7 +110,7 @@ class Policy:
         """Refuse what goes beyond this policy, by naming it."""
         name = str(describe(solver)["name"])
         steps = int(solver.steps_for(np.array([samples]))[0])
-        epochs = getattr(solver, "epochs", None)
+        epochs = solver.epochs if isinstance(solver, CountsEpochs) else None
         beyond = {
             f"the solver {name!r} (allowed: {', '.join(self.solvers)})": name not in self.solvers,
             f"{steps} local steps (at most {self.max_steps})": steps > self.max_steps,
@@ -125,11 +127,17 @@ class Policy:
             if refused:
                 raise PolicyRefused(f"its policy does not allow {what}")
 
+    def allow_channel(self, channel: Channel | None) -> None:
+        """Refuse a channel that encodes updates where they are clipped: the limit is on the update, not on its code."""
+        if self.clip and channel is not None and not traits_of(channel, ChannelTraits).identity:
+            name = str(describe(channel)["name"])
+            raise PolicyRefused(f"its policy does not allow the channel {name!r}, where updates are clipped")
+
 
 def outgoing(
-    policy: Policy, kind: str, facts: Mapping[str, Any], updates: Sequence[Updates] = (),
+    policy: Policy, kind: str, facts: Mapping[str, Any], answers: Sequence[Arrivals] = (),
     message: Floats | None = None, secret: bytes = b"",
-) -> tuple[dict[str, Any], list[Stack]]:  # fmt: skip
+) -> tuple[dict[str, Any], list[Named]]:  # fmt: skip
     """All that leaves a node in answer to one request; nothing is sent that did not come out of here.
 
     Facts are those that `LEAVES` lists for the kind of request, without what the policy withholds; updates are
@@ -139,10 +147,12 @@ def outgoing(
     withheld = set() if policy.losses else {"loss_before", "loss_after"}
     withheld |= set() if policy.metrics else {"metrics"}
     told = {name: facts[name] for name in LEAVES[kind] if name in facts and name not in withheld}
-    vectors = [_guarded(policy, u.deltas[0]) for u in updates] if kind == "work" else []
+    payloads: list[Named] = []
+    if kind == "work":
+        payloads = [{name: _guarded(policy, rows[0]) for name, rows in one.payload.items()} for one in answers]
     if kind == "graph" and policy.graph and message is not None:
-        vectors = [torch.from_numpy(_covered(policy, message, secret))]
-    return told, vectors
+        payloads = [{UPDATE: torch.from_numpy(_covered(policy, message, secret))}]
+    return told, payloads
 
 
 def _guarded(policy: Policy, delta: torch.Tensor) -> torch.Tensor:

@@ -141,7 +141,7 @@ def check_registered(
         if most is not None and facts["samples"] > most[place]:
             raise InvalidOption(
                 f"client {client} registered {facts['samples']} samples, and can have {most[place]}",
-                "talk to who runs it; or if it is true: [data] max_samples",
+                "ask its operator; if the number is right, raise [data] max_samples",
             )
         first = found[0]
         if (facts["shape"], facts["classes"]) != (first["shape"], first["classes"]):

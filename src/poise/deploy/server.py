@@ -11,27 +11,31 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from poise.backends import Flower
 from poise.backends.intake import Intake
 from poise.backends.post import Post, connected
-from poise.composition import Composition
+from poise.composition import Composition, compose, recorded
+from poise.config.experiment import Experiment, parse
+from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError
 from poise.core.types import Ints, Record
 from poise.deploy.folder import MARK, open_deployment
 from poise.deploy.greeting import registered_federation
 from poise.deploy.remote import Remote
-from poise.experiments.runner import compose, recorded, refuse_branch
-from poise.experiments.spec import Experiment, parse
-from poise.ledger.run import open_run
-from poise.training import begin, take_up
+from poise.ledger.run import Run, open_run
+from poise.training import begin, refuse_branch, resume_run
 from poise.unlearning.histories import Histories
-from poise.unlearning.operation import unlearn
+from poise.unlearning.operation import fulfil
 from poise.unlearning.request import checked_clients
 from poise.unlearning.retraining import ACCURACY, LOSSES
+
+if TYPE_CHECKING:
+    from flwr.app import Context
+    from flwr.serverapp import Grid
 
 
 def server_app() -> Any:
@@ -43,7 +47,7 @@ def server_app() -> Any:
     return app
 
 
-def main(grid: Any, context: Any) -> None:
+def main(grid: Grid, context: Context) -> None:
     """Do the job that the run's configuration names."""
     deployment = open_deployment(os.environ[MARK])
     name = str(context.run_config["job"])
@@ -98,14 +102,14 @@ class Job:
             refuse_branch(folder, "poise deploy unlearn")
             experiment = recorded(folder)
             composition, way = self._composed(experiment, experiment.seeds[0], post, folder)
-            with connected(way):
-                return [_path(take_up(composition, folder, [self._watch], self.stop))]
+            with connected(way), experiment.located():
+                return [_path(resume_run(composition, folder, [self._watch], self.stop))]
         experiment = parse(order["text"], Path(order["file"]), order["set"])
         runs = []
         for seed in order["seeds"] or experiment.seeds:
             folder = Path(order["out"]) / f"seed-{seed}"
             composition, way = self._composed(experiment, seed, post, folder)
-            with connected(way):
+            with connected(way), experiment.located():
                 runs.append(_path(begin(composition, folder, [self._watch], self.stop)))
             if self.stop():
                 break
@@ -118,12 +122,12 @@ class Job:
 
     def _unlearned(self, order: Mapping[str, Any], post: Post) -> Path:
         """Honour a request to forget on the nodes that stay; whoever is to be forgotten is not asked for anything."""
-        options = {**order["options"], "out": order["options"]["out"] and Path(order["options"]["out"])}
-        histories = Histories.of(open_run(order["unlearn"]), options["out"])
+        request = UnlearnRequest(**order["request"])
+        histories = Histories.of(open_run(order["unlearn"]), None if request.out is None else Path(request.out))
         root, begun = histories.root, histories.open_request
-        wanted = checked_clients(order["clients"], root.clients, histories.forgotten)
+        wanted = checked_clients(request.clients, root.clients, histories.forgotten)
         gone = sorted({*histories.forgotten, *wanted, *(begun.clients if begun else ())})
-        sizes, score = root.array("sizes"), "" if options["held_out"] else _score(root)
+        sizes, score = root.array("sizes"), "" if request.held_out else _score(root)
         assert root.path is not None
         assert sizes is not None
         experiment = recorded(root.path)
@@ -131,11 +135,16 @@ class Job:
             raise InvalidOption(f"{root.path} was not trained on nodes", f"poise unlearn {root.path} --clients …")
         way = replace(post, task=experiment.table("task"), state=_state(root.path / "without" / str(gone)))
         whole = registered_federation(
-            experiment, experiment.seeds[0], way, _backend(experiment).patience, {c: int(sizes[c]) for c in gone}, score
+            experiment,
+            experiment.seeds[0],
+            post=way,
+            patience=_backend(experiment).patience,
+            gone={c: int(sizes[c]) for c in gone},
+            score=score,
         )
         _refuse_grown(whole, sizes)
         with connected(way.among(whole.without(gone).members.tolist())):
-            made = unlearn(root, wanted, **options, federation=whole, callbacks=[self._watch], stop=self.stop)
+            made = fulfil(root, request, federation=whole, callbacks=[self._watch], stop=self.stop)
         return _path(made.run)
 
     def _composed(self, experiment: Experiment, seed: int, post: Post, folder: Path) -> tuple[Composition, Post]:
@@ -145,8 +154,10 @@ class Job:
         federation = registered_federation(experiment, seed, way, backend.patience)
         way = way.among(federation.members.tolist())
         composition = compose(experiment, seed, federation)
-        drop = "bad_updates" not in experiment.table("run")  # one node's mistake does not end everybody's run
-        return replace(composition, backend=backend, bad_updates="drop" if drop else composition.bad_updates), way
+        composition = composition.with_options(backend=backend)
+        if "bad_updates" not in experiment.table("run"):  # one node's mistake does not end everybody's run
+            composition = composition.with_options(bad_updates="drop")
+        return composition, way
 
 
 def _state(folder: Path) -> str:
@@ -154,9 +165,9 @@ def _state(folder: Path) -> str:
     return hashlib.blake2b(str(folder.resolve()).encode(), digest_size=16).hexdigest()
 
 
-def _path(run: Any) -> Path:
-    path: Path = run.path
-    return path
+def _path(run: Run) -> Path:
+    assert run.path is not None
+    return run.path
 
 
 def _backend(experiment: Experiment) -> Flower:
@@ -183,6 +194,6 @@ def _refuse_grown(federation: Remote, sizes: Ints) -> None:
         )
 
 
-def _score(run: Any) -> str:
+def _score(run: Run) -> str:
     """What retraining is aimed at, as far as a policy cares: accuracy where the run has it, else the loss."""
     return ACCURACY if any(name.endswith("accuracy") for name in run.metrics) else LOSSES[0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,17 @@ import numpy as np
 import torch
 
 from poise import attacks as _attacks  # noqa: F401 - parts are known by name once their module is loaded
-from poise.core.attacking import attacked
+from poise.core.arrivals import Arrivals
 from poise.core.errors import require
-from poise.core.memory import Named
+from poise.core.memory import Memories, Named
 from poise.core.parts import build
 from poise.core.protocols import Attack
-from poise.core.types import Flight, Updates
+from poise.core.rng import keys
+from poise.core.round_updates import RoundUpdates
+from poise.core.types import Flight
 from poise.core.vectors import Vector
+from poise.engine.attacking import attacked
+from poise.engine.wire import Wire
 
 FILE = "attack.npz"  # what a lying node puts aside between two answers
 RUN = "run"  # under which name the file says of which run
@@ -60,14 +64,27 @@ class Trial:
         """Be slow."""
         time.sleep(self.delay)
 
-    def sent(self, done: Updates, flight: Flight, models: Mapping[int, Vector], trainable: int, run: str) -> Updates:
+    def sent(self, done: Arrivals, flight: Flight, models: Mapping[int, Vector], wire: Wire, run: str) -> Arrivals:
         """What the node sends of a piece of work that it did: the work, or what its attack makes of it."""
         if self.attack is None:
             return done
-        own = {flight.client: self._aside(run)}
-        lies, kept = attacked(done, [flight], models, [self.attack], self.seed, own, trainable)
-        self._put_aside(kept[flight.client], run)
-        return lies
+        received = models[flight.version]
+        updates = RoundUpdates.of_columns(
+            np.ones(1),
+            clients=[flight.client],
+            versions=[flight.version],
+            occurrences=[flight.occurrence],
+            stack=wire.decode(done.payload, received),
+            trainable=wire.layout.trainable,
+            loss_before=done.loss_before,
+            loss_after=done.loss_after,
+            models=models,
+        )
+        lies, notes = attacked(updates, [self.attack], self.seed, {flight.client: self._aside(run)})
+        self._put_aside(notes[flight.client], run)
+        kept = wire.kept(Memories(), [flight.client], received)
+        payload = wire.encode(lies.stack, kept, keys(self.seed, "attack", *flight.key)).payload
+        return replace(done, payload=payload, loss_before=lies.loss_before, loss_after=lies.loss_after)
 
     def _aside(self, run: str) -> Named:
         """What it put aside when it last answered in this run."""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from poise.composition import federation_in
+from poise.config.experiment import parse
 from poise.core.errors import InvalidOption, require
 from poise.core.types import Floats
 from poise.experiments.forgetting import SCORES, score_of_requests
-from poise.experiments.runner import federation_in
-from poise.experiments.spec import parse
 from poise.graph import similarity
 from poise.ledger.run import Run
 from poise.reports import scores

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from poise.composition import Composition
+from poise.composition import Composition, compose, recorded
+from poise.config.experiment import load
 from poise.core.errors import InvalidOption, suggest
 from poise.experiments.reproduction import Reproduction, load_reproduction, presets
-from poise.experiments.runner import compose, folders_in, recorded
-from poise.experiments.spec import load
+from poise.experiments.runner import folders_in
 from poise.explaining import Explanation, explain_composition
 from poise.explaining.promises import Promises, promises
 from poise.ledger.run import open_run

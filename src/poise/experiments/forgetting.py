@@ -7,63 +7,53 @@ training, so that methods are compared on the same model.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from inspect import signature
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from poise.composition import Composition
-from poise.core.errors import InvalidOption, require, suggest
+from poise.composition import Composition, compose
+from poise.config.experiment import Experiment
+from poise.config.unlearn_request import UnlearnRequest
+from poise.core.errors import InvalidOption, require
+from poise.core.federations import FederationLike
+from poise.core.options import known_keys, options_of
 from poise.core.types import Record
-from poise.experiments.runner import compose, resume
-from poise.experiments.spec import Experiment
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE
-from poise.training import begin
-from poise.unlearning.budget import Budget
+from poise.training import begin, resume
 from poise.unlearning.certificate import read
 from poise.unlearning.histories import CERTIFICATE
-from poise.unlearning.operation import unlearn
-from poise.unlearning.request import Request
+from poise.unlearning.operation import fulfil
 from poise.unlearning.retraining import ACCURACY, Goal
 
 Observe = Callable[[str, Composition], list[Callable[[Record], None]]]
-OURS = ("run", "measure_forgotten", "out", "federation", "task", "callbacks", "stop")
-"""Arguments of `poise.unlearn` that a preset does not give: they say where, not what."""
+REQUEST_KEYS = [name for name in options_of(UnlearnRequest) if name not in ("measure_forgotten", "out")]
+"""The keys of the table [requests]: all options of a request but those that say where it is, and what to measure."""
 
 SCORES = ("retraining", "forgotten", "remaining", "restart", "kept", "reached", "training")
 
 
 @dataclass(frozen=True)
 class Requests:
-    """The table [requests].
+    """The table [requests]: one request to forget after the other, with the same options."""
 
-    Args:
-        clients: W_1, W_2, …: who is to be forgotten, request by request.
-        options: of `poise.unlearn`: the method, the target, the least and the most rounds, and the budget.
-    """
-
-    clients: tuple[tuple[int, ...], ...]
-    options: Mapping[str, Any]
+    requests: tuple[UnlearnRequest, ...]
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Requests:
-        """From a preset."""
-        known = [name for name in signature(unlearn).parameters if name not in OURS]
-        for key in table:
-            require(key in known, f"[requests] has no key {key!r}", suggest(key, known))
+        """From a preset, whose key ``clients`` has a list of clients for each request."""
+        known_keys(table, REQUEST_KEYS, "[requests]")
         for key in ("clients", "target"):
-            require(key in table, f"[requests] has no {key}")
-        options = {k: v for k, v in table.items() if k != "clients"}
-        return cls(tuple(tuple(some) for some in table["clients"]), options)
+            require(key in table, f"[requests] has no {key}", where=key)
+        options = {key: value for key, value in table.items() if key != "clients"}
+        measured = {**options, "measure_forgotten": True}
+        return cls(tuple(UnlearnRequest(clients=tuple(some), **measured) for some in table["clients"]))
 
     def goal(self, stop: Callable[[], bool]) -> Goal:
         """When training ends: as retraining does, at the target, after at least so many rounds."""
-        least = int(self.options.get("min_rounds", 50))
-        nobody = Request((), "scratch", Budget(), float(self.options["target"]), least, max(least, 1))
-        return Goal(nobody, ACCURACY, stop)
+        return Goal(self.requests[0], ACCURACY, stop)
 
 
 def trained(
@@ -88,21 +78,21 @@ def _over(run: Run, goal: Goal, experiment: Experiment) -> bool:
     return goal.met or run.rounds >= int(experiment.tables["run"]["rounds"])
 
 
-def honoured(requests: Requests, training: Run, folder: Path, federation: Any, stop: Callable[[], bool]) -> Run | None:
+def honoured(
+    requests: Requests, training: Run, folder: Path, federation: FederationLike, stop: Callable[[], bool]
+) -> Run | None:
     """Honour all requests, one branch each in ``folder``; the run of the last one, or None where somebody said stop.
 
     A request whose certificate is there already is not done again.
     """
     place = folder
-    for index, clients in enumerate(requests.clients, start=1):
+    for index, request in enumerate(requests.requests, start=1):
         place = folder / f"{index:03d}"
         if (place / CERTIFICATE).exists():
             continue
         if stop():
             return None
-        made = unlearn(
-            training, clients, **requests.options, out=folder, federation=federation, measure_forgotten=True, stop=stop
-        )
+        made = fulfil(training, replace(request, out=str(folder)), federation=federation, stop=stop)
         made.run.close()
         if not made.certificate:
             return None

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from poise.composition import federation_in
+from poise.config.experiment import load, parse
 from poise.core.errors import IncompatibleParts, InvalidOption, suggest
+from poise.core.federations import HasClasses, ReadableFederation
 from poise.core.types import Floats, Ints
+from poise.data import Federation
 from poise.data.sources import SOURCES
-from poise.experiments.runner import federation_in
-from poise.experiments.spec import load, parse
 from poise.graph import SimilarityGraph, similarity
 from poise.graph.divergence import jensen_shannon, total_variation
 
@@ -57,18 +59,21 @@ class Inspection:
         }  # fmt: skip
 
 
-def inspect(federation: Any, labels: bool = False) -> Inspection:
+def inspect(federation: ReadableFederation, labels: bool = False) -> Inspection:
     """Look at a federation."""
     if federation.on_demand or federation.clients > MOST:
         raise IncompatibleParts(
             f"{federation.clients:,} clients are too many to be compared with each other",
             f"inspect one with the same options and at most {MOST:,} clients, not on demand",
         )
-    counts = federation.label_counts() if getattr(federation, "classes", 0) else None
-    return Inspection(str(federation), np.asarray(federation.sizes), counts, similarity(federation, labels))
+    counts: Ints | None = None
+    if isinstance(federation, HasClasses) and federation.classes:
+        counts = federation.label_counts()
+    graph = similarity(federation, labels)
+    return Inspection(str(federation), np.asarray(federation.sizes), label_counts=counts, graph=graph)
 
 
-def federation_of(what: str, changes: Iterable[str], seed: int = 0) -> Any:
+def federation_of(what: str, changes: Iterable[str], seed: int = 0) -> Federation:
     """The federation of an experiment file, or of a data source; ``changes`` are ``key=value`` of its [data]."""
     keys = [c if c.startswith("data.") else f"data.{c}" for c in changes]
     if what in SOURCES:

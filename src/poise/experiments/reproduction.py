@@ -24,15 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poise.composition import Composition
+from poise.composition import compose, federation_in
+from poise.config.experiment import Experiment
 from poise.core.errors import InvalidOption, suggest
-from poise.core.types import Record
-from poise.experiments.forgetting import Requests, honoured, trained
-from poise.experiments.runner import compose, federation_in, resume
-from poise.experiments.spec import Experiment
+from poise.experiments.forgetting import Observe, Requests, honoured, trained
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE
-from poise.training import begin
+from poise.training import begin, resume
 
 FOLDER = Path(__file__).parent / "papers"
 
@@ -104,9 +102,8 @@ class Reproduction:
         return Experiment(tables)
 
     def runs(
-        self, out: Path, observe: Callable[[str, Composition], list[Callable[[Record], None]]],
-        stop: Callable[[], bool] = lambda: False,
-    ) -> Iterator[tuple[str, str, int, Run]]:  # fmt: skip
+        self, out: Path, observe: Observe, stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[tuple[str, str, int, Run]]:
         """Every run, kept in ``out/cell/arm/seed-k``; one that is there already is not done again.
 
         Of an arm with requests to forget it is the run of the last request; trainings lie in ``out/training``.
@@ -114,20 +111,20 @@ class Reproduction:
         for seed in self.seeds:
             for cell in self.cells:
                 for arm in self.arms_of(cell):
-                    made = None if stop() else self._run(cell, arm, seed, out, observe, stop)
+                    if stop():
+                        return
+                    made = self._run(cell, arm, seed=seed, out=out, observe=observe, stop=stop)
                     if made is None:
                         return
                     yield cell, arm, seed, made
 
-    def _run(
-        self, cell: str, arm: str, seed: int, out: Path, observe: Any, stop: Callable[[], bool]
-    ) -> Run | None:  # fmt: skip
+    def _run(self, cell: str, arm: str, seed: int, out: Path, observe: Observe, stop: Callable[[], bool]) -> Run | None:
         folder = out / (cell or "all") / arm / f"seed-{seed}"
         experiment = self.experiment(cell, arm)
         label = " · ".join(part for part in (cell, arm, f"seed {seed}") if part)
         if "requests" in experiment.tables:
             home = out / "training" / self.training_of(cell, arm) / f"seed-{seed}"
-            training = trained(experiment, seed, home, label, observe, stop)
+            training = trained(experiment, seed, folder=home, label=label, observe=observe, stop=stop)
             if training is None:
                 return None
             federation = federation_in(experiment, seed)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from poise.privacy.budget import Budget
 from poise.reports.forgetting import Story
-from poise.unlearning.budget import Budget
 from poise.unlearning.certificate import read
 from poise.unlearning.histories import CERTIFICATE, Histories
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isfinite
-from typing import Any
 
 import numpy as np
 
 from poise import theory
 from poise.core.durations import FixedDurations
+from poise.core.traits import ClockTraits, SamplerTraits, SolverTraits, WeightingTraits, traits_of
 from poise.explaining.constants import Constants
 from poise.explaining.remarks import Seen
-from poise.explaining.scheme import name_of
 
 KEPT = 0.5
 """The least share of its importance that advice on temperatures leaves to every client."""
@@ -25,7 +24,8 @@ def advice(seen: Seen, constants: Constants | None, rounds: float, time: float |
 
 
 def _steps(seen: Seen, constants: Constants, rounds: float) -> Iterator[str]:
-    problem, beta = constants.problem(), float(getattr(seen.parts.solver, "beta", 1.0))
+    problem, share = constants.problem(), traits_of(seen.parts.solver, SolverTraits).own_share
+    beta = 1.0 if share is None else share
     if not isfinite(problem.gradient) or problem.gradient <= 0 or not isfinite(problem.smoothness):
         return
     now = int(np.median(seen.parts.solver.steps_for(np.asarray(seen.setting.sizes)[:1000])))
@@ -39,9 +39,9 @@ def _steps(seen: Seen, constants: Constants, rounds: float) -> Iterator[str]:
 
 
 def _sampler(seen: Seen) -> Iterator[str]:
-    sampler: Any = seen.parts.sampler
-    m = getattr(sampler, "m", None)
-    if m is None or m >= seen.setting.clients or name_of(sampler) not in ("uniform", "md"):
+    drawn = traits_of(seen.parts.sampler, SamplerTraits)
+    m = drawn.per_round
+    if m is None or m >= seen.setting.clients or drawn.law is None:
         return
     squares, limit = theory.uniform_beats_md(seen.p, m)
     better, sign = ("Uniform", "≤") if squares <= limit else ("MD", ">")
@@ -50,9 +50,9 @@ def _sampler(seen: Seen) -> Iterator[str]:
 
 
 def _window(seen: Seen, constants: Constants | None, time: float | None) -> Iterator[str]:
-    clock: Any = seen.parts.clock
-    times = clock.times(seen.setting.clients) if name_of(clock) == "fixed-window" else None
-    if not isinstance(times, FixedDurations):
+    clock = seen.parts.clock
+    dt, times = traits_of(clock, ClockTraits).window, clock.times(seen.setting.clients)
+    if dt is None or not isinstance(times, FixedDurations):
         return
     tau = times.mean(seen.setting.clients)
     known: dict[str, float] = {}
@@ -62,17 +62,18 @@ def _window(seen: Seen, constants: Constants | None, time: float | None) -> Iter
     steps = int(np.median(seen.parts.solver.steps_for(np.asarray(seen.setting.sizes))))
     span = max(100 * float(tau.max()) if time is None else time, float(tau.max()))
     best = theory.best_window(tau, span, steps, parts=10, **known)
-    now, then = (theory.fedfix_terms(tau, dt, span, steps, **known).total for dt in (clock.dt, best))
+    now, then = (theory.fedfix_terms(tau, length, span, steps, **known).total for length in (dt, best))
     if then < now:
-        gain = f"{then / now:.2g} × that of dt = {clock.dt:g}"
+        gain = f"{then / now:.2g} × that of dt = {dt:g}"
         yield f"window: dt = {best:.3g} has the least bound of τ_max/k, {gain} (E eq. 4.42, up to constants)"
     else:
-        yield f"window: dt = {clock.dt:g} has a bound as good as any τ_max/k (E eq. 4.42, up to constants)"
+        yield f"window: dt = {dt:g} has a bound as good as any τ_max/k (E eq. 4.42, up to constants)"
 
 
 def _temperature(seen: Seen) -> Iterator[str]:
     weighting, losses = seen.scheme.weighting, seen.table.get("before")
-    if name_of(weighting) not in ("soft-max", "soft-min") or losses is None or np.ptp(losses) <= 0:
+    tilt = traits_of(weighting, WeightingTraits).tilt
+    if tilt is None or tilt.of != "loss" or losses is None or np.ptp(losses) <= 0:
         return
     enough = theory.least_temperature(float(np.ptp(losses)), KEPT)
-    yield f"temperature: from {enough:.3g} on every client keeps half of its importance, π ≥ {KEPT:g} (A eq. 17)"
+    yield f"{tilt.option}: from {enough:.3g} on every client keeps half of its importance, π ≥ {KEPT:g} (A eq. 17)"

@@ -5,28 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite, isnan
-from typing import Any
 
 import numpy as np
 
 from poise import theory
 from poise.core.durations import FixedDurations
+from poise.core.traits import (
+    ClockTraits,
+    ServerTraits,
+    SolverTraits,
+    WeightingTraits,
+    traits_of,
+)
 from poise.explaining.constants import Constants
-from poise.explaining.remarks import Seen
-from poise.explaining.scheme import Scheme, by_losses, name_of, waits_for_all
+from poise.explaining.remarks import Seen, in_theory
+from poise.explaining.scheme import Scheme, by_losses, selects_everyone, waits_for_all
 from poise.theory import Assumption, Terms
-
-PLAIN = ("sgd", "prox")
-"""Solvers that the bounds of FedAvg and FedProx speak of."""
 
 
 def bounds(seen: Seen, constants: Constants, rounds: float) -> Mapping[str, Terms]:
     """The named bounds that this composition has, with whatever constants are known."""
     steps, problem = _steps(seen), constants.problem()
-    if steps is None or rounds < 1:
+    if steps is None or rounds < 1 or not in_theory(seen.parts):
         return {}
     found: list[Terms] = []
-    together = bool(getattr(seen.parts.sampler, "everyone", False)) and waits_for_all(seen.parts.clock)
+    together = selects_everyone(seen.parts) and waits_for_all(seen.parts.clock)
     if together and isfinite(problem.smoothness):
         convex = isfinite(problem.convexity) and problem.convexity > 0
         found += _convex(seen, problem, steps, int(rounds)) if convex else _smooth(seen, problem, steps, int(rounds))
@@ -41,54 +44,59 @@ def bounds(seen: Seen, constants: Constants, rounds: float) -> Mapping[str, Term
 
 def _convex(seen: Seen, problem: theory.Problem, steps: int, rounds: int) -> list[Terms]:
     """Papers A to D: everyone takes part, strongly convex losses."""
-    solver: Any = seen.parts.solver
+    solver = traits_of(seen.parts.solver, SolverTraits)
     if by_losses(seen.scheme.weighting):
         pi, _ = theory.weight_range(theory.normalised(seen.scheme.mean), seen.p)
         return [theory.bounded_weights(problem, steps, steps * rounds, pi)] if pi > 0 else []
-    if name_of(solver) == "perturbed":
-        return [theory.perturbed_bound(problem, solver.beta, steps, rounds)]
-    if name_of(solver) not in PLAIN:
+    if solver.own_share is not None:
+        return [theory.perturbed_bound(problem, solver.own_share, steps, rounds)]
+    if not solver.gradient_steps:
         return []
-    return [theory.fedprox_bound(problem, float(getattr(solver, "mu", 0.0)), steps, rounds, "fixed")]
+    return [theory.fedprox_bound(problem, solver.pull, steps, rounds, "fixed")]
 
 
 def _smooth(seen: Seen, problem: theory.Problem, steps: int, rounds: int) -> list[Terms]:
     """Paper C: everyone takes part, nothing need be convex."""
-    solver: Any = seen.parts.solver
-    if name_of(solver) == "perturbed":
-        return [theory.perturbed_stationary(problem, solver.beta, steps, rounds)]
-    if name_of(solver) not in PLAIN or by_losses(seen.scheme.weighting):
+    solver = traits_of(seen.parts.solver, SolverTraits)
+    if solver.own_share is not None:
+        return [theory.perturbed_stationary(problem, solver.own_share, steps, rounds)]
+    if not solver.gradient_steps or by_losses(seen.scheme.weighting):
         return []
-    return [theory.fedprox_stationary(problem, float(getattr(solver, "mu", 0.0)), steps, rounds)]
+    return [theory.fedprox_stationary(problem, solver.pull, steps, rounds)]
 
 
 def _sampled(seen: Seen, constants: Constants, steps: int, rounds: int) -> list[Terms]:
     """Paper E, chapter 2."""
     weights, problem = seen.scheme.statistics, constants.problem()
     rate, server = _rates(seen)
-    plain = name_of(seen.parts.solver) == "sgd" and name_of(seen.scheme.weighting) == "proportional"
+    solver, weighting = traits_of(seen.parts.solver, SolverTraits), traits_of(seen.scheme.weighting, WeightingTraits)
+    plain = solver.gradient_steps and solver.pull == 0 and weighting.proportional and not weighting.reads_updates
     if weights is None or rate is None or not isfinite(problem.smoothness) or not plain:
         return []
     spread = (2.0, 2 * constants.dissimilarity.value)
-    return [theory.sampling_bound(problem, weights, steps, rounds, rate, server, spread)]
+    return [
+        theory.sampling_bound(
+            problem, weights, steps=steps, rounds=rounds, rate=rate, server_rate=server, dissimilarity=spread
+        )
+    ]
 
 
 def _late(seen: Seen, constants: Constants, steps: int, rounds: float) -> list[Terms]:
     """Paper E, chapter 4: fixed times, everyone starts again at once."""
-    clock: Any = seen.parts.clock
-    scheme, problem = seen.scheme, constants.problem()
+    scheme, problem, clock = seen.scheme, constants.problem(), traits_of(seen.parts.clock, ClockTraits)
     rate, server = _rates(seen)
-    times = clock.times(seen.setting.clients)
+    times = seen.parts.clock.times(seen.setting.clients)
     known = isfinite(problem.distance) and isfinite(problem.smoothness) and isinstance(times, FixedDurations)
-    if not known or rate is None or scheme.shares is None or name_of(clock) not in ("asynchronous", "fixed-window"):
+    if not known or rate is None or scheme.shares is None or clock.schedule is None:
         return []
-    tau, dt = times.mean(seen.setting.clients), getattr(clock, "dt", None)
+    assert isinstance(times, FixedDurations)
+    tau, dt = times.mean(seen.setting.clients), clock.window
     weights = scheme.mean / scheme.shares
-    alone = name_of(clock) == "asynchronous"
+    alone = clock.schedule == "asynchronous"
     spread = float(scheme.mean @ np.full(len(tau), problem.gradient))
     return [theory.asynchronous_bound(
-        problem, steps, rounds, rate, staleness=theory.staleness(name_of(clock), tau, dt),  # type: ignore[arg-type]
-        window=theory.window(name_of(clock), tau, dt), covariance=0.0 if alone else 1.0,  # type: ignore[arg-type]
+        problem, steps, rounds, rate, staleness=theory.staleness(clock.schedule, tau, dt),
+        window=theory.window(clock.schedule, tau, dt), covariance=0.0 if alone else 1.0,
         excess=float(weights.max()) if alone else 0.0, residual=problem.heterogeneity, variance=spread,
         largest=float(weights.max()), server_rate=server,
         sum_of_weights=float(weights.max() if alone else weights.sum()),
@@ -103,9 +111,16 @@ def _steps(seen: Seen) -> int | None:
 
 def _rates(seen: Seen) -> tuple[float | None, float]:
     """Local learning rate of plain SGD and the server's, where the server only adds."""
-    server = seen.parts.server
-    plain = name_of(server) == "add" and not getattr(seen.parts.solver, "momentum", 0.0)
-    return (seen.parts.solver.rate(0) if plain else None), float(getattr(server, "lr", 1.0))
+    server = traits_of(seen.parts.server, ServerTraits)
+    plain = _adds(seen) and not traits_of(seen.parts.solver, SolverTraits).momentum
+    local = seen.parts.solver.rate(0) if plain else None
+    return local, 1.0 if server.rate is None else server.rate
+
+
+def _adds(seen: Seen) -> bool:
+    """Whether the server adds the direction, and nothing else."""
+    server = traits_of(seen.parts.server, ServerTraits)
+    return server.adds and server.noise == 0
 
 
 def room_of(scheme: Scheme) -> float:
@@ -120,7 +135,7 @@ def conditions(seen: Seen, constants: Constants | None) -> tuple[Assumption, ...
     whole_mean = not scheme.biased(seen.p) and abs(float(scheme.mean.sum()) - 1) <= room_of(scheme)
     mu = None if constants is None else constants.convexity.value
     known = mu is not None and isfinite(mu)
-    everyone = bool(getattr(seen.parts.sampler, "everyone", False)) and waits_for_all(seen.parts.clock)
+    everyone = selects_everyone(seen.parts) and waits_for_all(seen.parts.clock)
     whole = seen.parts.clock.waits and float(np.ptp(scheme.schedule.sums)) <= 1e-9
     texts: dict[str, bool | None] = {
         "E[ω_i] = p_i (E Definition 2.1)": whole_mean,
@@ -130,6 +145,8 @@ def conditions(seen: Seen, constants: Constants | None) -> tuple[Assumption, ...
         "everyone takes part in every round (A, B, C, D)": everyone,
         "everyone makes the same number of local steps (all papers)": _steps(seen) is not None,
         "every client's loss is strongly convex (A, B, C §4.2.2, D)": bool(mu and mu > 0) if known else None,
-        "the server adds (E)": name_of(seen.parts.server) == "add",
+        "the server adds (E)": _adds(seen),
     }
+    if not in_theory(seen.parts):
+        texts["the direction is a weighted sum of what clients made (all papers)"] = False
     return tuple(Assumption(text, holds) for text, holds in texts.items())

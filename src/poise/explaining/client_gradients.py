@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from poise.core.batches import Batch
+from poise.core.capabilities import HasPrecision
+from poise.core.federations import FederationLike, TaskLike
+from poise.core.protocols import Oracle
 from poise.core.rng import generator, keys
 from poise.core.samples import Shards
 from poise.core.types import Floats, Ints
 from poise.core.vectors import Stack, Vector
+from poise.tasks.oracle import Opened
 
 BLOCK = 2_000_000
 """Numbers of a batch that are gathered at once."""
@@ -26,14 +30,14 @@ HEAVY = 150
 class Clients:
     """Some clients of a federation, opened with the gradient oracle of a task."""
 
-    oracle: Any
+    oracle: Oracle
     numbers: Ints  # (m,)
     data: Any
     positions: tuple[torch.Tensor, ...]  # what is read of each client's samples
     decay: float  # L2 penalty
 
     @classmethod
-    def open(cls, oracle: Any, numbers: Ints, decay: float = 0.0, most: int | None = None, seed: int = 0) -> Clients:
+    def open(cls, oracle: Oracle, numbers: Ints, decay: float = 0.0, most: int | None = None, seed: int = 0) -> Clients:
         """Open clients; ``most`` samples are read of each, drawn at random."""
         data = oracle.open(numbers, keys(seed, "explain", numbers))
         if not oracle.batches:
@@ -81,12 +85,14 @@ class Clients:
 
     def _of(self, rows: torch.Tensor) -> Any:
         """The opened data with the random streams of these rows."""
-        generators = getattr(self.data, "generators", None)
-        return self.data if generators is None else replace(self.data, generators=[generators[k] for k in rows])
+        if not isinstance(self.data, Opened) or self.data.generators is None:
+            return self.data
+        return replace(self.data, generators=[self.data.generators[k] for k in rows.tolist()])
 
     def _features(self) -> int:
-        samples = getattr(getattr(self.data, "shards", None), "samples", None)
-        return int(np.prod(samples.shape)) if samples is not None else 1
+        if not isinstance(self.data, Opened):
+            return 1
+        return int(np.prod(self.data.shards.samples.shape))
 
     def losses(self, rows: Stack) -> Floats:
         """F_i at each row with the penalty, over all data of the client."""
@@ -111,17 +117,19 @@ def _fewer(shards: Shards, numbers: Ints, most: int, seed: int) -> Shards:
     return Shards(shards.samples, shards.rows[index], shards.labels[index], np.array(offsets, dtype=np.int64))
 
 
-def cost(oracle: Any) -> float:
+def cost(oracle: Oracle) -> float:
     """About how many multiplications the gradient of one sample takes."""
     return 6.0 * float(oracle.layout.trainable) * (1 if oracle.stacked else HEAVY)
 
 
-def double(task: Any) -> Any:
+def double(task: TaskLike) -> TaskLike:
     """The task in double precision, where it has a choice."""
-    return replace(task, dtype="float64") if hasattr(task, "dtype") else task
+    if not isinstance(task, HasPrecision):
+        return task
+    return cast(TaskLike, replace(cast(Any, task), dtype="float64"))
 
 
-def some_clients(federation: Any, most: int, seed: int = 0) -> Ints:
+def some_clients(federation: FederationLike, most: int, seed: int = 0) -> Ints:
     """All clients, or as many as this, drawn at random."""
     n = int(federation.clients)
     if n <= most:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import nan
 from typing import Any
 
 import numpy as np
 import torch
 
+from poise.core.federations import FederationLike, TaskLike
+from poise.core.protocols import Oracle
+from poise.core.traits import TaskTraits, traits_of
 from poise.core.types import Floats
 from poise.core.vectors import Vector
 from poise.explaining.client_gradients import Clients, cost, double, some_clients
@@ -43,17 +46,35 @@ class Constants:
 
     def problem(self) -> Problem:
         """The values, as bounds take them."""
-        names = [f.name for f in fields(self) if f.name not in ("importance", "optimum", "dissimilarity")]
-        return Problem(**{name: getattr(self, name).value for name in names}, importance=self.importance)
+        return Problem(
+            smoothness=self.smoothness.value,
+            convexity=self.convexity.value,
+            noise=self.noise.value,
+            gradient=self.gradient.value,
+            heterogeneity=self.heterogeneity.value,
+            distance=self.distance.value,
+            gap=self.gap.value,
+            importance=self.importance,
+        )
+
+    def by_name(self) -> dict[str, Constant]:
+        """Every constant by the name of its field."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Constant)}
 
     def as_data(self) -> dict[str, Any]:
         """Plain values."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("importance", "optimum")}
-        return {k: {"value": c.value, "low": c.low, "high": c.high, "method": c.method} for k, c in found.items()}
+        return {
+            name: {"value": c.value, "low": c.low, "high": c.high, "method": c.method}
+            for name, c in self.by_name().items()
+        }
 
 
 def constants(
-    federation: Any, task: Any, weight_decay: float = 0.0, batch_size: int | None = None, seed: int = 0
+    federation: FederationLike,
+    task: TaskLike,
+    weight_decay: float = 0.0,
+    batch_size: int | None = None,
+    seed: int = 0,
 ) -> Constants:
     """What the bounds need to know of a problem.
 
@@ -79,25 +100,32 @@ def constants(
     oracle = double(task).bind(federation)
     start = oracle.initial(seed)
     importance = np.asarray(federation.importance, dtype=np.float64)
-    kind = _kind(task)
+    kind = traits_of(task, TaskTraits).convex
     clients, passes = _opened(oracle, federation, kind, weight_decay, seed)
     solved = _solved(clients, importance, start, kind, passes) if kind and passes else None
     points = [start] if solved is None else [start, solved.optimum]
     bent = curvature_of(clients, points, kind, weight_decay)
-    noise, gradient, apart = gradient_constants(oracle, federation, points, weight_decay, batch_size, seed)
-    gaps = _gaps(clients, importance, start, solved, bent, kind)
-    optimum = None if solved is None else solved.optimum
-    return Constants(bent.smoothness, bent.convexity, noise, gradient, *gaps, apart, importance, optimum)
+    noise, gradient, apart = gradient_constants(
+        oracle, federation, points=points, decay=weight_decay, batch_size=batch_size, seed=seed
+    )
+    heterogeneity, distance, gap = _gaps(clients, importance, start=start, solved=solved, bent=bent, kind=kind)
+    return Constants(
+        smoothness=bent.smoothness,
+        convexity=bent.convexity,
+        noise=noise,
+        gradient=gradient,
+        heterogeneity=heterogeneity,
+        distance=distance,
+        gap=gap,
+        dissimilarity=apart,
+        importance=importance,
+        optimum=None if solved is None else solved.optimum,
+    )
 
 
-def _kind(task: Any) -> str | None:
-    """``quadratic`` or ``logistic`` where the problem is known to be convex."""
-    if type(task).__name__ == "QuadraticTask":
-        return "quadratic"
-    return "logistic" if getattr(task, "model", None) == "logistic" and not callable(task.loss) else None
-
-
-def _opened(oracle: Any, federation: Any, kind: str | None, decay: float, seed: int) -> tuple[Clients, int]:
+def _opened(
+    oracle: Oracle, federation: FederationLike, kind: str | None, decay: float, seed: int
+) -> tuple[Clients, int]:
     """Everyone, and the passes for which there is room, where the problem can be solved; else some, and 0."""
     few = not federation.on_demand and federation.clients <= MOST_CLIENTS
     if kind and few and (kind == "quadratic" or decay > 0):

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from poise import theory
-from poise.composition import Composition
-from poise.core.errors import IncompatibleParts, PoiseError
-from poise.core.plan import Parts
+from poise.composition import Composition, composed, fit
+from poise.config.run_options import RunOptions
+from poise.core.capabilities import HasCoins, HasTitle
+from poise.core.durations import FixedDurations
+from poise.core.errors import IncompatibleParts, PoiseError, UpdatesUnknown
+from poise.core.federations import FederationLike, TaskLike
+from poise.core.memory import memory_of
+from poise.core.protocols import (
+    Aggregator,
+    Attack,
+    Channel,
+    Clock,
+    Oracle,
+    Personal,
+    Sampler,
+    Server,
+    Solver,
+    Weighting,
+)
+from poise.core.traits import ClockTraits, SamplerTraits, SolverTraits, still_holds, traits_of
 from poise.core.types import Floats, Setting
+from poise.engine.plan import Parts
 from poise.explaining.advice import advice
 from poise.explaining.bounding import bounds, conditions, room_of
 from poise.explaining.constants import Constants, constants
 from poise.explaining.probe import Probe, probe
-from poise.explaining.remarks import Remark, Seen, remarks
-from poise.explaining.scheme import Scheme, name_of, scheme_of
+from poise.explaining.remarks import Remark, Seen, remarks, unknowns
+from poise.explaining.scheme import Scheme, reads_updates, scheme_of, selects_everyone
 from poise.explaining.settling import SETTLED, at_the_optimum, known_decay, settle
 from poise.theory import Assumption, Terms
-from poise.training import composed
-
-CORRECTED = ("scaffold", "feddyn")
-"""Solvers whose memory takes the drift of unequal local work out of the fixed point."""
+from poise.weightings import Proportional
 
 
 @dataclass(frozen=True)
@@ -82,10 +97,22 @@ class Explanation:
 
 
 def explain(
-    federation: Any, task: Any, solver: Any, sampler: Any = None, clock: Any = None, weighting: Any = None,
-    server: Any = None, rounds: int | None = None, time: float | None = None, seed: int = 0,
-    attacks: Iterable[Any] = (), personal: Any = None, estimate: bool = True,
-) -> Explanation:  # fmt: skip
+    federation: FederationLike,
+    task: TaskLike,
+    solver: Solver | str,
+    sampler: Sampler | str | None = None,
+    clock: Clock | str | None = None,
+    weighting: Weighting | str | None = None,
+    server: Server | str | None = None,
+    rounds: int | None = None,
+    time: float | None = None,
+    seed: int = 0,
+    attacks: Iterable[Attack | str] = (),
+    personal: Personal | str | None = None,
+    estimate: bool = True,
+    aggregator: Aggregator | str | None = None,
+    channel: Channel | str | None = None,
+) -> Explanation:
     """Look at a composition before spending an hour on it; the arguments are those of `poise.train`.
 
     Sampler, clock and weighting are looked at in closed form where there is one; otherwise that part alone is
@@ -105,6 +132,8 @@ def explain(
         attacks: what dishonest clients send instead; they are not looked at.
         personal: as in `poise.train`.
         estimate: estimate the constants of the problem, for bounds and advice.
+        aggregator: how weighted updates become one direction.
+        channel: what happens to an update on its way to the server.
 
     >>> from poise.tasks import quadratics
     >>> from poise.samplers import MD
@@ -114,10 +143,18 @@ def explain(
     >>> found.unbiased, found.chi2, found.warnings
     (True, 0.0, ())
     """
-    composition = composed(
-        federation, task, solver, sampler, clock, weighting, server, rounds, time, seed, attacks=attacks,
-        personal=personal,
-    )  # fmt: skip
+    chosen = {
+        "solver": solver,
+        "sampler": sampler,
+        "clock": clock,
+        "weighting": weighting,
+        "aggregator": aggregator,
+        "channel": channel,
+        "server": server,
+        "personal": personal,
+    }
+    options = RunOptions(rounds=rounds, time=time, seed=seed)
+    composition = composed(federation, task, chosen, options, attacks=attacks)
     return explain_composition(composition, estimate=estimate)
 
 
@@ -125,49 +162,78 @@ def explain_composition(composition: Composition, name: str = "", estimate: bool
     """Look at a composed run."""
     oracle = composition.task.bind(composition.federation, composition.backend.device)
     setting = composition.setting(oracle)
-    title = name or getattr(composition.federation, "title", None) or str(composition.federation)
+    title = name or _title(composition.federation)
     try:
-        composition.parts.fit(setting)
+        fit(composition.parts, setting)
     except IncompatibleParts as error:
         return _refused(composition.parts, setting, title, error)
     parts = composition.parts
     looked = _looked(composition, oracle)
     table = {} if looked is None else {**looked.table(), "lowest": np.full(setting.clients, np.inf)}
-    scheme = scheme_of(parts, setting, table, composition.seed, composition.rounds, composition.time)
+    opaque = False
+    try:
+        scheme = scheme_of(parts, setting, table, composition.options)
+    except UpdatesUnknown:
+        opaque = True
+        scheme = scheme_of(replace(parts, weighting=Proportional()), setting, table, composition.options)
     progress = progress_of(parts.solver, setting)
     found, notes = _constants(composition) if estimate else (None, ())
-    if looked is not None and parts.reports:
-        later = settle(composition, oracle, setting, scheme, progress, found)
+    if looked is not None and parts.reports and not opaque:
+        later = settle(composition, oracle, setting, scheme=scheme, progress=progress, known=found)
         later = later or at_the_optimum(composition, oracle, setting, found)
         scheme, table = later or (scheme, table)
     objective = theory.with_local_work(scheme.mean, progress)
-    seen = Seen(parts, setting, scheme, objective, progress, table)
+    seen = Seen(parts, setting, scheme=scheme, objective=objective, progress=progress, table=table, opaque=opaque)
+    known = not unknowns(seen)
     rounds, time = _length(composition, scheme)
-    size = oracle.initial(composition.seed)
+    theta, wire = oracle.initial(composition.seed), composition.wire(oracle)
     arrivals = scheme.schedule.arrivals * rounds
-    up = arrivals * (size.element_size() * len(size) + 8 * len(parts.reports))
-    chi2, interval = scheme.distance(seen.p, progress)
+    up = arrivals * wire.bytes_up(wire.template(theta), len(parts.reports))
+    memory = memory_of(parts.solver)
+    shared = {} if memory is None else memory.shared(theta[: oracle.layout.trainable])
+    down = arrivals * wire.bytes_down(theta, shared)
+    chi2, interval = scheme.distance(seen.p, progress) if known else (float("nan"), None)
 
     def terms_at(after: float) -> Mapping[str, Terms]:
-        return {} if found is None else bounds(seen, found, after)
+        return {} if found is None or not known else bounds(seen, found, after)
 
     return Explanation(
-        title, seen.p, scheme.mean, objective, chi2, interval, _unbiased(seen), scheme, progress, rounds, time, up,
-        arrivals * size.element_size() * len(size) * (2 if parts.perturbs else 1), _window(parts, setting), found,
-        conditions(seen, found), terms_at(rounds), remarks(seen), advice(seen, found, rounds, composition.time),
-        (*_said(scheme, looked), *notes), terms_at,
-    )  # fmt: skip
-
-
-def _looked(composition: Composition, oracle: Any) -> Probe | None:
-    """The first losses of the clients, where a part decides by them."""
-    parts = composition.parts
-    reports = parts.reports
-    if not reports and name_of(parts.sampler) != "optimal":
-        return None
-    return probe(
-        oracle, composition.federation, parts.solver, oracle.initial(composition.seed), composition.seed, reports
+        name=title,
+        importance=seen.p,
+        mean=scheme.mean,
+        objective=objective,
+        chi2=chi2,
+        chi2_interval=interval,
+        unbiased=_unbiased(seen),
+        scheme=scheme,
+        progress=progress,
+        rounds=rounds,
+        time=time,
+        bytes_up=up,
+        bytes_down=down,
+        window=_window(parts, setting),
+        constants=found,
+        conditions=tuple(c for c in conditions(seen, found) if known or c.holds is False),
+        terms=terms_at(rounds),
+        remarks=remarks(seen),
+        advice=advice(seen, found, rounds, composition.time) if known else (),
+        notes=(*_said(parts, scheme, looked), *notes),
+        terms_at=terms_at,
     )
+
+
+def _title(federation: FederationLike) -> str:
+    """What a federation is called in print."""
+    return federation.title if isinstance(federation, HasTitle) else str(federation)
+
+
+def _looked(composition: Composition, oracle: Oracle) -> Probe | None:
+    """The first losses and updates of the clients, where a part decides by them."""
+    parts = composition.parts
+    norms = traits_of(parts.sampler, SamplerTraits).uses_norms or reads_updates(parts)
+    if not parts.reports and not norms:
+        return None
+    return probe(composition, oracle, oracle.initial(composition.seed))
 
 
 def _constants(composition: Composition) -> tuple[Constants | None, tuple[str, ...]]:
@@ -180,32 +246,37 @@ def _constants(composition: Composition) -> tuple[Constants | None, tuple[str, .
         return None, (f"the constants of the problem could not be estimated: {error}",)
 
 
-def progress_of(solver: Any, setting: Setting) -> Floats:
+def progress_of(solver: Solver, setting: Setting) -> Floats:
     """How many plain gradient steps each client's local work is worth, (N,)."""
     steps = np.asarray(solver.steps_for(np.asarray(setting.sizes)), dtype=np.float64)
-    if name_of(solver) in CORRECTED:
+    traits = traits_of(solver, SolverTraits)
+    if traits.removes_drift:
         return np.ones(len(steps))
-    momentum, pull = float(getattr(solver, "momentum", 0.0)), float(getattr(solver, "mu", 0.0)) * solver.rate(0)
-    return theory.local_progress(steps, momentum, 0.0 if momentum else min(pull, 1.0))
+    pull = traits.pull * solver.rate(0)
+    return theory.local_progress(steps, traits.momentum, 0.0 if traits.momentum else min(pull, 1.0))
 
 
-def _unbiased(seen: Seen) -> bool:
-    """Whether E[omega_i] = p_i and local work does not change it; within the interval where it was estimated."""
+def _unbiased(seen: Seen) -> bool | None:
+    """Whether E[omega_i] = p_i and local work does not change it; within the interval where it was estimated.
+
+    None where nobody knows.
+    """
+    if unknowns(seen):
+        return None
     whole = abs(float(seen.scheme.mean.sum()) - 1) <= room_of(seen.scheme)
     return whole and not seen.scheme.biased(seen.p) and not seen.scheme.biased(seen.p, seen.progress)
 
 
 def _window(parts: Parts, setting: Setting) -> float | None:
     """W, where the schedule of everyone repeats itself."""
-    clock: Any = parts.clock
-    scheme = name_of(clock)
-    if clock.waits:
+    if parts.clock.waits:
         return 1.0
-    times = clock.times(setting.clients)
-    fixed = type(times).__name__ == "FixedDurations" and getattr(parts.sampler, "everyone", False)
-    if not fixed or scheme not in ("asynchronous", "fixed-window"):
+    clock, times = traits_of(parts.clock, ClockTraits), parts.clock.times(setting.clients)
+    repeats = isinstance(times, FixedDurations) and selects_everyone(parts)
+    if not repeats or clock.schedule is None:
         return None
-    return theory.window(scheme, times.mean(setting.clients), getattr(clock, "dt", None))  # type: ignore[arg-type]
+    assert isinstance(times, FixedDurations)
+    return theory.window(clock.schedule, times.mean(setting.clients), clock.window)
 
 
 def _length(composition: Composition, scheme: Scheme) -> tuple[float, float]:
@@ -218,9 +289,12 @@ def _length(composition: Composition, scheme: Scheme) -> tuple[float, float]:
     return rounds, rounds * pace
 
 
-def _said(scheme: Scheme, looked: Probe | None) -> tuple[str, ...]:
+def _said(parts: Parts, scheme: Scheme, looked: Probe | None) -> tuple[str, ...]:
     """How what is not exact was found."""
     found = []
+    if reads_updates(parts):
+        name = type(parts.weighting).__name__
+        found.append(f"{name}: its coefficients depend on the updates, of which the lengths of the first are known")
     if scheme.method == SETTLED:
         found.append(f"E[ω]: {SETTLED}, for small steps")
     elif not scheme.exact:
@@ -233,15 +307,37 @@ def _said(scheme: Scheme, looked: Probe | None) -> tuple[str, ...]:
 
 
 def _refused(parts: Parts, setting: Setting, title: str, error: IncompatibleParts) -> Explanation:
-    """A composition that will not run: why, and, for Poisson sampling, what it would minimise with chances cut at 1."""
+    """A composition that will not run: why, and what a sampler would minimise whose chances must be cut at 1."""
     p = np.asarray(setting.importance, dtype=np.float64)
-    mean = np.full(len(p), np.nan)
-    if name_of(parts.sampler) == "poisson":
-        mean = np.minimum(parts.sampler.m * p, 1.0) / parts.sampler.m  # type: ignore[attr-defined]
+    mean = _cut(parts.sampler, setting, p)
     known = bool(np.isfinite(mean).all())
     objective = theory.normalised(mean) if known else mean
     remark = Remark("this will not run", error.message, error.hint)
     return Explanation(
-        title, p, mean, objective, theory.chi_squared(p, objective) if known else float("nan"), None,
-        False if known else None, remarks=(remark,),
-    )  # fmt: skip
+        name=title,
+        importance=p,
+        mean=mean,
+        objective=objective,
+        chi2=theory.chi_squared(p, objective) if known else float("nan"),
+        chi2_interval=None,
+        unbiased=False if known else None,
+        remarks=(remark,),
+    )
+
+
+def _cut(sampler: Sampler, setting: Setting, importance: Floats) -> Floats:
+    """E[omega_i] of a sampler whose coins do not fit this importance, with chances cut at 1; nan where unknown."""
+    unknown = np.full(len(importance), np.nan)
+    if not isinstance(sampler, HasCoins) or not still_holds(sampler, "coins"):
+        return unknown
+    try:
+        sampler.fit(setting)
+    except IncompatibleParts:
+        pass
+    else:
+        return unknown
+    try:
+        coins = sampler.coins(importance)
+    except PoiseError:
+        return unknown
+    return coins.chances * coins.weights

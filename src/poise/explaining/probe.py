@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import torch
 
+from poise.composition import Composition
 from poise.core.errors import PoiseError
-from poise.core.memory import Memories
+from poise.core.protocols import Oracle
 from poise.core.rng import keys
 from poise.core.types import Floats, Ints
 from poise.core.vectors import Vector
-from poise.core.work import local_work
+from poise.engine.local_work import Assignment, LocalWork
 from poise.explaining.client_gradients import cost, some_clients
 
 ROOM = 6e9
@@ -43,8 +42,12 @@ class Probe:
         return found if self.whole else {**found, "like": stand_in.astype(np.float64)}
 
 
-def probe(oracle: Any, federation: Any, solver: Any, theta: Vector, seed: int, reports: frozenset[str]) -> Probe:
+def probe(composition: Composition, oracle: Oracle, theta: Vector) -> Probe:
     """Let clients work once from a model, as many as there is room for."""
+    federation = composition.federation
+    solver = composition.parts.solver
+    reports = composition.parts.reports
+    seed = composition.seed
     sizes = np.asarray(federation.sizes)
     batch = sizes if solver.batch_size is None else np.minimum(solver.batch_size, sizes)
     samples = (
@@ -54,25 +57,19 @@ def probe(oracle: Any, federation: Any, solver: Any, theta: Vector, seed: int, r
     order = np.argsort(-solver.steps_for(sizes[numbers]), kind="stable")
     numbers = numbers[order]
     found: list[tuple[Floats, Floats, Floats]] = []
+    local = LocalWork.plain(oracle, solver)
     width = max(1, min(oracle.rows(solver.batch_size), 32))
     for a in range(0, len(numbers), width):
         some = numbers[a : a + width]
-        updates = local_work(
-            oracle, solver, theta.repeat(len(some), 1), some, 0, keys(seed, "batches", 0, some, np.zeros_like(some)),
-            reports, memories=Memories(),
-        )  # fmt: skip
+        streams = keys(seed, "batches", 0, some, np.zeros_like(some))
+        done = local.run(theta.repeat(len(some), 1), Assignment(some, 0, streams, reports))
         blank = np.full(len(some), np.nan)
-        before = blank if updates.loss_before is None else updates.loss_before
-        found.append((before, blank if updates.loss_after is None else updates.loss_after, updates.norms))
+        before = blank if done.loss_before is None else done.loss_before
+        after = blank if done.loss_after is None else done.loss_after
+        assert done.norms is not None
+        found.append((before, after, done.norms))
     before, after, norms = (np.concatenate(c) for c in zip(*found, strict=True))
     if "loss_before" in reports and not np.isfinite(before).all():
         raise PoiseError("the first model has losses that are not finite")
     back = np.argsort(numbers, kind="stable")
     return Probe(numbers[back], before[back], after[back], norms[back], int(federation.clients))
-
-
-def losses_at(oracle: Any, federation: Any, theta: Vector, numbers: Ints) -> Floats:
-    """F_i of these clients at a model, (m,)."""
-    data = oracle.open(numbers, keys(0, "explain", numbers))
-    with torch.no_grad():
-        return np.asarray(oracle.losses(theta.repeat(len(numbers), 1), data), dtype=np.float64)

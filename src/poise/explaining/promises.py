@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from poise.core.types import Floats
 from poise.explaining.client_gradients import Clients, double
 from poise.explaining.explanation import Explanation
 from poise.explaining.settling import known_decay, surrogate_optimum
+from poise.ledger.run import Run
 
 POINTS = 40
 """Rounds at which bounds and models are looked at."""
@@ -32,7 +32,7 @@ class Promises:
     measured: Floats = field(default_factory=lambda: np.zeros(0))
 
 
-def promises(composition: Composition, found: Explanation, run: Any = None) -> Promises:
+def promises(composition: Composition, found: Explanation, run: Run | None = None) -> Promises:
     """Evaluate the bounds along the run, solve for the optimum of the objective really minimised, measure kept models.
 
     Args:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from poise import theory
-from poise.core.plan import Parts
+from poise.core.capabilities import WrapsWeighting
+from poise.core.protocols import Weighting
+from poise.core.traits import (
+    AggregatorTraits,
+    ChannelTraits,
+    ClockTraits,
+    SamplerTraits,
+    WeightingTraits,
+    traits_of,
+    undeclared,
+)
 from poise.core.types import Floats, Setting
-from poise.explaining.scheme import SAME, Scheme, by_losses, name_of, waits_for_all
+from poise.engine.plan import Parts
+from poise.explaining.scheme import SAME, Scheme, by_losses, name_of, selects_everyone, waits_for_all
 from poise.samplers import MD, ClusteredBySize, Uniform
 
 UNSTEADY = 0.05
@@ -19,20 +29,6 @@ UNSTEADY = 0.05
 
 SLOW = 0.05
 """How far below 1 the mean weights may sum before that is worth a word."""
-
-DIRECTION = {
-    "exp": "improve most on their own data count less",
-    "max": "have larger losses count more",
-    "min": "have smaller losses count more",
-    "soft-max": "have larger losses count more",
-    "soft-min": "have smaller losses count more",
-}
-
-D_RULES = {
-    "asynchronous": "d_i = (Σ 1/τ_j) τ_i p_i (E eq. 4.36)",
-    "buffered": "d_i = p_i / f_i, f_i the share of aggregations with client i",
-    "fixed-window": "d_i = ⌈τ_i/Δt⌉ p_i (E eq. 4.40)",
-}
 
 
 @dataclass(frozen=True)
@@ -57,6 +53,7 @@ class Seen:
     objective: Floats  # with local work
     progress: Floats  # a_i
     table: dict[str, Floats]
+    opaque: bool = False  # the weighting reads the updates themselves
 
     @property
     def p(self) -> Floats:
@@ -67,8 +64,37 @@ class Seen:
 def remarks(seen: Seen) -> tuple[Remark, ...]:
     """All warnings; none for a composition that minimises what it was asked to, with weights that are not noisy."""
     noisy = [*_uniform(seen), *_absent(seen)]
-    biased = [r for rule in (_power_of_choice, _times, _losses, _adjacency) for r in rule(seen)]
-    return (*noisy, *(biased or _other(seen)), *_steps(seen))
+    biased = [r for rule in (_loss_favouring, _times, _losses, _adjacency) for r in rule(seen)]
+    return (*unknowns(seen), *noisy, *(biased or _other(seen)), *_steps(seen))
+
+
+def unknowns(seen: Seen) -> tuple[Remark, ...]:
+    """Why nobody can say before training what is minimised; empty where it is known."""
+    if not seen.opaque:
+        return tuple(beyond_theory(seen.parts))
+    why = "its coefficients depend on the updates themselves, which nobody knows before training"
+    name = type(seen.parts.weighting).__name__
+    return (Remark(name, why, "use Proportional() to know what is minimised"), *beyond_theory(seen.parts))
+
+
+def in_theory(parts: Parts) -> bool:
+    """Whether the direction is a weighted sum of the updates that clients made: what all closed forms are about."""
+    return not list(beyond_theory(parts))
+
+
+def beyond_theory(parts: Parts) -> Iterator[Remark]:
+    """Parts that no closed form and no bound speaks of."""
+    if not traits_of(parts.aggregator, AggregatorTraits).linear:
+        name = undeclared(parts.aggregator, AggregatorTraits) or type(parts.aggregator).__name__
+        why = "the direction is no weighted sum of the updates, so no closed form and no bound speaks of it"
+        yield Remark(name, why, "use WeightedSum() to know what is minimised")
+    if not traits_of(parts.channel, ChannelTraits).identity:
+        name = undeclared(parts.channel, ChannelTraits) or type(parts.channel).__name__
+        why = "updates do not arrive as clients made them, so no closed form and no bound speaks of them"
+        yield Remark(name, why, "use Plain() to know what is minimised")
+    if parts.personal is not None:
+        why = "every client has a model of its own, so no closed form and no bound speaks of one model"
+        yield Remark(type(parts.personal).__name__, why, "leave personal out to know what is minimised")
 
 
 def factor(value: float) -> str:
@@ -77,43 +103,41 @@ def factor(value: float) -> str:
 
 
 def _uniform(seen: Seen) -> Iterator[Remark]:
-    sampler, p = _sampler(seen), seen.p
-    if name_of(sampler) != "uniform" or sampler.m >= len(p) or np.ptp(p) <= SAME * p.max():
+    drawn, p = traits_of(seen.parts.sampler, SamplerTraits), seen.p
+    m = drawn.per_round
+    if drawn.law != "uniform" or m is None or m >= len(p) or np.ptp(p) <= SAME * p.max():
         return
-    mine, other = Uniform(sampler.m).statistics(p), MD(sampler.m).statistics(p)
-    squares, limit = theory.uniform_beats_md(p, sampler.m)
+    mine, other = Uniform(m).statistics(p), MD(m).statistics(p)
+    squares, limit = theory.uniform_beats_md(p, m)
     if squares > limit:
         ratio = theory.variance_ratio(mine, other)
         why = f"variance {ratio:.2g} × MD's; Σ p² = {squares:.3g} > 1/(N−m+1) = {limit:.3g} (E Corollary 2.1)"
-        fix = f"use MD({sampler.m}) or ClusteredBySize({sampler.m})"
+        fix = f"use MD({m}) or ClusteredBySize({m})"
     elif mine.sum_variance <= UNSTEADY**2:
         return
     else:
-        quiet = ClusteredBySize(sampler.m).statistics(p).sigma
+        quiet = ClusteredBySize(m).statistics(p).sigma
         why = (
             f"the weights of a round sum to 1 only in the mean (standard deviation {np.sqrt(mine.sum_variance):.2g}), "
             f"with Σ Var ω = {mine.sigma:.3g} against {quiet:.3g} of ClusteredBySize"
         )
-        fix = f"the weights of ClusteredBySize({sampler.m}) always sum to 1"
+        fix = f"the weights of ClusteredBySize({m}) always sum to 1"
     yield Remark("uniform sampling with unequal importance", why, fix)
 
 
-def _sampler(seen: Seen) -> Any:
-    return seen.parts.sampler
-
-
 def _absent(seen: Seen) -> Iterator[Remark]:
-    sampler, total = _sampler(seen), float(seen.scheme.mean.sum())
-    if getattr(sampler, "absent", "") != "keep" or total >= 1 - SAME:
+    drawn, total = traits_of(seen.parts.sampler, SamplerTraits), float(seen.scheme.mean.sum())
+    if not drawn.absent_keep or total >= 1 - SAME:
         return
+    m = drawn.per_round
     why = f"E[ω_i] = {total:.3g} p_i instead of p_i: a round goes {total:.3g} of the way (E section 3.1)"
-    fix = f"use Uniform({sampler.m}), whose weights make up for the absent, or MD({sampler.m})"
+    fix = f"use Uniform({m}), whose weights make up for the absent, or MD({m})"
     yield Remark("absent clients keep the old model", why, fix)
 
 
-def _power_of_choice(seen: Seen) -> Iterator[Remark]:
-    sampler, found = _sampler(seen), seen.scheme.statistics
-    if name_of(sampler) != "power-of-choice" or found is None:
+def _loss_favouring(seen: Seen) -> Iterator[Remark]:
+    drawn, found = traits_of(seen.parts.sampler, SamplerTraits), seen.scheme.statistics
+    if not drawn.favours_losses or found is None:
         return
     most = int(np.argmax(found.mean / np.maximum(seen.p, 1e-300)))
     never = int((found.mean == 0).sum())
@@ -123,17 +147,19 @@ def _power_of_choice(seen: Seen) -> Iterator[Remark]:
         f"χ² ≈ {theory.chi_squared(seen.p, found.mean):.3g}, client {most} counts "
         f"{factor(found.mean[most] / seen.p[most])} its importance{unheard} (estimated {seen.scheme.where})"
     )
-    fix = f"use MD({sampler.m}) or ClusteredBySize({sampler.m}) to minimise what was asked for"
-    yield Remark("power-of-choice is biased", why, fix)
+    m = drawn.per_round
+    fix = f"use MD({m}) or ClusteredBySize({m}) to minimise what was asked for"
+    yield Remark(f"{name_of(seen.parts.sampler)} is biased", why, fix)
 
 
 def _times(seen: Seen) -> Iterator[Remark]:
     """Weights that do not make up for how often each client answers."""
     parts, scheme, p = seen.parts, seen.scheme, seen.p
-    if waits_for_all(parts.clock) or by_losses(scheme.weighting) or name_of(scheme.weighting) == "time-based":
+    made_up = traits_of(scheme.weighting, WeightingTraits).times is not None
+    if waits_for_all(parts.clock) or by_losses(scheme.weighting) or made_up:
         return
     total, clock = float(scheme.mean.sum()), type(parts.clock).__name__
-    everyone = getattr(parts.sampler, "everyone", False) and scheme.shares is not None
+    everyone = selects_everyone(parts) and scheme.shares is not None
     fix = "use TimeBased()" if everyone else "use TimeBased(times='estimated')"
     if not scheme.biased(p):
         if total < 1 - SLOW:
@@ -142,11 +168,13 @@ def _times(seen: Seen) -> Iterator[Remark]:
         return
     kappa = theory.normalised(scheme.mean) / np.maximum(p, 1e-300)
     up, down = int(kappa.argmax()), int(kappa.argmin())
-    rule = D_RULES.get(name_of(parts.clock)) if scheme.balance is not None else None
-    needs = "" if rule is None or scheme.balance is None else (
-        f"the weights are not {rule}, client {down} would need d = {scheme.balance[down]:.3g}; ")  # fmt: skip
-    passed = "whoever is drawn while at work is passed over"
-    reason = "whoever answers more often counts more" if getattr(parts.sampler, "everyone", False) else passed
+    rule = traits_of(parts.clock, ClockTraits).balance_rule
+    needs = ""
+    if rule and scheme.balance is not None:
+        needs = f"the weights are not {rule}, client {down} would need d = {scheme.balance[down]:.3g}; "
+    reason = "whoever is drawn while at work is passed over"
+    if selects_everyone(parts):
+        reason = "whoever answers more often counts more"
     why = (
         f"{needs}{reason}, so client {up} counts {factor(kappa[up])} its importance and "
         f"client {down} {factor(kappa[down])}: χ² = {theory.chi_squared(p, scheme.mean):.3g} from what was asked for"
@@ -162,36 +190,39 @@ def _losses(seen: Seen) -> Iterator[Remark]:
     if not seen.scheme.biased(p):
         return
     off = theory.total_variation(p, q)
-    inner = getattr(weighting, "of", weighting)
+    inner = weighting.inner if isinstance(weighting, WrapsWeighting) else weighting
+    favours = traits_of(inner, WeightingTraits).favours or "report other losses count otherwise"
     up, down = int(kappa.argmax()), int(kappa.argmin())
     why = (
-        f"clients that {DIRECTION.get(name_of(inner), 'report other losses count otherwise')}: κ = ω/p from "
+        f"clients that {favours}: κ = ω/p from "
         f"{kappa[down]:.2g} (client {down}) to {kappa[up]:.2g} (client {up}), {off:.0%} of the weight moves, "
         f"χ² ≈ {theory.chi_squared(p, q):.3g}, {seen.scheme.where}"
     )
     yield Remark(f"{type(weighting).__name__} minimises a surrogate", why, _milder(seen, inner))
 
 
-def _milder(seen: Seen, weighting: Any) -> str:
+def _milder(seen: Seen, weighting: Weighting) -> str:
     """The temperature from which on nobody counts less than half, or another weighting."""
-    losses = seen.table.get("before")
-    if name_of(weighting) in ("soft-max", "soft-min") and losses is not None:
-        enough = theory.least_temperature(float(np.ptp(losses)), 0.5)
-        return f"temperature ≥ {enough:.3g} keeps every κ above 1/2 (A eq. 17), Proportional() keeps the objective"
-    if name_of(weighting) == "exp" and losses is not None:
-        enough = theory.least_temperature(float(np.ptp(seen.table["before"] - seen.table["after"])), 0.5)
-        return f"alpha ≥ {enough:.3g} keeps every κ above 1/2, Proportional() keeps the objective"
+    losses, tilt = seen.table.get("before"), traits_of(weighting, WeightingTraits).tilt
+    if losses is not None and tilt is not None:
+        by_loss = tilt.of == "loss"
+        values = losses if by_loss else losses - seen.table["after"]
+        enough = theory.least_temperature(float(np.ptp(values)), 0.5)
+        source = " (A eq. 17)" if by_loss else ""
+        return f"{tilt.option} ≥ {enough:.3g} keeps every κ above 1/2{source}, Proportional() keeps the objective"
     return "use Proportional() to keep the objective, or Switch to it when speed no longer matters (A section 3.2)"
 
 
 def _adjacency(seen: Seen) -> Iterator[Remark]:
-    if name_of(seen.scheme.weighting) != "adjacency" or not seen.scheme.biased(seen.p):
+    by_degree = traits_of(seen.scheme.weighting, WeightingTraits).by_similarity
+    if not by_degree or not seen.scheme.biased(seen.p):
         return
     chi2 = theory.chi_squared(seen.p, seen.scheme.mean)
     why = (
         f"clients count by how many others are like them, χ² = {chi2:.3g} from the importance asked for (C section 4.3)"
     )
-    yield Remark("Adjacency minimises its own objective", why, "use Proportional() to keep the importance asked for")
+    about = f"{type(seen.scheme.weighting).__name__} minimises its own objective"
+    yield Remark(about, why, "use Proportional() to keep the importance asked for")
 
 
 def _other(seen: Seen) -> Iterator[Remark]:

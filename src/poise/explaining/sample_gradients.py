@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
 import numpy as np
 import torch
 
 from poise.core.batches import Batch
+from poise.core.federations import FederationLike
+from poise.core.protocols import Oracle
 from poise.core.rng import generator, keys
+from poise.core.types import Ints
 from poise.core.vectors import Vector
 from poise.explaining.client_gradients import cost, some_clients
 from poise.explaining.curvature import Constant
@@ -22,16 +24,15 @@ PER_CLIENT = 24
 
 
 def gradient_constants(
-    oracle: Any, federation: Any, points: list[Vector], decay: float, batch_size: int | None, seed: int
+    oracle: Oracle, federation: FederationLike, points: list[Vector], decay: float, batch_size: int | None, seed: int
 ) -> tuple[Constant, Constant, Constant]:
     """sigma^2 and G^2 of a step's gradient, and the largest |grad F_i - grad F|^2."""
     room = SINGLE / cost(oracle)
     drawn = int(np.clip(room / 2, 4, PER_CLIENT)) if oracle.batches else 1
     most = int(np.clip(room / drawn, 2, 64))
     numbers = some_clients(federation, most, seed)
-    noises, norms, spreads = zip(
-        *(_at(oracle, numbers, w, decay, batch_size, drawn, seed) for w in points), strict=True
-    )
+    found = [_at(oracle, numbers, theta=w, decay=decay, batch_size=batch_size, drawn=drawn, seed=seed) for w in points]
+    noises, norms, spreads = zip(*found, strict=True)
     noise, norm, apart = max(noises), max(norms), max(spreads)
     where = "at the first model" if len(points) == 1 else "at the first model and at the optimum"
     some = len(numbers) < federation.clients
@@ -44,12 +45,12 @@ def gradient_constants(
 
 
 def _at(
-    oracle: Any, numbers: Any, theta: Vector, decay: float, batch_size: int | None, drawn: int, seed: int
+    oracle: Oracle, numbers: Ints, theta: Vector, decay: float, batch_size: int | None, drawn: int, seed: int
 ) -> tuple[tuple[float, float], tuple[float, float], float]:
     """(sigma^2, half-width), (G^2, half-width) of the largest client, and the spread of the mean gradients."""
     noises, norms, means = [], [], []
-    for client in np.asarray(numbers).tolist():
-        rows = _samples(oracle, client, theta, decay, drawn, seed)
+    for client in numbers.tolist():
+        rows = _samples(oracle, client, theta=theta, decay=decay, drawn=drawn, seed=seed)
         mean, size = rows.mean(dim=0), _size(oracle, client)
         squares = rows.square().sum(dim=1).double().numpy()
         k, batch = len(squares), size if batch_size is None else min(batch_size, size)
@@ -66,7 +67,7 @@ def _at(
     return max(noises), max(norms), apart
 
 
-def _samples(oracle: Any, client: int, theta: Vector, decay: float, drawn: int, seed: int) -> torch.Tensor:
+def _samples(oracle: Oracle, client: int, theta: Vector, decay: float, drawn: int, seed: int) -> torch.Tensor:
     """Gradients of single samples of a client, (k, trainable); of small batches where a model takes no single ones."""
     size, trainable = _size(oracle, client), oracle.layout.trainable
     k = min(drawn, size) if oracle.batches else 1
@@ -87,6 +88,6 @@ def _samples(oracle: Any, client: int, theta: Vector, decay: float, drawn: int, 
     return out + decay * theta[:trainable]
 
 
-def _size(oracle: Any, client: int) -> int:
+def _size(oracle: Oracle, client: int) -> int:
     one = np.array([client], dtype=np.int64)
     return int(oracle.open(one, keys(0, "explain", one)).sizes[0])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
 
 from poise import engine
+from poise.config.run_options import RunOptions
 from poise.core.history import History
-from poise.core.plan import Parts, Plan, State, simulated
-from poise.core.types import Floats, Setting
+from poise.core.round_updates import RoundUpdates
+from poise.core.types import Floats, Ints, Setting, Step
+from poise.core.weights import weigh
+from poise.engine.plan import Parts, Plan, simulated
+from poise.engine.state import State
 
 MOST_ARRIVALS = 40_000
 LEAST = 2_000  # aggregations, where the budget of arrivals allows
@@ -69,15 +72,20 @@ class Schedule:
 
 
 def simulate(
-    parts: Parts, setting: Setting, table: dict[str, Floats], seed: int, rounds: int | None, time: float | None,
-    budget: int = MOST_ARRIVALS, late: bool = True,
-) -> Schedule:  # fmt: skip
+    parts: Parts,
+    setting: Setting,
+    table: dict[str, Floats],
+    options: RunOptions,
+    budget: int = MOST_ARRIVALS,
+    late: bool = True,
+) -> Schedule:
     """Draw, start, wait and weigh, with losses that stay as they are in ``table``.
 
-    ``late`` weighs as at the end of training (the last stage of a `Switch`), else as at its beginning.
+    Seed, rounds and time are those of ``options``. ``late`` weighs as at the end of training (the last stage of a
+    `Switch`), else as at its beginning.
     """
     dull = replace(parts, solver=_Dull())  # type: ignore[arg-type]
-    plan = Plan(dull, setting, seed, None, time)
+    plan = Plan(dull, setting, seed=options.seed, rounds=None, time=options.time)
     losses, norms = table.get("before"), table.get("norms")
     past = History(
         last_loss={} if losses is None else dict(enumerate(losses.tolist())),
@@ -86,17 +94,20 @@ def simulate(
     )
     state, pace = State(0, torch.zeros(1), {}), simulated(plan)
     seen = np.zeros(setting.clients)
-    steps: list[Any] = []
+    steps: list[Step] = []
     weights: list[Floats] = []
-    ages: list[Any] = []
+    ages: list[Ints] = []
     total = 0
-    most = LEAST if rounds is None else max(rounds, LEAST)
+    most = LEAST if options.rounds is None else max(options.rounds, LEAST)
     while total < budget and len(steps) < most:
         step, state = engine.schedule(state, plan, pace, past)
         if step.time == np.inf:
             break
         np.add.at(seen, np.unique(step.clients), 1)
-        weights.append(_weighed(parts, setting, step, table, seen, 10**9 if late else 0, state.index))
+        shown_round = 10**9 if late else 0
+        weights.append(
+            _weighed(parts, setting, step=step, table=table, seen=seen, round=shown_round, index=state.index)
+        )
         steps.append(step)
         ages.append(step.index - step.versions)
         total += max(len(step.flights), 1)
@@ -105,28 +116,29 @@ def simulate(
 
 
 def _weighed(
-    parts: Parts, setting: Setting, step: Any, table: dict[str, Floats], seen: Floats, round: int, index: int
+    parts: Parts, setting: Setting, step: Step, table: dict[str, Floats], seen: Floats, round: int, index: int
 ) -> Floats:
     """The coefficients of one step."""
-    who, base, p = step.clients, step.weights, setting.importance
-    balance, degree = parts.balance(setting), parts.adjacency(setting)
-    plain = base if parts.clock.waits else p[who]
-    shift = round - index if round else 0  # staleness stays what it is when the round is said to be late
-    return np.asarray(parts.weighting.coefficients(
-        base, loss_before=_rows(table, "before", who), loss_after=_rows(table, "after", who),
-        sizes=setting.sizes[who], clients=who, versions=step.versions + shift, round=index + shift,
-        importance=p[who], lowest_loss=_rows(table, "lowest", who), reached={"accuracy": 1.0} if round else {},
-        seen=seen[who] * (index + shift + 1) / (index + 1),
-        identical=parts.clock.identical_weights(plain, setting.clients),
-        balance=None if balance is None else balance[who], adjacency=None if degree is None else degree[who],
-    ), dtype=np.float64)  # fmt: skip
+    who = step.clients
+    shift = round - index if round else 0  # late rounds keep their staleness
+    updates = RoundUpdates.of_columns(
+        **parts.base_columns(step, setting), **_norms(table, who), loss_before=_rows(table, "before", who),
+        loss_after=_rows(table, "after", who), samples=setting.sizes[who], clients=who,
+        versions=step.versions + shift, round=index + shift, lowest_loss=_rows(table, "lowest", who),
+        reached={"accuracy": 1.0} if round else {}, participations=seen[who] * (index + shift + 1) / (index + 1),
+    )  # fmt: skip
+    return weigh(parts.weighting, updates)
 
 
-def _rows(table: dict[str, Floats], name: str, who: Any) -> Floats | None:
+def _norms(table: dict[str, Floats], who: Ints) -> dict[str, Floats]:
+    return {"norms": table["norms"][who]} if "norms" in table else {}
+
+
+def _rows(table: dict[str, Floats], name: str, who: Ints) -> Floats | None:
     return table[name][who] if name in table else None
 
 
-def _counted(setting: Setting, steps: list[Any], weights: list[Floats], ages: list[Any]) -> Schedule:
+def _counted(setting: Setting, steps: list[Step], weights: list[Floats], ages: list[Ints]) -> Schedule:
     n = setting.clients
     parts = min(BATCHES, max(len(steps), 1))
     sums, bases, counts, squares = np.zeros((parts, n)), np.zeros((parts, n)), np.zeros(n), np.zeros(n)
@@ -145,13 +157,19 @@ def _counted(setting: Setting, steps: list[Any], weights: list[Floats], ages: li
             squares += whole**2
     old = np.concatenate(ages) if ages else np.zeros(0)
     return Schedule(
-        len(steps), float(steps[-1].time) if steps else 0.0, sums, bases, counts,
-        float(len(old)) / max(len(steps), 1), int(old.max(initial=0)), float(old.mean()) if len(old) else 0.0,
-        np.array([w.sum() for w in weights]), squares, lengths,
-    )  # fmt: skip
+        aggregations=len(steps),
+        time=float(steps[-1].time) if steps else 0.0,
+        coefficients=sums,
+        bases=bases,
+        counts=counts,
+        arrivals=float(len(old)) / max(len(steps), 1),
+        oldest=int(old.max(initial=0)),
+        age=float(old.mean()) if len(old) else 0.0,
+        sums=np.array([w.sum() for w in weights]),
+        squares=squares,
+        lengths=lengths,
+    )
 
 
 class _Dull:
     """A solver that nobody asks to work."""
-
-    neighbours = False

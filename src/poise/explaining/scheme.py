@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from poise import theory
+from poise.config.run_options import RunOptions
+from poise.core.capabilities import (
+    EndsWith,
+    HasStatistics,
+    HasStatisticsGiven,
+    Known,
+    KnowsLongRunWeights,
+    KnowsMeanCoefficients,
+    LongRun,
+)
 from poise.core.errors import PoiseError
-from poise.core.plan import Parts
+from poise.core.parts import is_part
+from poise.core.protocols import Clock, Fits, Named, Sampler, Weighting
 from poise.core.statistics import WeightStatistics
+from poise.core.traits import ClockTraits, SamplerTraits, WeightingTraits, still_holds, traits_of
 from poise.core.types import Floats, Setting
+from poise.engine.plan import Parts
 from poise.explaining.schedule import MOST_ARRIVALS, Schedule, simulate
 from poise.weightings import Proportional
 
@@ -33,7 +45,7 @@ class Scheme:
     shares: Floats | None  # long-run share of aggregations with each client, where everyone starts again at once
     balance: Floats | None  # d_i of the clock, (N,)
     schedule: Schedule
-    weighting: Any  # the one that counts in the end
+    weighting: Weighting  # the one that counts in the end
     where: str = "at the first losses"  # at which model parts that decide by losses were looked at
 
     @property
@@ -64,104 +76,122 @@ class Scheme:
         return not np.isfinite(point) or theory.total_variation(importance, apart) > SAME
 
 
-def name_of(part: Any) -> str:
-    """The registered name of a part; the class name of a user's own."""
-    return str(getattr(part, "name", type(part).__name__))
+def name_of(part: Fits) -> str:
+    """The registered name of a part, for people; the class name of a user's own."""
+    if isinstance(part, Named) and is_part(part):
+        return part.name
+    return type(part).__name__
 
 
-def last_stage(weighting: Any) -> Any:
+def last_stage(weighting: Weighting) -> Weighting:
     """The weighting that is used in the end: of a `Switch` or an `Anneal` the last."""
-    while name_of(weighting) in ("switch", "anneal"):
-        weighting = weighting.stages[-1][1] if name_of(weighting) == "switch" else weighting.end
+    while isinstance(weighting, EndsWith):
+        weighting = weighting.finally_used
     return weighting
 
 
-def by_losses(weighting: Any) -> bool:
+def by_losses(weighting: Weighting) -> bool:
     """Whether a weighting, or one inside it, looks at losses."""
     return bool(set(weighting.needs) & {"loss_before", "loss_after"})
 
 
-def scheme_of(parts: Parts, setting: Setting, table: dict[str, Floats], seed: int, rounds: int | None,
-              time: float | None) -> Scheme:  # fmt: skip
+def reads_updates(parts: Parts) -> bool:
+    """Whether the weighting that is used in the end may look at the updates themselves."""
+    return traits_of(last_stage(parts.weighting), WeightingTraits).reads_updates
+
+
+def scheme_of(parts: Parts, setting: Setting, table: dict[str, Floats], options: RunOptions) -> Scheme:
     """Look at sampler, clock and weighting together."""
     weighting = last_stage(parts.weighting)
     ended = replace(parts, weighting=weighting)
     statistics = statistics_of(parts.sampler, setting, table)
-    shares = shares_of(parts.clock, setting) if getattr(parts.sampler, "everyone", False) else None
+    shares = shares_of(parts.clock, setting) if selects_everyone(parts) else None
     balance = None if shares is None else np.asarray(setting.importance / shares)
     found = closed_form(ended, setting, statistics, shares)
     plain = replace(parts, weighting=Proportional()) if found is not None else ended
     budget = MOST_ARRIVALS if found is None else SCHEDULE_ARRIVALS
-    schedule = simulate(plain, setting, table, seed, rounds, time, budget)
+    schedule = simulate(plain, setting, table, options, budget=budget)
     if found is not None:
-        long = "in the long run" if getattr(weighting, "times", "") == "estimated" else "closed form"
-        return Scheme(found, None, long, statistics, shares, balance, schedule, weighting)
+        estimated = traits_of(weighting, WeightingTraits).times == "estimated"
+        long = "in the long run" if estimated else "closed form"
+        return Scheme(
+            mean=found,
+            half_width=None,
+            method=long,
+            statistics=statistics,
+            shares=shares,
+            balance=balance,
+            schedule=schedule,
+            weighting=weighting,
+        )
     mean, half = schedule.mean, schedule.half_width
-    if waits_for_all(parts.clock) and statistics is not None and name_of(parts.sampler) != "power-of-choice":
+    if waits_for_all(parts.clock) and statistics is not None and not statistics.estimated:
         ratio, spread = schedule.ratio(table.get("like"))  # the sampler's part is known exactly
         seen = np.isfinite(ratio)
         mean = statistics.mean * np.where(seen, ratio, np.nanmean(ratio))
         half = statistics.mean * np.where(seen, spread, np.nanmean(ratio))
     method = f"estimated from {schedule.aggregations} simulated aggregations"
-    return Scheme(mean, half, method, statistics, shares, balance, schedule, weighting)
+    return Scheme(
+        mean=mean,
+        half_width=half,
+        method=method,
+        statistics=statistics,
+        shares=shares,
+        balance=balance,
+        schedule=schedule,
+        weighting=weighting,
+    )
 
 
-def waits_for_all(clock: Any) -> bool:
+def waits_for_all(clock: Clock) -> bool:
     """Whether everyone who was asked is heard, however long that takes."""
-    return bool(clock.waits) and getattr(clock, "deadline", None) is None and getattr(clock, "enough", None) is None
+    return not traits_of(clock, ClockTraits).leaves_clients_behind
+
+
+def selects_everyone(parts: Parts) -> bool:
+    """Whether every client is drawn in every round."""
+    return traits_of(parts.sampler, SamplerTraits).selects_everyone
 
 
 def closed_form(
     parts: Parts, setting: Setting, statistics: WeightStatistics | None, shares: Floats | None
 ) -> Floats | None:
     """E[omega_i] where it is known."""
-    p, clock = np.asarray(setting.importance, dtype=np.float64), parts.clock
-    weighting: Any = parts.weighting
-    name = name_of(weighting)
-    if name == "time-based" and (weighting.times == "estimated" or not waits_for_all(clock)):
-        return p
-    if waits_for_all(clock):
-        known = statistics is not None and name_of(parts.sampler) != "power-of-choice"
-        base, heard = (statistics.mean, np.ones(len(p))) if known and statistics is not None else (None, None)
-    else:
-        base, heard = (None, None) if shares is None else (p, shares)
-    if base is None or heard is None:
+    weighting = parts.weighting
+    if not isinstance(weighting, KnowsMeanCoefficients) or not still_holds(weighting, "mean_coefficients"):
         return None
-    if name in ("proportional", "time-based"):
-        return np.asarray(base * heard)
-    if name == "identical":
-        return np.asarray(clock.identical_weights(base, setting.clients) * heard)
-    if name == "adjacency":
-        degree = setting.neighbours().sum(axis=1)
-        return np.asarray(base * heard * np.divide(degree, p, out=np.zeros_like(p), where=p > 0))
-    if name == "discount" and clock.waits:  # nobody is late
-        return closed_form(replace(parts, weighting=weighting.of), setting, statistics, shares)
+    found = weighting.mean_coefficients(long_run(parts, setting, statistics, shares))
+    return None if found is None else np.asarray(found)
+
+
+def long_run(parts: Parts, setting: Setting, statistics: WeightStatistics | None, shares: Floats | None) -> LongRun:
+    """How often each client is heard, and with which mean base weight, where that is known."""
+    p = np.asarray(setting.importance, dtype=np.float64)
+    if not waits_for_all(parts.clock):
+        return LongRun(setting, parts.clock, p, shares)
+    known = statistics is not None and not statistics.estimated
+    base = statistics.mean if statistics is not None and known else None
+    return LongRun(setting, parts.clock, base, np.ones(len(p)))
+
+
+def statistics_of(sampler: Sampler, setting: Setting, table: dict[str, Floats]) -> WeightStatistics | None:
+    """The sampler's own statistics, with what is known of losses and norms."""
+    p = np.asarray(setting.importance, dtype=np.float64)
+    draws = int(np.clip(2e7 / len(p) ** 1.5, 200, DRAWS))
+    known = Known(table.get("before"), table.get("norms"), setting.majority, draws)
+    try:
+        if isinstance(sampler, HasStatisticsGiven) and still_holds(sampler, "statistics_given"):
+            return sampler.statistics_given(p, known)
+        if isinstance(sampler, HasStatistics) and still_holds(sampler, "statistics"):
+            return sampler.statistics(p)
+    except PoiseError:
+        return None
     return None
 
 
-def statistics_of(sampler: Any, setting: Setting, table: dict[str, Floats]) -> WeightStatistics | None:
-    """The sampler's own statistics, with what is known of losses and norms."""
-    if not hasattr(sampler, "statistics"):
-        return None
-    p, name = np.asarray(setting.importance, dtype=np.float64), name_of(sampler)
-    try:
-        if name == "power-of-choice":
-            draws = int(np.clip(2e7 / len(p) ** 1.5, 200, DRAWS))
-            found: WeightStatistics = sampler.statistics(p, table.get("before"), draws)
-        elif name == "optimal":
-            found = sampler.statistics(p, table.get("norms"))
-        elif name == "target":
-            found = sampler.statistics(p, setting.majority)
-        else:
-            found = sampler.statistics(p)
-    except PoiseError:
-        return None
-    return found
-
-
-def shares_of(clock: Any, setting: Setting) -> Floats | None:
+def shares_of(clock: Clock, setting: Setting) -> Floats | None:
     """The long-run share of aggregations with each client, (N,), when everyone starts again at once."""
-    if not hasattr(clock, "unbiased_weights"):
+    if not isinstance(clock, KnowsLongRunWeights) or not still_holds(clock, "unbiased_weights"):
         return None
     try:
         return np.asarray(1 / clock.unbiased_weights(None, np.ones(setting.clients)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,12 +11,16 @@ from scipy.optimize import NoConvergence, anderson
 
 from poise import theory
 from poise.composition import Composition
+from poise.core.protocols import Oracle, Solver, Weighting
+from poise.core.round_updates import RoundUpdates
+from poise.core.traits import SolverTraits, WeightingTraits, traits_of
 from poise.core.types import Floats, Setting
+from poise.core.weights import weigh
 from poise.explaining.client_gradients import Clients, cost, double
 from poise.explaining.constants import Constants
 from poise.explaining.convex import minimise
 from poise.explaining.probe import Probe, probe
-from poise.explaining.scheme import Scheme, by_losses, name_of, scheme_of, waits_for_all
+from poise.explaining.scheme import Scheme, by_losses, scheme_of, selects_everyone, waits_for_all
 
 MOST = 60  # steps of Anderson's method
 CLOSE = 1e-7  # largest difference of the logarithms of the weights
@@ -30,7 +33,12 @@ SETTLED = "solved for the model at which the weights no longer change"
 
 
 def settle(
-    composition: Composition, oracle: Any, setting: Setting, scheme: Scheme, progress: Floats, known: Constants | None
+    composition: Composition,
+    oracle: Oracle,
+    setting: Setting,
+    scheme: Scheme,
+    progress: Floats,
+    known: Constants | None,
 ) -> tuple[Scheme, dict[str, Floats]] | None:
     """The weights at the fixed point, and the losses there.
 
@@ -38,9 +46,10 @@ def settle(
     solved; None where there is no rest, or none that a run would stay at, or where it takes too long.
     """
     parts, fed = composition.parts, composition.federation
-    everyone = bool(getattr(parts.sampler, "everyone", False)) and waits_for_all(parts.clock)
-    jumps = name_of(scheme.weighting) in ("max", "min")
-    if known is None or known.optimum is None or not everyone or not by_losses(scheme.weighting) or jumps:
+    everyone = selects_everyone(parts) and waits_for_all(parts.clock)
+    weights = traits_of(scheme.weighting, WeightingTraits)
+    settles = everyone and by_losses(scheme.weighting) and weights.continuous
+    if known is None or known.optimum is None or not settles:
         return None
     clients = Clients.open(double(composition.task).bind(fed), np.arange(fed.clients), known_decay(parts.solver))
     if cost(oracle) * clients.samples * PASSES * MOST > ROOM:
@@ -53,7 +62,7 @@ def settle(
         """How the weights that these weights lead to differ from them, in logarithms."""
         q = theory.normalised(np.exp(logs - logs.max()))
         reached.append(surrogate_optimum(clients, theory.with_local_work(q, progress), reached[-1], bent))
-        seen.append(probe(oracle, fed, parts.solver, reached[-1].to(like), composition.seed, parts.reports))
+        seen.append(probe(composition, oracle, reached[-1].to(like)))
         after = theory.normalised(_weights(scheme.weighting, setting, seen[-1]))
         return np.asarray(np.log(np.maximum(after, LEAST)) - np.log(np.maximum(q, LEAST)))
 
@@ -62,7 +71,7 @@ def settle(
         logs = anderson(apart, first, M=5, f_tol=CLOSE, maxiter=MOST)
     except (NoConvergence, ValueError, FloatingPointError):
         return None
-    if name_of(scheme.weighting) != "soft-max" and _runs_away(apart, logs):
+    if not weights.larger_losses_count_more and _runs_away(apart, logs):
         return None  # small losses that make their client count more have several ends
     apart(logs)
     mean = theory.normalised(np.exp(logs - logs.max()))
@@ -71,16 +80,15 @@ def settle(
 
 
 def at_the_optimum(
-    composition: Composition, oracle: Any, setting: Setting, known: Constants | None
+    composition: Composition, oracle: Oracle, setting: Setting, known: Constants | None
 ) -> tuple[Scheme, dict[str, Floats]] | None:
     """The weights with the losses at the optimum of what was asked for; None where that is not known."""
     if known is None or known.optimum is None:
         return None
-    parts, like = composition.parts, oracle.initial(composition.seed)
-    fed, theta = composition.federation, known.optimum.to(like)
-    looked = probe(oracle, fed, parts.solver, theta, composition.seed, parts.reports)
+    theta = known.optimum.to(oracle.initial(composition.seed))
+    looked = probe(composition, oracle, theta)
     table = {**looked.table(), "lowest": np.full(setting.clients, np.inf)}
-    scheme = scheme_of(parts, setting, table, composition.seed, composition.rounds, composition.time)
+    scheme = scheme_of(composition.parts, setting, table, composition.options)
     return replace(scheme, where="with the losses at the optimum of what was asked for"), table
 
 
@@ -94,19 +102,26 @@ def _runs_away(apart: Callable[[Floats], Floats], logs: Floats) -> bool:
     return bool(np.ptp(off) > np.ptp(nudge))
 
 
-def known_decay(solver: Any) -> float:
+def known_decay(solver: Solver) -> float:
     """The L2 penalty of a solver."""
-    return float(getattr(solver, "weight_decay", 0.0))
+    return traits_of(solver, SolverTraits).weight_decay
 
 
-def _weights(weighting: Any, setting: Setting, looked: Probe) -> Floats:
+def _weights(weighting: Weighting, setting: Setting, looked: Probe) -> Floats:
     """The coefficients of everyone at these losses."""
     n, p = setting.clients, np.asarray(setting.importance, dtype=np.float64)
-    return np.asarray(weighting.coefficients(
-        p, loss_before=looked.before, loss_after=looked.after, sizes=np.asarray(setting.sizes), clients=np.arange(n),
-        versions=np.zeros(n, dtype=np.int64), round=0, importance=p, lowest_loss=np.full(n, np.inf), reached={},
-        seen=np.ones(n), identical=p,
-    ), dtype=np.float64)  # fmt: skip
+    updates = RoundUpdates.of_columns(
+        p,
+        importance=p,
+        samples=np.asarray(setting.sizes),
+        norms=looked.norms,
+        loss_before=looked.before,
+        loss_after=looked.after,
+        lowest_loss=np.full(n, np.inf),
+        participations=np.ones(n),
+        identical_weights=p,
+    )
+    return weigh(weighting, updates)
 
 
 def surrogate_optimum(

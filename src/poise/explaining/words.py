@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from poise.core.types import Floats
 from poise.explaining.explanation import Explanation
 
 Rows = list[tuple[str, str]]
@@ -56,8 +57,9 @@ def facts(found: Explanation) -> Rows:
     pi, most = found.weight_range
     half = "" if scheme.half_width is None else f" ± {scheme.half_width.max():.2g}"
     rows.append(("E[ω]", f"{_some(found.mean)}{half} ({scheme.method})"))
-    rows.append(("q̃, what is minimised", _some(found.objective)))
-    rows.append(("κ = q̃/p", f"π = {pi:.3g}, Π = {most:.3g}"))
+    if found.unbiased is not None:
+        rows.append(("q̃, what is minimised", _some(found.objective)))
+        rows.append(("κ = q̃/p", f"π = {pi:.3g}, Π = {most:.3g}"))
     if (s := scheme.statistics) is not None:
         alpha = "pairwise" if s.alpha is None else f"{s.alpha:.3g}"
         rows.append(("sampler", f"Σ = {s.sigma:.4g}, γ = {s.gamma:.4g}, α = {alpha}, Var Σω = {s.sum_variance:.3g}"))
@@ -73,8 +75,10 @@ def facts(found: Explanation) -> Rows:
 
 def verdict(found: Explanation) -> str:
     """One sentence about the objective."""
-    if found.unbiased is None:
+    if found.unbiased is None and found.scheme is None:
         return "not known: the parts do not fit"
+    if found.unbiased is None:
+        return f"not known: {found.remarks[0].about}: {found.remarks[0].reason}"
     if found.unbiased:
         return "unbiased: it minimises what was asked for"
     if found.chi2 < 1e-12:
@@ -88,8 +92,10 @@ def constants_in_words(found: Explanation) -> Rows:
         "smoothness": "L", "convexity": "μ", "noise": "σ²", "gradient": "G²", "heterogeneity": "Γ",
         "distance": "|w⁰ − w*|²", "gap": "F(w⁰) − F*",
     }  # fmt: skip
-    known = found.constants
-    return [] if known is None else [(sign, str(getattr(known, name))) for name, sign in names.items()]
+    if found.constants is None:
+        return []
+    known = found.constants.by_name()
+    return [(sign, str(known[name])) for name, sign in names.items()]
 
 
 def bounds_in_words(found: Explanation) -> Rows:
@@ -117,14 +123,15 @@ def lines(found: Explanation) -> list[str]:
 
 
 def _chi2(found: Explanation) -> str:
+    if not isfinite(found.chi2):
+        return "not known"
     if found.chi2_interval is None:
         return f"{found.chi2:.4g}"
     return f"{found.chi2:.3g} [{found.chi2_interval[0]:.3g}, {found.chi2_interval[1]:.3g}] (95 %)"
 
 
-def _some(values: Any) -> str:
+def _some(v: Floats) -> str:
     """A few values, or their range."""
-    v = np.asarray(values, dtype=np.float64)
     if len(v) <= SHOWN:
         return ", ".join(f"{x:.3g}" for x in v)
     if np.ptp(v) <= 1e-12 * abs(v).max():

@@ -10,7 +10,6 @@ a reply has ``"loss-before"`` (of the model as received, mean over the client's 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import INFO, WARNING
@@ -20,14 +19,16 @@ import numpy as np
 import torch
 
 from poise.core import equation
-from poise.core.checks import check_coefficients
+from poise.core.capabilities import Seeded
 from poise.core.errors import IncompatibleParts, InvalidOption, UpdateRefused, require
 from poise.core.history import History
 from poise.core.parts import describe
 from poise.core.protocols import Sampler, Server, ServerState, Weighting
 from poise.core.rng import generator
-from poise.core.types import LOSS_REPORTS, Cohort, Flight, Floats, Ints, Record, Setting, Updates, contributions
+from poise.core.round_updates import RoundUpdates
+from poise.core.types import LOSS_REPORTS, Cohort, Floats, Ints, Record, Setting
 from poise.core.vectors import Vector
+from poise.engine.round import weighed
 from poise.samplers import Full
 from poise.servers import Add
 from poise.weightings import Exp, Proportional, SoftMax
@@ -103,8 +104,9 @@ class Composed(FedAvg):
         require(bad_updates in ("stop", "drop"), f"bad_updates {bad_updates!r}", "known: 'stop', 'drop'")
         for node, size in (sizes or {}).items():
             require(size >= 1, f"sizes: node {node} has {size} samples")
-        seeded = getattr(server, "seeded", None)
-        self.weighting, self.sampler, self.server = weighting, sampler, server if seeded is None else seeded(seed)
+        self.weighting = weighting
+        self.sampler = sampler
+        self.server = server.seeded(seed) if isinstance(server, Seeded) else server
         self.importance, self.seed, self.bad_updates, self.averages = importance, seed, bad_updates, averages
         keys = {"loss_before": loss_before_key, "loss_after": loss_after_key}
         self.loss_keys = {name: keys[name] for name in sorted(weighting.needs | sampler.needs)}
@@ -168,11 +170,13 @@ class Composed(FedAvg):
     def _past(self, present: list[int]) -> History:
         """What the sampler looks back on, with the numbers that nodes have in this draw."""
         row = {self._numbers[node]: k for k, node in enumerate(present)}
-        tables = ("lowest_loss", "last_loss", "last_norm", "taken_part")
-        mine: dict[str, Any] = {
-            name: {row[c]: value for c, value in getattr(self.history, name).items() if c in row} for name in tables
-        }
-        return History(**mine)
+        past = self.history
+        return History(
+            lowest_loss={row[c]: loss for c, loss in past.lowest_loss.items() if c in row},
+            last_loss={row[c]: loss for c, loss in past.last_loss.items() if c in row},
+            last_norm={row[c]: norm for c, norm in past.last_norm.items() if c in row},
+            taken_part={row[c]: times for c, times in past.taken_part.items() if c in row},
+        )
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -187,13 +191,21 @@ class Composed(FedAvg):
         rows, told = [k for k, _, _ in taken], [t for _, t, _ in taken]
         self.sizes |= {t.node: t.samples for t in told}
         base = _by_size(told) if self._asked.base is None else self._asked.base[rows]
-        record, direction = self._weighed(self._asked.round, base, told)
-        total = sum(c.coefficient for c in record.contributions)
-        theta, self._state = equation.step(
-            self._asked.theta, direction, total, self.server, self._state, self._form.layout.trainable
+        updates = self._updates(base, told)
+        weights = weighed(updates, self.weighting)
+        direction = equation.combine(weights, updates.stack)
+        updates = updates.combined(weights, direction)
+        moving = equation.Moving(self._asked.theta, self._form.layout.trainable, self._state)
+        theta, self._state = equation.step(moving, direction, weights, self.server)
+        self.record = Record(
+            updates.round,
+            time=float(updates.round + 1),
+            contributions=updates.contributions(),
+            metrics={},
+            bytes_up=0,
+            bytes_down=0,
         )
-        self.record = record
-        self.history.add(record)
+        self.history.add(self.record)
         metrics = self.train_metrics_aggr_fn([reply.content for _, _, reply in taken], self.weighted_by_key)
         return self._form.arrays(theta), metrics
 
@@ -209,8 +221,13 @@ class Composed(FedAvg):
                 if not waiting.get(node):
                     raise UpdateRefused("a reply that nobody asked for")
                 told = examined(
-                    reply, form, asked.theta, self.weighted_by_key, self.loss_keys, self.given.get(node)
-                )  # fmt: skip
+                    reply,
+                    form,
+                    theta=asked.theta,
+                    size_key=self.weighted_by_key,
+                    loss_keys=self.loss_keys,
+                    known=self.given.get(node),
+                )
             except UpdateRefused as error:
                 words = f"round {asked.round + 1}: node {node} sent {error.message}"
                 if self.bad_updates == "stop":
@@ -220,28 +237,32 @@ class Composed(FedAvg):
             found.append((waiting[node].pop(0), told, reply))
         return sorted(found, key=lambda item: item[0])
 
-    def _weighed(self, n: int, base: Floats, told: Sequence[Told]) -> tuple[Record, Vector]:
-        """The coefficients of this round, and the direction that they give."""
+    def _updates(self, base: Floats, told: Sequence[Told]) -> RoundUpdates:
+        """What the nodes sent, with what is known of them."""
+        assert self._asked is not None
+        assert self._form is not None
+        n = self._asked.round
         numbers: Ints = np.array([self._numbers[t.node] for t in told], dtype=np.int64)
-        sizes, norms = np.array([t.samples for t in told]), np.array([t.norm for t in told])
         losses: dict[str, Any] = {name: np.array([t.losses[name] for t in told]) for name in self.loss_keys}
-        updates = Updates(torch.stack([t.delta for t in told]), norms, sizes, np.zeros_like(sizes), **losses)
         known = dict.fromkeys(self._numbers, 1) if self.importance == "equal" else self.sizes
-        importance = np.array([known[t.node] for t in told]) / sum(known.values())
-        omega = self.weighting.coefficients(
-            base, loss_before=updates.loss_before, loss_after=updates.loss_after, sizes=sizes, clients=numbers,
-            versions=np.full(len(told), n), round=n, importance=importance, identical=base, norms=norms,
-            lowest_loss=self.history.lowest(numbers), reached=self.history.reached,
-            seen=self.history.seen(numbers) + 1,
-        )  # fmt: skip
-        check_coefficients(omega, numbers, n)
-        often: Counter[int] = Counter()
-        flights = []
-        for number, weight in zip(numbers.tolist(), base.tolist(), strict=True):
-            flights.append(Flight(0.0, number, n, often[number], weight))
-            often[number] += 1
-        record = Record(n, float(n + 1), contributions(flights, base, omega, updates), {}, 0, 0)
-        return record, equation.combine(omega, updates.deltas)
+        return RoundUpdates.of_columns(
+            base,
+            clients=numbers,
+            versions=np.full(len(told), n),
+            occurrences=Cohort(numbers, base).occurrences(),
+            importance=np.array([known[t.node] for t in told]) / sum(known.values()),
+            stack=torch.stack([t.delta for t in told]),
+            norms=np.array([t.norm for t in told]),
+            samples=np.array([t.samples for t in told]),
+            steps=np.zeros(len(told), dtype=np.int64),
+            lowest_loss=self.history.lowest(numbers),
+            participations=self.history.seen(numbers) + 1,
+            identical_weights=base,
+            reached=self.history.reached,
+            round=n,
+            trainable=self._form.layout.trainable,
+            **losses,
+        )
 
 
 def _by_size(told: Sequence[Told]) -> Floats:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from scipy.sparse.linalg import svds
 
-from poise.core.errors import DataError, require
+from poise.core.errors import DataError, InvalidOption, require
+from poise.core.federations import HasClasses, ReadableFederation
 from poise.core.rng import generator
 from poise.core.threads import one_thread
 from poise.core.types import Floats
@@ -62,7 +61,7 @@ def _power(rows: Floats, begin: Floats, most: int = 60) -> Floats | None:
     return None
 
 
-def messages(federation: Any, labels: bool = False, noise: float = 0.0, seed: int = 0) -> Floats:
+def messages(federation: ReadableFederation, labels: bool = False, noise: float = 0.0, seed: int = 0) -> Floats:
     """The messages of all clients, (N, D).
 
     Args:
@@ -76,12 +75,12 @@ def messages(federation: Any, labels: bool = False, noise: float = 0.0, seed: in
     """
     require(noise >= 0, f"noise must be 0 or more, not {noise}")
     symbols = _symbols(federation)
+    classes = _classes(federation) if labels else 0
     found = []
     for i in range(federation.clients):
         x, y = federation.client(i)
         rows = _features(np.asarray(x), symbols)
         if labels:
-            classes = int(federation.classes)
             rows = np.concatenate([rows, np.eye(classes)[np.asarray(y)]], axis=1)
         try:
             one = message(rows)
@@ -94,7 +93,14 @@ def messages(federation: Any, labels: bool = False, noise: float = 0.0, seed: in
     return np.stack(found)
 
 
-def _symbols(federation: Any) -> int:
+def _classes(federation: ReadableFederation) -> int:
+    """How many classes the samples have."""
+    if not isinstance(federation, HasClasses):
+        raise InvalidOption("labels: the samples of this federation have no classes", "leave labels out")
+    return federation.classes
+
+
+def _symbols(federation: ReadableFederation) -> int:
     """How many characters texts are made of; 0 where samples are not texts."""
     first = np.asarray(federation.client(0)[0])
     if not np.issubdtype(first.dtype, np.integer):

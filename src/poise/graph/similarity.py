@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from poise.core.errors import require
+from poise.core.federations import ReadableFederation
 from poise.core.types import Floats, Ints
 from poise.graph.principal import messages
 
@@ -18,7 +18,9 @@ LEAST = 1e-12
 """Misalignment is not counted below this: identical clients are 27.6 apart in logarithms, not infinitely."""
 
 
-def similarity(federation: Any, labels: bool = False, noise: float = 0.0, seed: int = 0) -> SimilarityGraph:
+def similarity(
+    federation: ReadableFederation, labels: bool = False, noise: float = 0.0, seed: int = 0
+) -> SimilarityGraph:
     """The similarity graph of a federation, from one message per client (see `messages` for the arguments).
 
     A message is the main direction of a client's data and says something about them: it leaves the client. ``noise``

@@ -29,7 +29,8 @@ def refused(path: Path, error: OSError) -> LedgerError:
 
 def hint(path: Path | None, error: Exception) -> str:
     """What to do about a failure of the disk or the database."""
-    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "full" in str(error) or _no_space(path)
+    no_room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = no_room or "full" in str(error) or _no_space(path)
     return f"{'free some space' if full else 'remove the cause'}, then `poise resume` the run"
 
 

@@ -17,6 +17,9 @@ Stamp: TypeAlias = tuple[tuple[int, int], ...]
 CERTIFICATE = "certificate.json"
 """Lies in a run that honoured a request to forget: it stopped because it had reached what was asked."""
 
+REQUEST = "request.json"
+"""Lies in a run that was made by a request to forget: what was asked, and what was decided about it."""
+
 LATEST = 20
 """Aggregations whose pace is taken for that of the next ones."""
 
@@ -103,6 +106,14 @@ def _look(ledger: Ledger, experiment: str, writing: bool, changed: float) -> Gla
     (pace,) = database.execute(query, (rounds - LATEST,)).fetchone()
     speed = (passed[-1] - passed[0]) / (len(passed) - 1) if len(passed) > 1 else sum(passed)
     return Glance(
-        state, failures[-1].removeprefix("failed: ") if failures else "", experiment or meta.get("experiment", ""),
-        meta, rounds, passed[-1] if passed else 0.0, scores, float(pace or 0.0), speed, changed,
-    )  # fmt: skip
+        state=state,
+        trouble=failures[-1].removeprefix("failed: ") if failures else "",
+        experiment=experiment or meta.get("experiment", ""),
+        meta=meta,
+        rounds=rounds,
+        time=passed[-1] if passed else 0.0,
+        scores=scores,
+        pace=float(pace or 0.0),
+        speed=speed,
+        changed=changed,
+    )

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from poise.core.types import Record
+from poise.core.types import HELD, PERSONAL, Record
 from poise.ledger import models
 from poise.ledger.models import ModelStore
 from poise.ledger.rows import Hashes
+
+__all__ = ["HELD", "PERSONAL", "OwnFiles", "key", "put", "read"]
 
 if TYPE_CHECKING:
     from poise.core.vectors import Vector

@@ -146,7 +146,8 @@ def _last_restart(ledger: Ledger, entries: list[Entry], initial: str | None) -> 
             continue
         records = tuple(r for r, _, _ in entries[:index])
         ledger.own_files = own.OwnFiles((r, h) for r, h, _ in entries[:index])
-        return Restart(index, theta, server, record.sky, versions, kept, records), complaint
+        restart = Restart(index, theta, server=server, sky=record.sky, versions=versions, own=kept, records=records)
+        return restart, complaint
     return Restart(0, None, {}, Sky(), {}), complaint
 
 

@@ -86,7 +86,18 @@ def select(connection: sqlite3.Connection, n: int, before: Sky = NO_SKY) -> tupl
     landed = {(a.version, a.client, a.occurrence) for a in arrived}
     new = tuple(Flight(f, c, n, o, w) for f, c, o, w in json.loads(flights))
     sky = Sky(time, (*(f for f in before.flights if f.key not in landed), *new))
-    record = Record(n, time, contributions, metrics, up, down, sky, refusals, readings, seconds)
+    record = Record(
+        n,
+        time,
+        contributions=contributions,
+        metrics=metrics,
+        bytes_up=up,
+        bytes_down=down,
+        sky=sky,
+        refusals=refusals,
+        readings=readings,
+        seconds=seconds,
+    )
     return record, Hashes(model, state, clients, *updates), digest
 
 
@@ -121,8 +132,9 @@ def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
     state = hashlib.sha256(bytes.fromhex(previous))
     state.update(struct.pack("<qdqq", record.index, record.time, record.bytes_up, record.bytes_down))
     for c in record.contributions:
+        counts = (c.client, c.version, c.occurrence, c.samples, c.steps)
         weights = (c.base, c.coefficient, c.norm, *(np.nan if v is None else v for v in (c.loss_before, c.loss_after)))
-        state.update(struct.pack("<qqqqq5d", c.client, c.version, c.occurrence, c.samples, c.steps, *weights))
+        state.update(struct.pack("<qqqqq5d", *counts, *weights))
     for name, value in sorted(record.metrics.items()):
         numbers = np.asarray(value, dtype="<f8")
         state.update(name.encode() + b"\0" + np.where(np.isnan(numbers), np.nan, numbers).tobytes())
@@ -130,7 +142,8 @@ def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
         dtype, width, blob = packed(read)
         state.update(f"{name}\0{dtype}{width}".encode() + blob)
     for f in departed(record):
-        state.update(struct.pack("<dqqqd", f.finish, f.client, f.version, f.occurrence, f.weight))
+        flight = (f.finish, f.client, f.version, f.occurrence, f.weight)
+        state.update(struct.pack("<dqqqd", *flight))
     for r in record.refusals:
         state.update(struct.pack("<qqq", r.client, r.version, r.occurrence) + r.reason.encode())
     state.update("/".join(hashes if hashes.updates else hashes[:3]).encode())

@@ -11,7 +11,7 @@ import numpy as np
 
 from poise.core.errors import InvalidOption, LedgerError, require, suggest
 from poise.core.types import Flight, Floats, Step
-from poise.ledger import models, rows, schema
+from poise.ledger import models, own, rows, schema
 from poise.ledger.recovery import good_entries
 from poise.ledger.store import DATABASE, EXPERIMENT, MODELS, Ledger
 
@@ -108,6 +108,29 @@ class Run:
             raise InvalidOption(f"the run has no model after {n} aggregations", f"it has {self.rounds}")
         theta: Vector = self._ledger.store.get(models.name(n), self.model_hash(n))["theta"]
         return np.asarray(theta.cpu().numpy())
+
+    def client_model(self, client: int) -> Floats:
+        """The model that one client uses, (d,): the newest one, with the client's personal layers in it.
+
+        A client that has not worked yet uses the newest model as it is.
+        """
+        require(0 <= client < self.clients, f"there is no client {client}", f"clients are 0 to {self.clients - 1}")
+        model, positions = self.model.copy(), self.array("personal")
+        if positions is None and "personal" not in self.experiment:
+            return model
+        with self._ledger.guard():
+            entries, _ = good_entries(self._ledger.database)
+            state = own.read(self._ledger.store, entries).get(client, {})
+        if own.HELD in state:
+            raise LedgerError(f"the personal layers of client {client} are on its node", "they do not leave it")
+        if own.PERSONAL in state:
+            if positions is None:
+                raise LedgerError(
+                    "the run was made by poise 0.1, which did not record where personal entries lie",
+                    "poise resume RUN --rounds N records it",
+                )
+            model[positions] = state[own.PERSONAL].cpu().numpy()
+        return model
 
     @property
     def kept(self) -> list[int]:

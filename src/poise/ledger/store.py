@@ -84,13 +84,7 @@ class Ledger:
                     self.database.execute(statement)
                 pairs = {"schema": schema.VERSION, **meta}
                 self.database.executemany("INSERT INTO meta VALUES (?, ?)", [(k, str(v)) for k, v in pairs.items()])
-                self.database.executemany(
-                    "INSERT INTO arrays VALUES (?, ?, ?, ?)",
-                    [
-                        (name, a.dtype.str, ",".join(map(str, a.shape)), np.ascontiguousarray(a).tobytes())
-                        for name, a in arrays.items()
-                    ],
-                )
+                self.database.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?)", _array_rows(arrays))
                 for record, hashes, digest in entries:
                     rows.insert(self.database, record, hashes, digest)
 
@@ -172,6 +166,11 @@ class Ledger:
                 return
         with self.guard(), self._transaction():
             self.database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(value)))
+
+    def add_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Keep facts about the clients that the ledger does not have yet; those that it has stay as they are."""
+        with self.guard(), self._transaction():
+            self.database.executemany("INSERT OR IGNORE INTO arrays VALUES (?, ?, ?, ?)", _array_rows(arrays))
 
     def set_experiment(self, text: str) -> None:
         """Note that the run goes on as another experiment than it began, for instance with more rounds."""
@@ -267,3 +266,11 @@ def begun(folder: Path) -> bool:
 def _refuse_taken(path: Path) -> None:
     if (path / DATABASE).exists():
         raise LedgerError(f"{path} holds a run already", "choose another folder, or `poise resume` that run")
+
+
+def _array_rows(arrays: Mapping[str, NDArray[Any]]) -> list[tuple[str, str, str, bytes]]:
+    """Arrays as the table ``arrays`` holds them: name, number type, shape and bytes."""
+    return [
+        (name, a.dtype.str, ",".join(map(str, a.shape)), np.ascontiguousarray(a).tobytes())
+        for name, a in arrays.items()
+    ]

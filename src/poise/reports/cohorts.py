@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from poise.reports.figures import MOST_ROUNDS, class_colours, colour, empty_figu
 from poise.reports.scores import distinct_clients, measured, participations
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from plotly.graph_objects import Figure, Scatter
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -138,7 +138,7 @@ def loss_figure(run: Run, title: str = "Loss over the clients") -> Figure | None
     return figure.update_xaxes(tickformat="d")
 
 
-def _line(x: Any, y: Any, name: str, k: int) -> Any:
+def _line(x: Floats | Ints, y: Floats | Ints, name: str, k: int) -> Scatter:
     import plotly.graph_objects as go
 
     hover = "%{x:d}: %{y:.4g}<extra>%{fullData.name}</extra>"

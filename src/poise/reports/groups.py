@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from poise.core.errors import InvalidOption, LedgerError
+from poise.core.slots import DEFAULTS
 from poise.ledger import Run
 from poise.reports.words import brief
 
@@ -109,7 +110,8 @@ def identity(run: Run) -> dict[str, Any]:
 
 def identity_of(tables: Mapping[str, Any], meta: Mapping[str, str]) -> dict[str, Any]:
     """The same, of the tables of a run and its facts."""
-    experiment = without_seeds(tables)
+    usual = {slot: {"name": name} for slot, name in DEFAULTS.items() if slot not in tables}  # older ledgers lack some
+    experiment = without_seeds({**usual, **tables})
     if "data" in experiment:
         return experiment
     digest = {"federation": meta["federation"][:8]} if "federation" in meta else {}

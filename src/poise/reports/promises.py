@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -27,6 +27,30 @@ LEAST = 1e-16
 
 FILE = "explanation.json"
 """Where a run folder keeps its explanation. It tells of theory, not of the run: no part of the ledger."""
+
+
+class Comparison(Protocol):
+    """Bounds, predicted bias and measured curve: `Curves`, or `poise.explaining.promises.Promises`."""
+
+    @property
+    def rounds(self) -> Floats:
+        """The aggregations at which bounds were looked at, (k,)."""
+
+    @property
+    def bounds(self) -> dict[str, Floats]:
+        """The bounds by name, (k,) each."""
+
+    @property
+    def bias(self) -> float:
+        """The loss above its least value to which the objective leads."""
+
+    @property
+    def measured_rounds(self) -> Floats:
+        """The aggregations after which the run was measured."""
+
+    @property
+    def measured(self) -> Floats:
+        """The loss of the run above its least value."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +75,22 @@ class Explained:
 
 
 def keep_explanation(
-    folder: Path, rows: Sequence[tuple[str, str]], warnings: Sequence[str], advice: Sequence[str], promises: Any
+    folder: Path,
+    rows: Sequence[tuple[str, str]],
+    warnings: Sequence[str],
+    advice: Sequence[str],
+    promises: Comparison | None,
 ) -> Path:
     """Keep an explanation beside the ledger of the run that it is of."""
     drawn = None
     if promises is not None:
-        numbers = ("rounds", "measured_rounds", "measured")
-        drawn = {name: np.asarray(getattr(promises, name)).tolist() for name in numbers}
-        drawn |= {"bounds": {k: np.asarray(v).tolist() for k, v in promises.bounds.items()}, "bias": promises.bias}
+        drawn = {
+            "rounds": promises.rounds.tolist(),
+            "measured_rounds": promises.measured_rounds.tolist(),
+            "measured": promises.measured.tolist(),
+            "bounds": {name: values.tolist() for name, values in promises.bounds.items()},
+            "bias": promises.bias,
+        }
     document = {"rows": list(rows), "warnings": list(warnings), "advice": list(advice), "curves": drawn}
     write_whole(folder / FILE, json.dumps(document, indent=1).encode())
     return folder / FILE
@@ -86,7 +118,7 @@ def kept_explanation(folder: Path) -> Explained | None:
 
 
 def write_explanation(
-    name: str, rows: Sequence[tuple[str, str]], texts: Sequence[str], promises: Any, path: Path
+    name: str, rows: Sequence[tuple[str, str]], texts: Sequence[str], promises: Comparison | None, path: Path
 ) -> Path:
     """Write the page.
 
@@ -108,7 +140,7 @@ def write_explanation(
     return write_whole_page(path, document(title, head + sections.figures(drawn), bool(drawn)))
 
 
-def promise_figure(promises: Any) -> Figure:
+def promise_figure(promises: Comparison) -> Figure:
     """Loss above its least value, on a logarithmic axis: bounds, where the surrogate leads, and the run."""
     import plotly.graph_objects as go
 

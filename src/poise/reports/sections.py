@@ -32,6 +32,10 @@ def headline(title: str, groups: Sequence[Group]) -> str:
     )
     open_ends = [run for run in runs if run.meta.get("status") != "done" or run.damage]
     warning = f'<p class="warning">{_unfinished(len(open_ends), len(runs))}</p>' if open_ends else ""
+    knowing = sorted({run.meta["omniscient"] for run in runs if "omniscient" in run.meta})
+    if knowing:
+        words = f"Attacks that saw the updates of honest clients: {', '.join(knowing)}."
+        warning += f'<p class="warning">{text(words)}</p>'
     return f'<header>\n<h1>{text(title)}</h1>\n<p class="lead">{text(facts)}</p>\n{warning}</header>\n'
 
 

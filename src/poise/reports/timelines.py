@@ -34,7 +34,12 @@ def pieces(run: Run) -> Pieces:
     c = run.contributions
     went_out = np.concatenate([[0.0], run.times])
     return Pieces(
-        c["client"], went_out[c["version"]], run.times[c["round"]], c["version"], c["round"], c["coefficient"]
+        clients=c["client"],
+        begin=went_out[c["version"]],
+        end=run.times[c["round"]],
+        versions=c["version"],
+        rounds=c["round"],
+        weights=c["coefficient"],
     )
 
 

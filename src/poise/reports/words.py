@@ -15,7 +15,10 @@ QUESTIONS = {
     "sampler": "who works",
     "clock": "when it counts",
     "weighting": "how much each counts",
+    "aggregator": "how updates become one direction",
+    "channel": "what happens to an update on its way",
     "server": "how it is applied",
+    "personal": "what stays with each client",
     "attacks": "who cheats",
     "run": "for how long",
 }

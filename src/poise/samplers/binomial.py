@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from poise.core.capabilities import Coins
 from poise.core.errors import IncompatibleParts, require
 from poise.core.history import History
 from poise.core.parts import part
 from poise.core.statistics import WeightStatistics
+from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
 
 
@@ -31,7 +33,12 @@ class Binomial:
     needs = frozenset[str]()
 
     def __post_init__(self) -> None:
-        require(self.m >= 1, f"Binomial: m must be at least 1, not {self.m}")
+        require(self.m >= 1, f"Binomial: m must be at least 1, not {self.m}", where="m")
+
+    @property
+    def traits(self) -> SamplerTraits:
+        """One coin per client, whatever the clients sent."""
+        return SamplerTraits(independent=True, data_dependent=False, per_round=self.m)
 
     def fit(self, setting: Setting) -> None:
         """A probability is at most one."""
@@ -39,6 +46,7 @@ class Binomial:
             raise IncompatibleParts(
                 f"Binomial: m = {self.m} clients per round, but the federation has {setting.clients}",
                 f"choose m <= {setting.clients}",
+                where=("m",),
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
@@ -48,11 +56,20 @@ class Binomial:
         clients = np.sort(rng.choice(n, many, replace=False, shuffle=False)).astype(np.int64)
         return Cohort(clients, setting.importance[clients] * (n / self.m))
 
+    def coins(self, importance: Floats) -> Coins:
+        """The same chance for everyone, ``m/N``."""
+        p = self._checked(importance)
+        return Coins(np.full(len(p), self.m / len(p)), p * len(p) / self.m)
+
     def statistics(self, importance: Floats) -> WeightStatistics:
         """The closed forms of E, appendix A.1."""
-        p = np.asarray(importance, dtype=np.float64)
-        require(self.m <= len(p), f"Binomial: m = {self.m} clients per round, but there are {len(p)}")
+        p = self._checked(importance)
         variance = (len(p) - self.m) / self.m * p**2
         return WeightStatistics(
             p, variance, alpha=0.0, sum_variance=float(variance.sum()), expected_clients=float(self.m)
         )
+
+    def _checked(self, importance: Floats) -> Floats:
+        p = np.asarray(importance, dtype=np.float64)
+        require(self.m <= len(p), f"Binomial: m = {self.m} clients per round, but there are {len(p)}")
+        return p

@@ -12,6 +12,7 @@ from poise.core.history import History
 from poise.core.parts import part
 from poise.core.similarity import Measure
 from poise.core.statistics import WeightStatistics
+from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Ints, Setting
 from poise.core.urns import Urns, checked, cohort, packed, units_of, whole
 
@@ -47,7 +48,12 @@ class ClusteredBySimilarity:
     needs = frozenset({"gradients"})
 
     def __post_init__(self) -> None:
-        require(self.m >= 1, f"ClusteredBySimilarity: m must be at least 1, not {self.m}")
+        require(self.m >= 1, f"ClusteredBySimilarity: m must be at least 1, not {self.m}", where="m")
+
+    @property
+    def traits(self) -> SamplerTraits:
+        """Groups are made from the clients' updates."""
+        return SamplerTraits(repeats_clients=self.independent_draws)
 
     def fit(self, setting: Setting) -> None:
         """Clients must come back, or there is nothing to compare."""

@@ -9,6 +9,7 @@ from poise.core.errors import require
 from poise.core.history import History
 from poise.core.parts import part
 from poise.core.statistics import WeightStatistics
+from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
 from poise.core.urns import Urns, checked, cohort, in_line, units_of, whole
 
@@ -37,7 +38,12 @@ class ClusteredBySize:
     needs = frozenset[str]()
 
     def __post_init__(self) -> None:
-        require(self.m >= 1, f"ClusteredBySize: m must be at least 1, not {self.m}")
+        require(self.m >= 1, f"ClusteredBySize: m must be at least 1, not {self.m}", where="m")
+
+    @property
+    def traits(self) -> SamplerTraits:
+        """Groups are made from the clients' sizes alone."""
+        return SamplerTraits(data_dependent=False, repeats_clients=self.independent_draws)
 
     def fit(self, setting: Setting) -> None:
         """Fits every federation; the table is made here, once."""

@@ -8,6 +8,7 @@ from poise.core.errors import IncompatibleParts
 from poise.core.history import History
 from poise.core.parts import part
 from poise.core.statistics import WeightStatistics
+from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
 
 
@@ -20,7 +21,7 @@ class Full:
     """
 
     needs = frozenset[str]()
-    everyone = True
+    traits = SamplerTraits(selects_everyone=True, data_dependent=False)
 
     def fit(self, setting: Setting) -> None:
         """A population that is made on demand cannot all work at once."""

@@ -8,6 +8,7 @@ from poise.core.errors import require
 from poise.core.history import History
 from poise.core.parts import part
 from poise.core.statistics import WeightStatistics
+from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
 from poise.core.urns import cohort
 
@@ -35,7 +36,13 @@ class MD:
     needs = frozenset[str]()
 
     def __post_init__(self) -> None:
-        require(self.m >= 1, f"MD: m must be at least 1, not {self.m}")
+        require(self.m >= 1, f"MD: m must be at least 1, not {self.m}", where="m")
+
+    @property
+    def traits(self) -> SamplerTraits:
+        """Blind draws with replacement."""
+        twice = self.independent_draws
+        return SamplerTraits(data_dependent=False, repeats_clients=twice, per_round=self.m, law="multinomial")
 
     def fit(self, setting: Setting) -> None:
         """Fits every federation: clients may be drawn again."""

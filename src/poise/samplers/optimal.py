@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from poise.core.capabilities import Known
 from poise.core.errors import IncompatibleParts, require
 from poise.core.history import History
 from poise.core.parts import part
 from poise.core.statistics import WeightStatistics
+from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
 
 LEAST = 0.01
@@ -34,9 +36,10 @@ class Optimal:
     m: int
 
     needs = frozenset[str]()
+    traits = SamplerTraits(independent=True, uses_norms=True)
 
     def __post_init__(self) -> None:
-        require(self.m >= 1, f"Optimal: m must be at least 1, not {self.m}")
+        require(self.m >= 1, f"Optimal: m must be at least 1, not {self.m}", where="m")
 
     def fit(self, setting: Setting) -> None:
         """No more clients can work than there are."""
@@ -44,6 +47,7 @@ class Optimal:
             raise IncompatibleParts(
                 f"Optimal: m = {self.m} clients per round, but the federation has {setting.clients}",
                 f"choose m <= {setting.clients}",
+                where=("m",),
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
@@ -76,6 +80,10 @@ class Optimal:
         return WeightStatistics(
             p, variance, alpha=0.0, sum_variance=float(variance.sum()), expected_clients=float(q.sum())
         )
+
+    def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
+        """The closed forms for the norms that are known."""
+        return self.statistics(importance, known.norms)
 
 
 def _filled(norms: Floats) -> Floats:

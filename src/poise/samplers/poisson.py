@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from poise.core.capabilities import Coins
 from poise.core.errors import IncompatibleParts, require
 from poise.core.history import History
 from poise.core.parts import part
 from poise.core.statistics import WeightStatistics
+from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
 
 
@@ -32,7 +34,12 @@ class Poisson:
     needs = frozenset[str]()
 
     def __post_init__(self) -> None:
-        require(self.m >= 1, f"Poisson: m must be at least 1, not {self.m}")
+        require(self.m >= 1, f"Poisson: m must be at least 1, not {self.m}", where="m")
+
+    @property
+    def traits(self) -> SamplerTraits:
+        """One coin per client, whatever the clients sent."""
+        return SamplerTraits(independent=True, data_dependent=False, per_round=self.m)
 
     def fit(self, setting: Setting) -> None:
         """A probability is at most one."""
@@ -42,6 +49,11 @@ class Poisson:
         """One coin per client."""
         clients = np.flatnonzero(rng.random(setting.clients) < self.m * setting.importance).astype(np.int64)
         return Cohort(clients, np.full(len(clients), 1 / self.m))
+
+    def coins(self, importance: Floats) -> Coins:
+        """Chances by importance, cut at 1, as `draw` cuts them."""
+        p = np.asarray(importance, dtype=np.float64)
+        return Coins(np.minimum(1.0, self.m * p), np.full(len(p), 1 / self.m))
 
     def statistics(self, importance: Floats) -> WeightStatistics:
         """The closed forms of E, appendix A.1."""
@@ -59,5 +71,6 @@ class Poisson:
             raise IncompatibleParts(
                 f"Poisson: client {who} would work with probability m p = {chances[who]:.3g}, above 1",
                 f"choose m <= {int(1 / p.max())}, or MD({self.m})",
+                where=("m",),
             )
         return np.minimum(chances, 1.0)

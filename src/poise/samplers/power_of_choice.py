@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from poise.core.capabilities import Known
 from poise.core.errors import IncompatibleParts, require
 from poise.core.history import History
 from poise.core.parts import part
 from poise.core.statistics import WeightStatistics
+from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Ints, Setting
 
 
@@ -35,8 +37,18 @@ class PowerOfChoice:
     needs = frozenset({"loss_before"})
 
     def __post_init__(self) -> None:
-        require(self.m >= 1, f"PowerOfChoice: m must be at least 1, not {self.m}")
-        require(self.d >= self.m, f"PowerOfChoice: d = {self.d} candidates for m = {self.m} clients", "choose d >= m")
+        require(self.m >= 1, f"PowerOfChoice: m must be at least 1, not {self.m}", where="m")
+        require(
+            self.d >= self.m,
+            f"PowerOfChoice: d = {self.d} candidates for m = {self.m} clients",
+            "choose d >= m",
+            where="d",
+        )
+
+    @property
+    def traits(self) -> SamplerTraits:
+        """Who is asked depends on reported losses."""
+        return SamplerTraits(favours_losses=True, per_round=self.m)
 
     def fit(self, setting: Setting) -> None:
         """There must be as many clients as candidates."""
@@ -46,7 +58,9 @@ class PowerOfChoice:
         some = int((importance > 0).sum())
         if self.d > some:
             raise IncompatibleParts(
-                f"PowerOfChoice: d = {self.d} candidates, but {some} clients with importance", f"choose d <= {some}"
+                f"PowerOfChoice: d = {self.d} candidates, but {some} clients with importance",
+                f"choose d <= {some}",
+                where=("d",),
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
@@ -82,5 +96,9 @@ class PowerOfChoice:
         overlap = np.zeros(len(p))  # no bound is known that would use it
         return WeightStatistics(
             mean, np.diag(covariance).copy(), alpha=None, sum_variance=0.0, expected_clients=float(self.m),
-            pairwise=lambda: covariance, overlap=overlap,
+            pairwise=lambda: covariance, overlap=overlap, estimated=True,
         )  # fmt: skip
+
+    def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
+        """Estimated for the losses that are known."""
+        return self.statistics(importance, known.losses, known.draws)

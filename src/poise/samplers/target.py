@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from poise.core.capabilities import Known
 from poise.core.errors import IncompatibleParts, require
 from poise.core.history import History
 from poise.core.parts import part
 from poise.core.statistics import WeightStatistics
+from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Ints, Setting
 from poise.core.urns import Urns, checked, cohort, packed, units_of, whole
 
@@ -42,20 +45,39 @@ class Target:
     needs = frozenset[str]()
 
     def __post_init__(self) -> None:
-        require(self.m >= 1, f"Target: m must be at least 1, not {self.m}")
+        require(self.m >= 1, f"Target: m must be at least 1, not {self.m}", where="m")
         if self.groups != "class":
             whole_numbers = all(isinstance(g, int) and not isinstance(g, bool) for g in self.groups)
-            require(len(self.groups) > 0 and whole_numbers, "Target: groups must be whole numbers, one per client")
+            require(
+                len(self.groups) > 0 and whole_numbers,
+                "Target: groups must be whole numbers, one per client",
+                where="groups",
+            )
+
+    @property
+    def traits(self) -> SamplerTraits:
+        """Groups may be made from the clients' data."""
+        return SamplerTraits(repeats_clients=self.independent_draws)
+
+    def for_clients(self, stay: Sequence[int]) -> Self:
+        """The groups of the clients that stay."""
+        if self.groups == "class":
+            return self
+        return replace(self, groups=tuple(self.groups[c] for c in stay))
 
     def fit(self, setting: Setting) -> None:
         """One group per client."""
         if self.groups == "class":
             if setting.majority is None:
-                raise IncompatibleParts("Target: the classes of the clients are not known", "give groups as numbers")
+                raise IncompatibleParts(
+                    "Target: the classes of the clients are not known", "give groups as numbers", where=("groups",)
+                )
             return
         if len(self.groups) != setting.clients:
             raise IncompatibleParts(
-                f"Target: {len(self.groups)} groups for {setting.clients} clients", "give the group of every client"
+                f"Target: {len(self.groups)} groups for {setting.clients} clients",
+                "give the group of every client",
+                where=("groups",),
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
@@ -71,6 +93,10 @@ class Target:
     def statistics(self, importance: Floats, classes: Ints | None = None) -> WeightStatistics:
         """The closed forms of E, appendix A.1.7; ``classes`` where groups need them."""
         return self._urns(whole(importance, self.m), classes).statistics(len(importance))
+
+    def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
+        """The closed forms for the classes that are known."""
+        return self.statistics(importance, known.majority)
 
     def _urns(self, units: Ints, classes: Ints | None) -> Urns:
         groups = classes if self.groups == "class" else self.groups

@@ -10,6 +10,7 @@ from poise.core.errors import IncompatibleParts, require
 from poise.core.history import History
 from poise.core.parts import part
 from poise.core.statistics import WeightStatistics
+from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
 
 
@@ -36,7 +37,13 @@ class Uniform:
     needs = frozenset[str]()
 
     def __post_init__(self) -> None:
-        require(self.m >= 1, f"Uniform: m must be at least 1, not {self.m}")
+        require(self.m >= 1, f"Uniform: m must be at least 1, not {self.m}", where="m")
+
+    @property
+    def traits(self) -> SamplerTraits:
+        """Blind draws without replacement."""
+        keep = self.absent == "keep"
+        return SamplerTraits(data_dependent=False, absent_keep=keep, per_round=self.m, law="uniform")
 
     def fit(self, setting: Setting) -> None:
         """No more clients can be drawn than there are."""
@@ -44,6 +51,7 @@ class Uniform:
             raise IncompatibleParts(
                 f"Uniform: m = {self.m} clients per round, but the federation has {setting.clients}",
                 f"choose m <= {setting.clients}",
+                where=("m",),
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:

@@ -14,6 +14,7 @@ import torch
 from poise.core.errors import require
 from poise.core.parts import part
 from poise.core.protocols import ServerState
+from poise.core.traits import ServerTraits
 from poise.core.types import Setting
 from poise.core.vectors import Vector
 
@@ -29,11 +30,17 @@ class _Adaptive:
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        require(0 < self.lr < float("inf"), f"{name}: lr must be above 0, not {self.lr}")
-        for option in ("beta1", "beta2"):
-            value = getattr(self, option, 0.0)
-            require(0 <= value < 1, f"{name}: {option} must be in [0, 1), not {value}")
-        require(0 < self.tau < float("inf"), f"{name}: tau must be above 0, not {self.tau}")
+        require(0 < self.lr < float("inf"), f"{name}: lr must be above 0, not {self.lr}", where="lr")
+        for option, value in vars(self).items():
+            if not option.startswith("beta"):
+                continue
+            require(0 <= value < 1, f"{name}: {option} must be in [0, 1), not {value}", where=option)
+        require(0 < self.tau < float("inf"), f"{name}: tau must be above 0, not {self.tau}", where="tau")
+
+    @property
+    def traits(self) -> ServerTraits:
+        """The moments remember earlier directions."""
+        return ServerTraits(rate=self.lr)
 
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""
@@ -69,6 +76,8 @@ class Adam(_Adaptive):
     beta2: float = 0.99
     tau: float = 1e-3
 
+    traits = _Adaptive.traits
+
     def second(self, v: Vector, square: Vector) -> Vector:
         """A moving average of squares."""
         return self.beta2 * v + (1 - self.beta2) * square
@@ -90,6 +99,8 @@ class Yogi(_Adaptive):
     beta2: float = 0.99
     tau: float = 1e-3
 
+    traits = _Adaptive.traits
+
     def second(self, v: Vector, square: Vector) -> Vector:
         """Towards the square, by at most a share of it."""
         return v - (1 - self.beta2) * square * (v - square).sign()
@@ -109,6 +120,8 @@ class Adagrad(_Adaptive):
 
     beta1: float = 0.0
     tau: float = 1e-3
+
+    traits = _Adaptive.traits
 
     def second(self, v: Vector, square: Vector) -> Vector:
         """The sum of squares."""

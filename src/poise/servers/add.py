@@ -7,6 +7,7 @@ from math import isfinite
 from poise.core.errors import require
 from poise.core.parts import part
 from poise.core.protocols import ServerState
+from poise.core.traits import ServerTraits
 from poise.core.types import Setting
 from poise.core.vectors import Vector
 
@@ -22,7 +23,12 @@ class Add:
     lr: float = 1.0
 
     def __post_init__(self) -> None:
-        require(self.lr > 0 and isfinite(self.lr), f"Add: lr must be above 0, not {self.lr}")
+        require(self.lr > 0 and isfinite(self.lr), f"Add: lr must be above 0, not {self.lr}", where="lr")
+
+    @property
+    def traits(self) -> ServerTraits:
+        """The direction is added, and leaves no other trace."""
+        return ServerTraits(adds=True, stateless=True, rate=self.lr)
 
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""

@@ -9,6 +9,7 @@ import torch
 from poise.core.errors import require
 from poise.core.parts import part
 from poise.core.protocols import ServerState
+from poise.core.traits import ServerTraits
 from poise.core.types import Setting
 from poise.core.vectors import Vector
 
@@ -30,8 +31,13 @@ class Momentum:
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        require(self.lr > 0 and isfinite(self.lr), f"Momentum: lr must be above 0, not {self.lr}")
-        require(0 <= self.beta < 1, f"Momentum: beta must be in [0, 1), not {self.beta}")
+        require(self.lr > 0 and isfinite(self.lr), f"Momentum: lr must be above 0, not {self.lr}", where="lr")
+        require(0 <= self.beta < 1, f"Momentum: beta must be in [0, 1), not {self.beta}", where="beta")
+
+    @property
+    def traits(self) -> ServerTraits:
+        """The velocity remembers earlier directions."""
+        return ServerTraits(rate=self.lr)
 
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""

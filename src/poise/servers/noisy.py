@@ -12,6 +12,7 @@ from poise.core.errors import require
 from poise.core.parts import is_part, part
 from poise.core.protocols import ServerState
 from poise.core.rng import address, torch_generator
+from poise.core.traits import ServerTraits, traits_of
 from poise.core.types import Setting
 from poise.core.vectors import Vector
 from poise.servers.add import Add
@@ -45,9 +46,16 @@ class Noisy:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require(self.sigma >= 0 and isfinite(self.sigma), f"Noisy: sigma must be 0 or more, not {self.sigma}")
+        require(
+            self.sigma >= 0 and isfinite(self.sigma), f"Noisy: sigma must be 0 or more, not {self.sigma}", where="sigma"
+        )
         fits = is_part(self.of) and self.of.slot == "server" and not isinstance(self.of, Noisy)
-        require(fits, f"Noisy: {self.of!r} is not a server to apply the noisy direction")
+        require(fits, f"Noisy: {self.of!r} is not a server to apply the noisy direction", where="of")
+
+    @property
+    def traits(self) -> ServerTraits:
+        """Those of the other server, with noise."""
+        return replace(traits_of(self.of, ServerTraits), noise=self.sigma)
 
     @property
     def lr(self) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from poise.core.errors import IncompatibleParts, require
 from poise.core.protocols import Memory, Rule, Transform
+from poise.core.traits import SolverTraits
 from poise.core.types import Ints, Setting
 from poise.core.vectors import Stack
 
@@ -31,20 +32,38 @@ class LocalSGD:
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        require(0 < self.lr < float("inf"), f"{name}: lr must be above 0, not {self.lr}")
+        require(0 < self.lr < float("inf"), f"{name}: lr must be above 0, not {self.lr}", where="lr")
         require(
             (self.steps is None) != (self.epochs is None),
             f"{name}: the amount of local work is not clear",
             "give either steps= or epochs=",
         )
         work = self.steps if self.epochs is None else self.epochs
-        require(work is not None and work >= 1, f"{name}: local work must be at least 1, not {work}")
-        require(self.batch_size is None or self.batch_size >= 1, f"{name}: batch_size {self.batch_size} is below 1")
-        require(0 <= self.momentum < 1, f"{name}: momentum must be in [0, 1), not {self.momentum}")
+        require(
+            work is not None and work >= 1,
+            f"{name}: local work must be at least 1, not {work}",
+            where="steps" if self.epochs is None else "epochs",
+        )
+        require(
+            self.batch_size is None or self.batch_size >= 1,
+            f"{name}: batch_size {self.batch_size} is below 1",
+            where="batch_size",
+        )
+        require(0 <= self.momentum < 1, f"{name}: momentum must be in [0, 1), not {self.momentum}", where="momentum")
         finite = 0 <= self.weight_decay < float("inf")
-        require(finite, f"{name}: weight_decay must be 0 or more, not {self.weight_decay}")
-        require(self.clip is None or self.clip > 0, f"{name}: clip must be above 0, not {self.clip}")
-        require(0 < self.decay <= 1, f"{name}: decay must be in (0, 1], not {self.decay}")
+        require(finite, f"{name}: weight_decay must be 0 or more, not {self.weight_decay}", where="weight_decay")
+        require(self.clip is None or self.clip > 0, f"{name}: clip must be above 0, not {self.clip}", where="clip")
+        require(0 < self.decay <= 1, f"{name}: decay must be in (0, 1], not {self.decay}", where="decay")
+
+    def traits_with(self, promised: SolverTraits) -> SolverTraits:
+        """What a solver promises, with the facts that follow from these options."""
+        return replace(
+            promised,
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+            clips=self.clip is not None,
+            constant_rate=self.decay == 1,
+        )
 
     @property
     def memory(self) -> Memory | None:
@@ -57,6 +76,7 @@ class LocalSGD:
             raise IncompatibleParts(
                 f"{type(self).__name__}: batch_size={self.batch_size}, but this task has exact gradients, no batches",
                 "leave batch_size out",
+                where=("batch_size",),
             )
         if self.memory is not None and self.memory.keeps and setting.on_demand:
             raise IncompatibleParts(

@@ -10,7 +10,9 @@ import torch
 
 from poise.core.errors import require
 from poise.core.parts import part
-from poise.core.protocols import Memory, ServerView, Transform
+from poise.core.protocols import Memory, Transform
+from poise.core.round_updates import RoundUpdates
+from poise.core.traits import SolverTraits
 from poise.core.types import Ints
 from poise.core.vectors import Stack, Vector
 from poise.solvers.base import LocalSGD
@@ -33,7 +35,14 @@ class FedDyn(LocalSGD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.alpha > 0 and isfinite(self.alpha), f"FedDyn: alpha must be above 0, not {self.alpha}")
+        require(
+            self.alpha > 0 and isfinite(self.alpha), f"FedDyn: alpha must be above 0, not {self.alpha}", where="alpha"
+        )
+
+    @property
+    def traits(self) -> SolverTraits:
+        """Its duals take the drift of unequal local work away."""
+        return self.traits_with(SolverTraits(removes_drift=True))
 
     @property
     def memory(self) -> Memory:
@@ -42,7 +51,7 @@ class FedDyn(LocalSGD):
 
 
 @dataclass(frozen=True)
-class Duals:
+class Duals(Memory):
     """What FedDyn remembers."""
 
     alpha: float
@@ -69,12 +78,10 @@ class Duals:
         """``l_i - alpha Delta_i``."""
         return {"dual": own["dual"] - self.alpha * deltas}
 
-    def absorb(self, shared: Mapping[str, Vector], seen: ServerView) -> tuple[Mapping[str, Vector], Vector | None]:
+    def absorb(
+        self, shared: Mapping[str, Vector], updates: RoundUpdates, sent: Mapping[str, Stack]
+    ) -> tuple[Mapping[str, Vector], Vector | None]:
         """``h - alpha sum p_i Delta_i``, and the shift ``-h/alpha``."""
-        weights = torch.from_numpy(seen.importance).to(seen.deltas)
-        dual = shared["dual"] - self.alpha * (weights @ seen.deltas)
+        weights = torch.from_numpy(updates.importance).to(updates.deltas)
+        dual = shared["dual"] - self.alpha * (weights @ updates.deltas)
         return {"dual": dual}, dual / -self.alpha
-
-    def observe(self, shared: Mapping[str, Vector], change: Vector) -> Mapping[str, Vector]:
-        """Nothing to learn from the step taken."""
-        return shared

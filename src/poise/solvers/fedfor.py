@@ -8,8 +8,8 @@ from math import isfinite
 
 from poise.core.errors import require
 from poise.core.parts import part
-from poise.core.protocols import Memory, ServerView, Transform
-from poise.core.types import Ints
+from poise.core.protocols import Memory, Transform
+from poise.core.traits import SolverTraits
 from poise.core.vectors import Stack, Vector
 from poise.solvers.base import LocalSGD
 
@@ -33,7 +33,12 @@ class FedFor(LocalSGD):
     def __post_init__(self) -> None:
         super().__post_init__()
         known = self.strength >= 0 and isfinite(self.strength)
-        require(known, f"FedFor: strength must be 0 or more, not {self.strength}")
+        require(known, f"FedFor: strength must be 0 or more, not {self.strength}", where="strength")
+
+    @property
+    def traits(self) -> SolverTraits:
+        """A penalty stands between the gradient and the step."""
+        return self.traits_with(SolverTraits())
 
     @property
     def memory(self) -> Memory:
@@ -42,12 +47,10 @@ class FedFor(LocalSGD):
 
 
 @dataclass(frozen=True)
-class LastStep:
+class LastStep(Memory):
     """What FedFor remembers: d = theta[n] - theta[n-1], on the server."""
 
     strength: float
-
-    keeps = ()
 
     def shared(self, theta: Vector) -> dict[str, Vector]:
         """No step yet."""
@@ -62,16 +65,6 @@ class LastStep:
             return gradients.sub_(against * d, alpha=self.strength)
 
         return (penalise,)
-
-    def own_after(
-        self, own: Mapping[str, Stack], shared: Mapping[str, Vector], deltas: Stack, steps: Ints, rate: float
-    ) -> dict[str, Stack]:
-        """Clients remember nothing."""
-        return {}
-
-    def absorb(self, shared: Mapping[str, Vector], seen: ServerView) -> tuple[Mapping[str, Vector], Vector | None]:
-        """Nothing to learn from the updates themselves."""
-        return shared, None
 
     def observe(self, shared: Mapping[str, Vector], change: Vector) -> Mapping[str, Vector]:
         """The newest global step."""

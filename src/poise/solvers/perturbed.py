@@ -9,8 +9,9 @@ from math import isfinite
 from poise.core.errors import require
 from poise.core.neighbours import FIRST, MEAN
 from poise.core.parts import part
-from poise.core.protocols import Memory, ServerView, Transform
-from poise.core.types import Ints, Setting
+from poise.core.protocols import Memory, Transform
+from poise.core.traits import SolverTraits
+from poise.core.types import Setting
 from poise.core.vectors import Stack, Vector
 from poise.solvers.base import LocalSGD, pulled
 
@@ -38,23 +39,23 @@ class Perturbed(LocalSGD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 < self.beta <= 1, f"Perturbed: beta must be in (0, 1], not {self.beta}")
-        require(self.mu >= 0 and isfinite(self.mu), f"Perturbed: mu must be 0 or more, not {self.mu}")
+        require(0 < self.beta <= 1, f"Perturbed: beta must be in (0, 1], not {self.beta}", where="beta")
+        require(self.mu >= 0 and isfinite(self.mu), f"Perturbed: mu must be 0 or more, not {self.mu}", where="mu")
 
     @property
-    def neighbours(self) -> bool:
-        """Whether the server must send the neighbours' mean."""
-        return self.beta < 1
+    def traits(self) -> SolverTraits:
+        """Gradients are taken between the own model and the neighbours'."""
+        return self.traits_with(SolverTraits(pull=self.mu, own_share=self.beta))
 
     @property
     def memory(self) -> Memory | None:
         """The mean of the neighbours; beta = 1 needs none."""
-        return Neighbourhood(self.beta) if self.neighbours else None
+        return Neighbourhood(self.beta) if self.beta < 1 else None
 
     def fit(self, setting: Setting) -> None:
         """Needs a similarity graph of clients that come back."""
         super().fit(setting)
-        if self.neighbours:
+        if self.memory is not None:
             setting.neighbours()
 
     def terms(self, start: Stack) -> tuple[Transform, ...]:
@@ -63,13 +64,14 @@ class Perturbed(LocalSGD):
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class Neighbourhood(Memory):
     """What `Perturbed` remembers: theta^0 on the server, and the mean that each client was sent."""
 
     beta: float
 
     keeps = (MEAN,)
     begins_at_start = True  # a client that was sent no mean looks from the model it received
+    neighbours = True
 
     def shared(self, theta: Vector) -> dict[str, Vector]:
         """The first model, which stands for clients that have not worked yet."""
@@ -79,21 +81,3 @@ class Neighbourhood:
         """``beta w + (1 - beta) u_i``."""
         mean = own[MEAN]
         return lambda weights: weights * self.beta + mean[: len(weights)] * (1 - self.beta)
-
-    def terms(self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]) -> tuple[Transform, ...]:
-        """Nothing is added to the gradient."""
-        return ()
-
-    def own_after(
-        self, own: Mapping[str, Stack], shared: Mapping[str, Vector], deltas: Stack, steps: Ints, rate: float
-    ) -> dict[str, Stack]:
-        """Clients keep nothing themselves."""
-        return {}
-
-    def absorb(self, shared: Mapping[str, Vector], seen: ServerView) -> tuple[Mapping[str, Vector], Vector | None]:
-        """The first model stays the first model."""
-        return shared, None
-
-    def observe(self, shared: Mapping[str, Vector], change: Vector) -> Mapping[str, Vector]:
-        """The first model stays the first model."""
-        return shared

@@ -7,6 +7,7 @@ from math import isfinite
 from poise.core.errors import require
 from poise.core.parts import part
 from poise.core.protocols import Transform
+from poise.core.traits import SolverTraits
 from poise.core.vectors import Stack
 from poise.solvers.base import LocalSGD, pulled
 
@@ -28,7 +29,12 @@ class Prox(LocalSGD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.mu >= 0 and isfinite(self.mu), f"Prox: mu must be 0 or more, not {self.mu}")
+        require(self.mu >= 0 and isfinite(self.mu), f"Prox: mu must be 0 or more, not {self.mu}", where="mu")
+
+    @property
+    def traits(self) -> SolverTraits:
+        """Gradient steps with a pull, and nothing else is exchanged."""
+        return self.traits_with(SolverTraits(gradient_steps=True, pull=self.mu, sends_only_updates=True))
 
     def terms(self, start: Stack) -> tuple[Transform, ...]:
         """``mu (w - theta)``."""

@@ -9,7 +9,9 @@ import torch
 
 from poise.core.errors import IncompatibleParts
 from poise.core.parts import part
-from poise.core.protocols import Memory, ServerView, Transform
+from poise.core.protocols import Memory, Transform
+from poise.core.round_updates import RoundUpdates
+from poise.core.traits import SolverTraits
 from poise.core.types import Floats, Ints, Setting
 from poise.core.vectors import Stack, Vector
 from poise.solvers.base import LocalSGD
@@ -35,7 +37,13 @@ class Scaffold(LocalSGD):
             raise IncompatibleParts(
                 "Scaffold: with momentum or clipping, Delta/(K lr) is not the client's mean gradient",
                 "leave momentum and clip out",
+                where=("momentum",),
             )
+
+    @property
+    def traits(self) -> SolverTraits:
+        """Its control variates take the drift of unequal local work away."""
+        return self.traits_with(SolverTraits(removes_drift=True))
 
     @property
     def memory(self) -> Memory:
@@ -44,7 +52,7 @@ class Scaffold(LocalSGD):
 
 
 @dataclass(frozen=True)
-class ControlVariates:
+class ControlVariates(Memory):
     """What SCAFFOLD remembers."""
 
     keeps = ("control",)
@@ -64,15 +72,13 @@ class ControlVariates:
         """``c_i - c - Delta_i / (K eta)``."""
         return {"control": own["control"] - shared["control"] - deltas / _work(steps, rate, deltas)}
 
-    def absorb(self, shared: Mapping[str, Vector], seen: ServerView) -> tuple[Mapping[str, Vector], Vector | None]:
+    def absorb(
+        self, shared: Mapping[str, Vector], updates: RoundUpdates, sent: Mapping[str, Stack]
+    ) -> tuple[Mapping[str, Vector], Vector | None]:
         """``c + sum p_i (c_i' - c_i)``; the server can tell the change from the update that it has."""
-        changes = -seen.sent["control"] - seen.deltas / _work(seen.steps, seen.rates, seen.deltas)
-        weights = torch.from_numpy(seen.importance).to(changes)
+        changes = -sent["control"] - updates.deltas / _work(updates.steps, updates.rates, updates.deltas)
+        weights = torch.from_numpy(updates.importance).to(changes)
         return {"control": shared["control"] + weights @ changes}, None
-
-    def observe(self, shared: Mapping[str, Vector], change: Vector) -> Mapping[str, Vector]:
-        """Nothing to learn from the step taken."""
-        return shared
 
 
 def _work(steps: Ints, rate: float | Floats, like: Stack) -> Stack:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from poise.core.parts import part
+from poise.core.traits import SolverTraits
 from poise.solvers.base import LocalSGD
 
 
@@ -31,3 +32,8 @@ class SGD(LocalSGD):
     """
 
     lr: float = field(kw_only=False)
+
+    @property
+    def traits(self) -> SolverTraits:
+        """Gradient steps, and nothing else is exchanged."""
+        return self.traits_with(SolverTraits(gradient_steps=True, sends_only_updates=True))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from torch import nn
 
 from poise.core.batches import Batch, Plan
 from poise.core.rng import U64
@@ -38,6 +40,18 @@ class HasShards(Protocol):
 
     def shards(self, clients: Ints) -> Shards:
         """The samples of these clients."""
+
+
+@runtime_checkable
+class HasClientTests(Protocol):
+    """A federation whose clients may keep test samples of their own."""
+
+    @property
+    def has_client_test(self) -> bool:
+        """Whether the clients have test samples."""
+
+    def client_test_shards(self, clients: Ints) -> Shards:
+        """The test samples of these clients."""
 
 
 @dataclass
@@ -105,7 +119,7 @@ class SampleOracle:
     loss: PerSample
     scores: dict[str, PerSample]
     device: torch.device
-    norms: Callable[[], torch.Tensor]  # positions of the batch-norm layers
+    module: nn.Module  # the architecture, with the values of its frozen parameters
 
     batches = True
 
@@ -125,9 +139,20 @@ class SampleOracle:
         names = {"loss", *self.scores}
         known = set(names) if self.federation.test_shard is not None else set()
         prefixes = ["client_", "train_"]
-        if getattr(self.federation, "has_client_test", False):
+        if isinstance(self.federation, HasClientTests) and self.federation.has_client_test:
             prefixes += ["client_test_", "own_"]
         return frozenset(known | {prefix + name for prefix in prefixes for name in names})
+
+    @property
+    def frozen(self) -> str:
+        """A hash of the frozen parameters, which are part of the task; empty where there are none."""
+        values = [(name, p) for name, p in self.module.named_parameters() if not p.requires_grad]
+        if not values:
+            return ""
+        total = hashlib.blake2b(digest_size=16)
+        for name, value in values:
+            total.update(name.encode() + value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return total.hexdigest()
 
     def initial(self, seed: int) -> Vector:
         """The model that a run with this seed starts from."""
@@ -148,7 +173,8 @@ class SampleOracle:
     def gradients(self, rows: Stack, data: Opened, batch: Batch, out: Stack) -> None:
         """Write the gradient of each row on its batch into ``out``."""
         x, y = self._here(*data.take(batch.positions))
-        self.kernel.gradients(rows, x, y, batch.counts, batch.full, data.generators, out)
+        counts, full = batch.counts, batch.full
+        self.kernel.gradients(rows, x, y=y, counts=counts, full=full, generators=data.generators, out=out)
 
     def descend(self, rows: Stack, data: Opened, plan: Plan, rate: float) -> None:
         """Make all plain steps of each row, in place."""
@@ -207,8 +233,8 @@ class SampleOracle:
         return {name: result[name] for name in sorted(names)}
 
     def _tests(self, clients: Ints) -> Shards:
-        shards: Shards = self.federation.client_test_shards(clients)  # type: ignore[attr-defined]
-        return shards
+        assert isinstance(self.federation, HasClientTests)  # else there are no such metrics
+        return self.federation.client_test_shards(clients)
 
     def _mean(self, theta: Vector, shard: Shards, names: set[str]) -> dict[str, float]:
         """Means over a client's samples; nan for a client that has none."""

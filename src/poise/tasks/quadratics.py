@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from poise.core.batches import Batch
 from poise.core.errors import require
 from poise.core.rng import U64
+from poise.core.traits import TaskTraits
 from poise.core.types import Floats, Ints
 from poise.core.vectors import Layout, Stack, Vector
 
@@ -73,6 +74,7 @@ class QuadraticTask:
     """Minimise the clients' quadratics; gradients are exact."""
 
     spec = None
+    traits = TaskTraits(convex="quadratic")
 
     def bind(self, federation: Quadratics, device: str = "cpu") -> QuadraticOracle:
         """The oracle of these quadratics."""
@@ -105,6 +107,9 @@ class QuadraticOracle:
     batches = False
     stacked = True
     metrics = frozenset({"loss", "client_loss"})
+
+    module = None
+    frozen = ""
 
     @property
     def layout(self) -> Layout:

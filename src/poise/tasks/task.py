@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -15,12 +15,14 @@ from torch import nn
 from poise.core.errors import IncompatibleParts, InvalidOption, require, suggest
 from poise.core.rng import address
 from poise.core.samples import Samples
+from poise.core.traits import TaskTraits
 from poise.core.vectors import Layout, Vector
 from poise.tasks.kernels import choose
 from poise.tasks.losses import LOSSES, METRICS, PerSample
 from poise.tasks.models import MODELS
-from poise.tasks.oracle import SampleOracle, example_of
-from poise.tasks.personal import batchnorm_positions
+from poise.tasks.oracle import HasShards, SampleOracle, example_of
+
+Loss: TypeAlias = Literal["cross-entropy", "mse"] | PerSample
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -33,7 +35,8 @@ class Task:
         model: name of an architecture (`poise.task` is the short form).
         options: options of that architecture.
         module: an ``nn.Module``, whose present weights are the initial model, or a function that
-            makes one (called once per seed).
+            makes one (called once per seed). Frozen parameters (``requires_grad=False``) are part of the task: they
+            are not trained, not sent, and the same for every seed.
         loss: ``"cross-entropy"``, ``"mse"``, or a function of (outputs, labels) that returns one value per
             sample or their mean; None chooses by the labels.
         metrics: names (``"accuracy"``, ``"mae"``) or functions of (outputs, labels) that return one
@@ -45,26 +48,35 @@ class Task:
     model: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     module: nn.Module | Callable[[], nn.Module] | None = None
-    loss: Literal["cross-entropy", "mse"] | PerSample | None = None
+    loss: Loss | None = None
     metrics: tuple[str, ...] | Mapping[str, PerSample] | None = None
     dtype: Literal["float32", "float64"] = "float32"
     path: Literal["rows"] | None = None
 
     def __post_init__(self) -> None:
-        require((self.model is None) != (self.module is None), "Task: give either a model's name or a module")
-        require(self.dtype in DTYPES, f"Task: dtype {self.dtype!r}", suggest(str(self.dtype), DTYPES))
+        require(
+            (self.model is None) != (self.module is None), "Task: give either a model's name or a module", where="model"
+        )
+        require(self.dtype in DTYPES, f"Task: dtype {self.dtype!r}", suggest(str(self.dtype), DTYPES), where="dtype")
         require(
             self.loss is None or callable(self.loss) or self.loss in LOSSES,
             f"Task: unknown loss {self.loss!r}", suggest(str(self.loss), LOSSES),
+            where="loss",
         )  # fmt: skip
-        require(self.path in (None, "rows"), f"Task: path {self.path!r}", "known: rows")
+        require(self.path in (None, "rows"), f"Task: path {self.path!r}", "known: rows", where="path")
         odd = isinstance(self.metrics, Mapping) and not all(callable(f) for f in self.metrics.values())
-        require(not odd, "Task: metrics must be names, or functions by name", suggest("", METRICS))
+        require(not odd, "Task: metrics must be names, or functions by name", suggest("", METRICS), where="metrics")
         for name in self.metrics or ():
             known = isinstance(self.metrics, Mapping) or name in METRICS
-            require(known, f"Task: unknown metric {name!r}", suggest(str(name), METRICS))
+            require(known, f"Task: unknown metric {name!r}", suggest(str(name), METRICS), where="metrics")
         if self.model is not None:
             _check_model(self.model, self.options)
+
+    @property
+    def traits(self) -> TaskTraits:
+        """Logistic regression with a loss of poise's is convex."""
+        logistic = self.model == "logistic" and not callable(self.loss)
+        return TaskTraits(convex="logistic" if logistic else None)
 
     @property
     def spec(self) -> dict[str, Any] | None:
@@ -75,15 +87,19 @@ class Task:
         dtype = {"dtype": self.dtype} if self.dtype != "float32" else {}
         return {"model": self.model, **self.options, **{k: v for k, v in rest.items() if v is not None}, **dtype}
 
-    def bind(self, federation: Any, device: str = "cpu") -> SampleOracle:
+    def bind(self, federation: HasShards, device: str = "cpu") -> SampleOracle:
         """The gradient oracle of this task on a federation."""
-        samples: Samples = federation.shards(np.zeros(1, dtype=np.int64)).samples
+        samples = federation.shards(np.zeros(1, dtype=np.int64)).samples
         classification = samples.classes > 0
         loss = self.loss or ("cross-entropy" if classification else "mse")
         if loss == "cross-entropy" and not classification:
-            raise IncompatibleParts("Task: cross-entropy needs class labels, but the labels are numbers", "use 'mse'")
+            raise IncompatibleParts(
+                "Task: cross-entropy needs class labels, but the labels are numbers", "use 'mse'", where=("loss",)
+            )
         if loss == "mse" and classification and self.model is not None:
-            raise IncompatibleParts("Task: mse needs numbers, but the labels are classes", "give y as floats")
+            raise IncompatibleParts(
+                "Task: mse needs numbers, but the labels are classes", "give y as floats", where=("loss",)
+            )
         target = _device(device)
         dtype = DTYPES[self.dtype]
         module = self._module(samples, 0)
@@ -95,10 +111,15 @@ class Task:
             made = self._module(samples, seed)
             return Layout.of_module(made).flatten(made.state_dict(keep_vars=True), dtype)
 
-        def norms() -> torch.Tensor:
-            return batchnorm_positions(module, kernel.layout)
-
-        return SampleOracle(federation, kernel, start, per_sample, self._scores(loss), target, norms)
+        return SampleOracle(
+            federation,
+            kernel,
+            start=start,
+            loss=per_sample,
+            scores=self._scores(loss),
+            device=target,
+            module=module,
+        )
 
     def _module(self, samples: Samples, seed: int) -> nn.Module:
         """The module with the initial weights of a seed."""
@@ -131,15 +152,23 @@ class Task:
             raise IncompatibleParts(
                 f"Task: {type(module).__name__} does not take samples of shape {samples.shape}: {error}",
                 "choose a model that fits the data, or reshape the data",
+                where=("model",),
             ) from error
         if loss == "cross-entropy" and (outputs.dim() != 2 or outputs.shape[1] < samples.classes):
             raise IncompatibleParts(
-                f"Task: the model gives outputs of shape {tuple(outputs.shape[1:])} for {samples.classes} classes"
+                f"Task: the model gives outputs of shape {tuple(outputs.shape[1:])} for {samples.classes} classes",
+                where=("model",),
             )
 
 
 def task(
-    model: str, *, loss: Any = None, metrics: Any = None, dtype: str = "float32", path: Any = None, **options: Any
+    model: str,
+    *,
+    loss: Loss | None = None,
+    metrics: list[str] | tuple[str, ...] | Mapping[str, PerSample] | None = None,
+    dtype: Literal["float32", "float64"] = "float32",
+    path: Literal["rows"] | None = None,
+    **options: Any,
 ) -> Task:
     """A task by the name of its architecture.
 
@@ -150,19 +179,17 @@ def task(
     ...
     poise.core.errors.InvalidOption: unknown model 'mpl' (did you mean 'mlp'?)
     """
-    return Task(
-        model, options, loss=loss, metrics=tuple(metrics) if isinstance(metrics, list) else metrics,
-        dtype=dtype, path=path,  # type: ignore[arg-type]
-    )  # fmt: skip
+    chosen = tuple(metrics) if isinstance(metrics, list) else metrics
+    return Task(model, options, loss=loss, metrics=chosen, dtype=dtype, path=path)
 
 
 def _check_model(model: str, options: Mapping[str, Any]) -> None:
     if model not in MODELS:
-        raise InvalidOption(f"unknown model {model!r}", suggest(model, MODELS))
+        raise InvalidOption(f"unknown model {model!r}", suggest(model, MODELS), where=("model",))
     known = list(inspect.signature(MODELS[model]).parameters)[2:]
     for key in options:
         hint = suggest(key, known) if known else "it has no options"
-        require(key in known, f"model {model!r} has no option {key!r}", hint)
+        require(key in known, f"model {model!r} has no option {key!r}", hint, where=key)
 
 
 def _device(name: str) -> torch.device:

@@ -7,11 +7,14 @@ clause and the reason where one is broken. Monte-Carlo clauses have a fixed seed
 >>> check_sampler(Uniform(3))
 """
 
+from poise.testing.aggregators import check_aggregator
 from poise.testing.attacks import check_attack
 from poise.testing.backends import check_backend
+from poise.testing.channels import check_channel
 from poise.testing.clocks import check_clock, check_durations
 from poise.testing.federations import SampleFederation
 from poise.testing.parts import check_part
+from poise.testing.personal import check_personal
 from poise.testing.samplers import check_sampler
 from poise.testing.servers import check_server
 from poise.testing.solvers import check_solver
@@ -19,11 +22,14 @@ from poise.testing.weightings import check_weighting
 
 __all__ = [
     "SampleFederation",
+    "check_aggregator",
     "check_attack",
     "check_backend",
+    "check_channel",
     "check_clock",
     "check_durations",
     "check_part",
+    "check_personal",
     "check_sampler",
     "check_server",
     "check_solver",

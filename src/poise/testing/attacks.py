@@ -8,18 +8,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from poise.core.attacking import attacked
 from poise.core.errors import IncompatibleParts, InvalidOption
-from poise.core.types import Flight, Setting, Updates
+from poise.core.protocols import Attack
+from poise.core.round_updates import RoundUpdates
+from poise.core.traits import AttackTraits, traits_of
+from poise.core.types import Setting
+from poise.engine.attacking import attacked
 from poise.testing.clauses import fits, holds, refused, setting_of
 
 
-def check_attack(attack: Any, setting: Setting | None = None, *, seed: int = 0) -> None:
+def check_attack(attack: Attack, setting: Setting | None = None, *, seed: int = 0) -> None:
     """The contract of attacks.
 
     Clauses: only rows of dishonest clients change, the updates and models given are not modified, what is sent is
-    finite and has the model's shape and type, replay is identical, a row does not depend on the other rows, and a
-    federation that does not have these clients is refused.
+    finite and has the model's shape and type, replay is identical, what is sent does not depend on honest updates
+    unless the attack declares ``omniscient``, and a federation that does not have these clients is refused.
     """
     where = setting_of() if setting is None else setting
     fits(attack, where)
@@ -31,33 +34,44 @@ def check_attack(attack: Any, setting: Setting | None = None, *, seed: int = 0) 
         attack.fit(setting_of(tuple([3] * bad[-1])) if bad[-1] else Setting(0, np.zeros(0, int), np.zeros(0)))
 
 
-def _only_its_rows(attack: Any, setting: Setting, bad: list[int], dtype: torch.dtype, seed: int) -> None:
+def _only_its_rows(attack: Attack, setting: Setting, bad: list[int], dtype: torch.dtype, seed: int) -> None:
     n, d = setting.clients, 6
     source = torch.Generator().manual_seed(seed)
     models = {v: torch.randn(d, generator=source).to(dtype) for v in range(4)}
+    good = [i for i in range(n) if i not in bad]
     own: dict[int, Any] = {}
     for turn in range(2):  # in the second, the clients have what they put aside in the first
-        flights = [Flight(9.0, i, 2 * turn + i % 2) for i in range(n)]
-        deltas = torch.randn(n, d, generator=source).to(dtype)
-        honest = Updates(
-            deltas, torch.linalg.vector_norm(deltas, dim=1).double().numpy(), setting.sizes, np.ones(n, dtype=int)
+        stack = torch.randn(n, d, generator=source).to(dtype)
+        honest = RoundUpdates.of_columns(
+            setting.importance,
+            stack=stack,
+            versions=[2 * turn + i % 2 for i in range(n)],
+            norms=torch.linalg.vector_norm(stack, dim=1).double().numpy(),
+            models=models,
         )
-        held, before = deltas.clone(), {v: m.clone() for v, m in models.items()}
-        sent, kept = attacked(honest, flights, models, [attack], seed, own)
-        holds(torch.equal(deltas, held), attack, "the updates given are not modified")
+        held, before = stack.clone(), {v: m.clone() for v, m in models.items()}
+        sent, notes = attacked(honest, [attack], seed, own)
+        holds(torch.equal(stack, held), attack, "the updates given are not modified")
         holds(all(torch.equal(models[v], before[v]) for v in models), attack, "the models given are not modified")
-        good = [i for i in range(n) if i not in bad]
-        holds(torch.equal(sent.deltas[good], deltas[good]), attack, "honest rows stay as they are")
+        holds(torch.equal(sent.stack[good], stack[good]), attack, "honest rows stay as they are")
         holds(np.array_equal(sent.norms[good], honest.norms[good]), attack, "honest norms stay as they are")
-        holds(sent.deltas.shape == deltas.shape and sent.deltas.dtype == dtype, attack, "shape and type are kept")
-        holds(bool(torch.isfinite(sent.deltas).all()), attack, "what is sent is finite")
-        holds(set(kept) <= set(bad), attack, "only its own clients put something aside")
-        again, _ = attacked(honest, flights, models, [attack], seed, own)
-        holds(torch.equal(sent.deltas, again.deltas), attack, "replay is identical")
-        for i in bad:
-            others = torch.zeros_like(deltas)
-            others[i] = deltas[i]
-            alone = attacked(replace(honest, deltas=others), flights, models, [attack], seed, {i: own.get(i, {})})
-            same = torch.equal(alone[0].deltas[i], sent.deltas[i])
-            holds(same, attack, "a row does not depend on the other rows", i)
-        own = {c: dict(named) for c, named in kept.items()}
+        holds(sent.stack.shape == stack.shape and sent.stack.dtype == dtype, attack, "shape and type are kept")
+        holds(bool(torch.isfinite(sent.stack).all()), attack, "what is sent is finite")
+        holds(set(notes) <= set(bad), attack, "only its own clients put something aside")
+        again, _ = attacked(honest, [attack], seed, own)
+        holds(torch.equal(sent.stack, again.stack), attack, "replay is identical")
+        if not traits_of(attack, AttackTraits).omniscient:
+            _knows_its_own_only(attack, honest, sent, seed, own)
+        own = {c: dict(named) for c, named in notes.items()}
+
+
+def _knows_its_own_only(
+    attack: Attack, honest: RoundUpdates, sent: RoundUpdates, seed: int, own: dict[int, Any]
+) -> None:
+    """What an attack sends does not change with the updates of honest clients."""
+    bad = np.isin(honest.clients, list(attack.clients))
+    others = torch.where(torch.from_numpy(bad)[:, None], honest.stack, torch.zeros_like(honest.stack))
+    mine = {i: own[i] for i in attack.clients if i in own}
+    alone, _ = attacked(replace(honest, stack=others), [attack], seed, mine)
+    same = torch.equal(alone.stack[bad], sent.stack[bad])
+    holds(same, attack, "an attack that is not omniscient does not see honest updates")

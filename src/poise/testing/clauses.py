@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from poise.core.errors import PoiseError
+from poise.core.protocols import Fits
 from poise.core.types import Floats, Setting
+
+Result = TypeVar("Result")
 
 SIZES = (11, 2, 7, 5, 3, 13, 4, 6)
 """Unequal sizes of the clients that the suites use by default."""
 
 
-def holds(condition: object, part: Any, clause: str, detail: object = "") -> None:
+def holds(condition: object, part: object, clause: str, detail: object = "") -> None:
     """Raise `AssertionError` unless a clause holds."""
     if not condition:
         raise AssertionError(f"{part!r} breaks the clause '{clause}': {detail}".removesuffix(": "))
 
 
 @contextmanager
-def refused(part: Any, clause: str, *kinds: type[PoiseError], naming: str = "") -> Iterator[None]:
+def refused(part: object, clause: str, *kinds: type[PoiseError], naming: str = "") -> Iterator[None]:
     """Expect one of these errors, with a message that names something."""
     wanted = " or ".join(k.__name__ for k in kinds)
     try:
@@ -45,7 +48,7 @@ def setting_of(sizes: tuple[int, ...] = SIZES, importance: Floats | None = None)
     return Setting(len(n), n, p, similar=lambda: alike)
 
 
-def fits(part: Any, setting: Setting) -> None:
+def fits(part: Fits, setting: Setting) -> None:
     """The part accepts the setting that it is going to be tested in."""
     try:
         part.fit(setting)
@@ -53,7 +56,7 @@ def fits(part: Any, setting: Setting) -> None:
         raise AssertionError(f"{part!r} does not fit the setting of its own test: {error}") from error
 
 
-def quietly(call: Callable[[], Any], part: Any, clause: str) -> Any:
+def quietly(call: Callable[[], Result], part: object, clause: str) -> Result:
     """The result of a call that must not raise."""
     try:
         return call()

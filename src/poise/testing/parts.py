@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import tomli_w
 
 from poise.core.errors import InvalidOption
-from poise.core.parts import build, describe, is_part, parts_of
+from poise.core.parts import Part, build, describe, is_part, parts_of
 from poise.testing.clauses import holds, quietly, refused
 
 
@@ -20,13 +20,14 @@ class _Nonsense:
         return "nonsense"
 
 
-def check_part(part: Any) -> None:
+def check_part(part: object) -> None:
     """The contract of parts: frozen, registered, comparable, and equal to its own configuration.
 
     >>> from poise.servers import Add
     >>> check_part(Add(lr=0.5))
     """
     holds(is_part(part), part, "declared with @part")
+    assert is_part(part)  # tells type checkers what the clause above checks
     holds(parts_of(part.slot).get(part.name) is type(part), part, "registered under its name")
     _frozen(part)
     _round_trip(part)
@@ -34,7 +35,7 @@ def check_part(part: Any) -> None:
     _refuses_wrong_types(part)
 
 
-def _frozen(part: Any) -> None:
+def _frozen(part: Part) -> None:
     for name in [f.name for f in dataclasses.fields(part)] or ["anything"]:
         try:
             setattr(part, name, None)
@@ -43,7 +44,7 @@ def _frozen(part: Any) -> None:
         raise AssertionError(f"{part!r} breaks the clause 'frozen': {name} could be set")
 
 
-def _round_trip(part: Any) -> None:
+def _round_trip(part: Part) -> None:
     table = quietly(lambda: describe(part), part, "describes itself")
     text = quietly(lambda: tomli_w.dumps(table), part, "its table can be written as TOML")
     again = quietly(lambda: build(part.slot, tomllib.loads(text)), part, "can be built from its own table")
@@ -53,12 +54,12 @@ def _round_trip(part: Any) -> None:
     holds(quietly(lambda: part == part, part, "comparable"), part, "equal to itself")
 
 
-def _refuses_unknown_options(part: Any) -> None:
+def _refuses_unknown_options(part: Part) -> None:
     with refused(part, "an unknown option is refused by name", InvalidOption, naming="no_such_option"):
         build(part.slot, {**describe(part), "no_such_option": 1})
 
 
-def _refuses_wrong_types(part: Any) -> None:
+def _refuses_wrong_types(part: Part) -> None:
     hints = get_type_hints(type(part))
     for f in dataclasses.fields(part):
         if hints[f.name] is not Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
+from poise.core.capabilities import HasCoins, HasStatistics
 from poise.core.errors import IncompatibleParts
 from poise.core.history import History
+from poise.core.parts import option_names, with_options
+from poise.core.protocols import Sampler
 from poise.core.rng import generator
+from poise.core.traits import SamplerTraits, traits_of, undeclared
 from poise.core.types import LOSS_REPORTS, Cohort, Floats, Setting
 from poise.testing.clauses import fits, holds, quietly, refused, setting_of
 
@@ -17,15 +20,21 @@ SIGMAS = 5.0
 """Half-width of the Monte-Carlo intervals in standard errors: 1 false alarm in 1.7 million per number."""
 
 
+class _SamplerWithStatistics(Sampler, HasStatistics, Protocol):
+    """A sampler that knows the moments of its weights."""
+
+
 def check_sampler(
-    sampler: Any, setting: Setting | None = None, *, draws: int = 6000, seed: int = 0, symmetric: bool = True,
+    sampler: Sampler, setting: Setting | None = None, *, draws: int = 6000, seed: int = 0, symmetric: bool = True,
     replacement: bool = True,
 ) -> None:  # fmt: skip
     """The contract of samplers.
 
     Clauses: clients in range, weights finite and not negative, same stream same cohort, the setting is left alone;
     where ``statistics`` exists, mean, variance, covariance, variance of the sum and expected number of clients agree
-    with ``draws`` simulated rounds within 5 standard errors, and permuting the clients permutes them.
+    with ``draws`` simulated rounds within 5 standard errors, and permuting the clients permutes them; declared traits
+    are true (everyone is drawn with weight p_i, draws do not depend on the past, no client is drawn twice, clients are
+    drawn independently and with the chances of ``coins``).
 
     Args:
         sampler: the sampler.
@@ -42,14 +51,15 @@ def check_sampler(
     _addressed(sampler, where, seed)
     _leaves_setting_alone(sampler, where, seed)
     _too_many(sampler, where, seed, replacement)
-    if hasattr(sampler, "statistics"):
+    _keeps_promises(sampler, where, draws, seed)
+    if isinstance(sampler, HasStatistics):
         _consistent_statistics(sampler, where)
         _statistics_by_simulation(sampler, where, draws, seed)
         if symmetric:
             _symmetric_statistics(sampler, where, seed)
 
 
-def _valid(sampler: Any, setting: Setting, cohort: Cohort) -> None:
+def _valid(sampler: Sampler, setting: Setting, cohort: Cohort) -> None:
     clients, weights = np.asarray(cohort.clients), np.asarray(cohort.weights)
     holds(clients.ndim == 1 and clients.shape == weights.shape, sampler, "one weight per client", weights.shape)
     holds(np.issubdtype(clients.dtype, np.integer), sampler, "clients are whole numbers", clients.dtype)
@@ -58,12 +68,12 @@ def _valid(sampler: Any, setting: Setting, cohort: Cohort) -> None:
     holds(np.isfinite(weights).all() and (weights >= 0).all(), sampler, "weights finite, not negative", weights)
 
 
-def _valid_cohorts(sampler: Any, setting: Setting, seed: int) -> None:
+def _valid_cohorts(sampler: Sampler, setting: Setting, seed: int) -> None:
     for n in range(50):
         _valid(sampler, setting, sampler.draw(setting, generator(seed, "sampler", n), n, History()))
 
 
-def _addressed(sampler: Any, setting: Setting, seed: int) -> None:
+def _addressed(sampler: Sampler, setting: Setting, seed: int) -> None:
     """A draw depends on its stream and nothing that was drawn before."""
     first = [sampler.draw(setting, generator(seed, "sampler", n), n, History()) for n in range(5)]
     again = [sampler.draw(setting, generator(seed, "sampler", n), n, History()) for n in reversed(range(5))][::-1]
@@ -72,7 +82,7 @@ def _addressed(sampler: Any, setting: Setting, seed: int) -> None:
         holds(same, sampler, "same stream, same cohort", f"round {n}: {a} then {b}")
 
 
-def _leaves_setting_alone(sampler: Any, setting: Setting, seed: int) -> None:
+def _leaves_setting_alone(sampler: Sampler, setting: Setting, seed: int) -> None:
     importance, sizes = setting.importance.copy(), setting.sizes.copy()
     cohort = sampler.draw(setting, generator(seed, "sampler", 0), 0, History())
     holds(not np.shares_memory(cohort.weights, setting.importance), sampler, "weights are its own array")
@@ -80,12 +90,12 @@ def _leaves_setting_alone(sampler: Any, setting: Setting, seed: int) -> None:
     holds(same, sampler, "the setting is not modified")
 
 
-def _too_many(sampler: Any, setting: Setting, seed: int, replacement: bool) -> None:
+def _too_many(sampler: Sampler, setting: Setting, seed: int, replacement: bool) -> None:
     """More clients than there are: refused when composed, or drawn properly, but never a crash in the middle."""
-    if not any(f.name == "m" for f in dataclasses.fields(sampler)):
+    if "m" not in option_names(sampler):
         return
     try:
-        many = dataclasses.replace(sampler, m=setting.clients + 1)
+        many = with_options(sampler, m=setting.clients + 1)
     except Exception:
         return
     if not replacement:
@@ -102,7 +112,7 @@ def _too_many(sampler: Any, setting: Setting, seed: int, replacement: bool) -> N
     _valid(many, setting, cohort)
 
 
-def _consistent_statistics(sampler: Any, setting: Setting) -> None:
+def _consistent_statistics(sampler: HasStatistics, setting: Setting) -> None:
     s = sampler.statistics(setting.importance)
     n, c = setting.clients, np.asarray(s.covariance)
     holds(s.mean.shape == s.variance.shape == (n,) and c.shape == (n, n), sampler, "statistics have N entries")
@@ -120,7 +130,7 @@ def _consistent_statistics(sampler: Any, setting: Setting) -> None:
     holds(0 < s.expected_clients <= n + 1e-12, sampler, "expected clients between 0 and N", s.expected_clients)
 
 
-def simulated_weights(sampler: Any, setting: Setting, draws: int, seed: int) -> tuple[Floats, Floats]:
+def simulated_weights(sampler: Sampler, setting: Setting, draws: int, seed: int) -> tuple[Floats, Floats]:
     """Weights omega (draws, N) and the number of distinct clients (draws,) of simulated rounds."""
     omega, distinct = np.zeros((draws, setting.clients)), np.zeros(draws)
     rng = generator(seed, "simulation")
@@ -131,7 +141,7 @@ def simulated_weights(sampler: Any, setting: Setting, draws: int, seed: int) -> 
     return omega, distinct
 
 
-def _statistics_by_simulation(sampler: Any, setting: Setting, draws: int, seed: int) -> None:
+def _statistics_by_simulation(sampler: _SamplerWithStatistics, setting: Setting, draws: int, seed: int) -> None:
     s = sampler.statistics(setting.importance)
     omega, distinct = simulated_weights(sampler, setting, draws, seed)
     centred = omega - s.mean
@@ -143,7 +153,7 @@ def _statistics_by_simulation(sampler: Any, setting: Setting, draws: int, seed: 
     _agree(sampler, "E[number of clients]", distinct, np.asarray(s.expected_clients))
 
 
-def _agree(sampler: Any, what: str, values: Floats, exact: Floats) -> None:
+def _agree(sampler: Sampler, what: str, values: Floats, exact: Floats) -> None:
     """The mean of simulated values lies within `SIGMAS` standard errors of the closed form."""
     error = values.std(axis=0) / np.sqrt(len(values))
     gap = np.abs(values.mean(axis=0) - exact)
@@ -152,10 +162,62 @@ def _agree(sampler: Any, what: str, values: Floats, exact: Floats) -> None:
     holds((gap <= SIGMAS * error + 1e-9).all(), sampler, f"{what} agrees with simulation (5 sigma)", detail)
 
 
-def _symmetric_statistics(sampler: Any, setting: Setting, seed: int) -> None:
+def _symmetric_statistics(sampler: HasStatistics, setting: Setting, seed: int) -> None:
     order = generator(seed, "permutation").permutation(setting.clients)
     s, t = sampler.statistics(setting.importance), sampler.statistics(setting.importance[order])
     same = np.allclose(t.mean, s.mean[order]) and np.allclose(
         t.covariance, np.asarray(s.covariance)[np.ix_(order, order)]
     )
     holds(same, sampler, "permuting the importance permutes the statistics")
+
+
+def _keeps_promises(sampler: Sampler, setting: Setting, draws: int, seed: int) -> None:
+    """The declared traits that can be seen in draws are true."""
+    traits = traits_of(sampler, SamplerTraits)
+    if traits.selects_everyone:
+        _selects_everyone(sampler, setting, seed)
+    if not traits.data_dependent:
+        _ignores_the_past(sampler, setting, seed)
+    if not traits.repeats_clients and not undeclared(sampler, SamplerTraits):
+        for n in range(50):
+            clients = sampler.draw(setting, generator(seed, "sampler", n), n, History()).clients
+            once = len(np.unique(clients)) == len(clients)
+            holds(once, sampler, "declared without repeats_clients: nobody is drawn twice", clients)
+    if traits.independent:
+        _flips_coins(sampler, setting, draws, seed)
+
+
+def _selects_everyone(sampler: Sampler, setting: Setting, seed: int) -> None:
+    for n in range(5):
+        cohort = sampler.draw(setting, generator(seed, "sampler", n), n, History())
+        omega = np.zeros(setting.clients)
+        omega[cohort.clients] = cohort.weights
+        all_of_them = len(cohort.clients) == setting.clients and np.allclose(omega, setting.importance, rtol=1e-12)
+        holds(all_of_them, sampler, "declared selects_everyone: everyone is drawn with weight p_i", cohort)
+
+
+def _ignores_the_past(sampler: Sampler, setting: Setting, seed: int) -> None:
+    rng = generator(seed, "past")
+    for n in range(5):
+        values = dict(enumerate(rng.random(setting.clients).tolist()))
+        past = History(lowest_loss=values, last_loss=values, last_norm=values, reached={"accuracy": 0.5})
+        new = sampler.draw(setting, generator(seed, "sampler", n), n, History())
+        old = sampler.draw(setting, generator(seed, "sampler", n), n, past)
+        same = np.array_equal(new.clients, old.clients) and np.array_equal(new.weights, old.weights)
+        holds(same, sampler, "declared not data_dependent: draws do not depend on what clients sent", n)
+
+
+def _flips_coins(sampler: Sampler, setting: Setting, draws: int, seed: int) -> None:
+    omega, _ = simulated_weights(sampler, setting, draws, seed)
+    drawn = (omega > 0).astype(np.float64)
+    chances = drawn.mean(axis=0)
+    if isinstance(sampler, HasCoins):
+        coins = sampler.coins(setting.importance)
+        chances = coins.chances
+        _agree(sampler, "the chance of each coin", drawn, chances)
+        weights = np.where(drawn > 0, omega - coins.weights, 0.0)
+        holds(np.abs(weights).max() < 1e-12, sampler, "coins: whoever is drawn counts its weight", coins.weights)
+    apart = drawn - chances
+    together = apart[:, :, None] * apart[:, None, :]
+    upper = np.triu_indices(setting.clients, 1)
+    _agree(sampler, "declared independent: the covariance of two coins", together[:, *upper], np.zeros(len(upper[0])))

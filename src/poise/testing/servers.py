@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from poise.core.protocols import Server
+from poise.core.traits import ServerTraits, traits_of
 from poise.core.vectors import Vector
 from poise.testing.clauses import fits, holds, setting_of
 
 
 def check_server(
-    server: Any, *, rounds: int = 3000, tolerance: float = 0.05, dimensions: int = 5, rests: bool = True
+    server: Server, *, rounds: int = 3000, tolerance: float = 0.05, dimensions: int = 5, rests: bool = True
 ) -> None:
     """The contract of servers.
 
     Clauses: pure (arguments unchanged, an old state stays valid), the type and shape of the model are kept, a direction
-    of zero from the first state moves nothing, and following the negative gradient of a parabola reaches its optimum.
+    of zero from the first state moves nothing, and following the negative gradient of a parabola reaches its optimum;
+    declared traits are true (``adds``: the model moves by rate times the direction, up to the declared noise;
+    ``stateless``: earlier directions leave no trace).
 
     Args:
         server: the server.
@@ -32,9 +34,14 @@ def check_server(
         if rests:
             _rests(server, theta)
     _reaches_the_optimum(server, rounds, tolerance, dimensions)
+    traits = traits_of(server, ServerTraits)
+    if traits.adds:
+        _adds(server, traits)
+    if traits.stateless:
+        _forgets(server)
 
 
-def _pure(server: Any, theta: Vector, direction: Vector) -> None:
+def _pure(server: Server, theta: Vector, direction: Vector) -> None:
     state = server.init(theta)
     for _ in range(3):
         held = {k: v.clone() for k, v in state.items()}
@@ -55,12 +62,12 @@ def _pure(server: Any, theta: Vector, direction: Vector) -> None:
         theta, state = again, after_again
 
 
-def _rests(server: Any, theta: Vector) -> None:
+def _rests(server: Server, theta: Vector) -> None:
     moved, _ = server.apply(theta, torch.zeros_like(theta), server.init(theta))
     holds(torch.equal(moved, theta), server, "a direction of zero moves nothing in the first round")
 
 
-def _reaches_the_optimum(server: Any, rounds: int, tolerance: float, dimensions: int) -> None:
+def _reaches_the_optimum(server: Server, rounds: int, tolerance: float, dimensions: int) -> None:
     optimum = torch.linspace(-1.0, 1.0, dimensions, dtype=torch.float64)
     theta = torch.zeros(dimensions, dtype=torch.float64)
     start, state = float(torch.linalg.vector_norm(theta - optimum)), server.init(theta)
@@ -68,3 +75,29 @@ def _reaches_the_optimum(server: Any, rounds: int, tolerance: float, dimensions:
         theta, state = server.apply(theta, 0.1 * (optimum - theta), state)
     left = float(torch.linalg.vector_norm(theta - optimum)) / start
     holds(left <= tolerance, server, "reaches the optimum of a parabola", f"{left:.3g} of the distance is left")
+
+
+def _adds(server: Server, traits: ServerTraits) -> None:
+    rate, size = traits.rate, 4000
+    holds(rate is not None, server, "declared adds: it says its rate")
+    assert rate is not None  # tells type checkers what the clause above checks
+    source = torch.Generator().manual_seed(0)
+    theta = torch.randn(size, generator=source, dtype=torch.float64)
+    state = server.init(theta)
+    for _ in range(3):
+        direction = torch.randn(size, generator=source, dtype=torch.float64)
+        moved, state = server.apply(theta, direction, state)
+        off = (moved - theta) / rate - direction
+        most = 1e-9 + 7 * traits.noise
+        holds(float(off.abs().max()) <= most, server, "declared adds: the model moves by rate times the direction")
+        spread = float(off.std())
+        within = abs(spread - traits.noise) <= 0.1 * traits.noise + 1e-9
+        holds(within, server, "the noise has the declared standard deviation", spread)
+        theta = moved
+
+
+def _forgets(server: Server) -> None:
+    theta = torch.linspace(-1.0, 1.0, 5, dtype=torch.float64)
+    after = [server.apply(theta, sign * torch.ones_like(theta), server.init(theta))[1] for sign in (1.0, -3.0)]
+    moved = [server.apply(theta, theta.cos(), state)[0] for state in after]
+    holds(torch.equal(*moved), server, "declared stateless: earlier directions leave no trace")

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import numpy as np
 import torch
 from torch import nn
 
-from poise.core.protocols import Oracle
+from poise.core.arrivals import UPDATE
+from poise.core.memory import memory_of
+from poise.core.parts import with_options
+from poise.core.protocols import Oracle, Solver
 from poise.core.rng import keys
-from poise.core.types import Ints, Updates
-from poise.core.vectors import Vector
-from poise.core.work import local_work
+from poise.core.traits import SolverTraits, traits_of
+from poise.core.types import Ints
+from poise.core.vectors import Stack, Vector
+from poise.engine.local_work import Assignment, LocalWork
 from poise.tasks import Task, quadratics
 from poise.testing.clauses import SIZES, fits, holds, setting_of
 from poise.testing.federations import SampleFederation
 
+UNEQUAL = tuple(7 * size for size in SIZES)
+"""Clients of 14 to 91 samples: under usual batch sizes they make different numbers of steps."""
 
-def check_solver(solver: Any, *, fixed_point: bool = True, rounds: int = 400, seed: int = 0) -> None:
+
+def check_solver(solver: Solver, *, fixed_point: bool = True, rounds: int = 400, seed: int = 0) -> None:
     """The contract of solvers.
 
     Clauses: at least one step per client, which depends on its own size only; the start is not modified; replay is
     identical; row-wise (a client's result does not depend on who else is in the stack); one quadratic client
     that works again and again ends at the optimum of its penalised loss, ``c o / (c + weight_decay)``, and from there a
-    step without momentum leads nowhere.
+    step without momentum leads nowhere; declared traits are true (a plain gradient step is
+    ``w - rate (g + weight_decay w + pull (w - theta))``, a constant rate is constant, and a solver that sends only
+    updates remembers nothing).
 
     Args:
         solver: the solver.
@@ -36,24 +42,25 @@ def check_solver(solver: Any, *, fixed_point: bool = True, rounds: int = 400, se
     fits(solver, setting_of())
     holds(np.isfinite(solver.rate(0)) and solver.rate(0) > 0, solver, "has a learning rate for every version")
     _steps(solver)
-    federation = SampleFederation.random(SIZES, shape=(3,), classes=0, seed=seed)
+    federation = SampleFederation.random(UNEQUAL, shape=(3,), classes=0, seed=seed)
     oracle = Task(module=nn.Sequential(nn.Linear(3, 1)), loss="mse", dtype="float64").bind(federation)
     _row_wise(solver, oracle, federation.sizes, seed)
+    _keeps_promises(solver, seed)
     if fixed_point:
         _fixed_point(solver, rounds, seed)
 
 
-def work(oracle: Oracle, solver: Any, start: Vector, clients: Ints, sizes: Ints, version: int, seed: int) -> Updates:
-    """Local work of some clients from one model, in the order that was asked for."""
-    order = np.argsort(-solver.steps_for(sizes[clients]), kind="stable")
+def work(local: LocalWork, start: Vector, clients: Ints, sizes: Ints, version: int, seed: int) -> Stack:
+    """The updates of some clients from one model, in the order that was asked for."""
+    order = np.argsort(-local.solver.steps_for(sizes[clients]), kind="stable")
     who = clients[order]
     streams = keys(seed, "work", version, who, 0)
-    done = local_work(oracle, solver, start.expand(len(who), -1), who, version, streams)
-    return done.rows(np.argsort(order))
+    done = local.run(start.expand(len(who), -1), Assignment(who, version, streams))
+    return done.rows(np.argsort(order)).payload[UPDATE]
 
 
-def _steps(solver: Any) -> None:
-    sizes = np.array(SIZES, dtype=np.int64)
+def _steps(solver: Solver) -> None:
+    sizes = np.array(UNEQUAL, dtype=np.int64)
     steps = solver.steps_for(sizes)
     holds(steps.shape == sizes.shape and np.issubdtype(steps.dtype, np.integer), solver, "whole numbers of steps")
     holds((steps >= 1).all(), solver, "at least one step per client", steps)
@@ -61,31 +68,85 @@ def _steps(solver: Any) -> None:
     holds(steps.tolist() == alone, solver, "steps depend on a client's own size only", (steps, alone))
 
 
-def _row_wise(solver: Any, oracle: Oracle, sizes: Ints, seed: int) -> None:
-    clients, start = np.arange(len(sizes)), oracle.initial(seed)
+def _row_wise(solver: Solver, oracle: Oracle, sizes: Ints, seed: int) -> None:
+    clients, start, local = np.arange(len(sizes)), oracle.initial(seed), LocalWork.plain(oracle, solver)
     held = start.clone()
-    together = work(oracle, solver, start, clients, sizes, 2, seed)
+    together = work(local, start, clients=clients, sizes=sizes, version=2, seed=seed)
     holds(torch.equal(start, held), solver, "the start is not modified")
-    holds(bool(torch.isfinite(together.deltas).all()), solver, "changes are finite")
-    holds(bool((together.norms > 0).all()), solver, "every client moves")
-    again = work(oracle, solver, start, clients, sizes, 2, seed)
-    holds(torch.equal(together.deltas, again.deltas), solver, "replay is identical")
+    holds(bool(torch.isfinite(together).all()), solver, "changes are finite")
+    holds(bool((together.abs().amax(dim=1) > 0).all()), solver, "every client moves")
+    again = work(local, start, clients=clients, sizes=sizes, version=2, seed=seed)
+    holds(torch.equal(together, again), solver, "replay is identical")
     for group in (clients[:1], clients[3:5], clients[::-1], clients[::3]):
-        some = work(oracle, solver, start, group.copy(), sizes, 2, seed)
-        gap = float((some.deltas - together.deltas[torch.from_numpy(group.copy())]).abs().max())
+        some = work(local, start, clients=group.copy(), sizes=sizes, version=2, seed=seed)
+        gap = float((some - together[torch.from_numpy(group.copy())]).abs().max())
         holds(gap < 1e-12, solver, "row-wise: a client's result does not depend on the others", gap)
 
 
-def _fixed_point(solver: Any, rounds: int, seed: int) -> None:
-    exact = dataclasses.replace(solver, batch_size=None) if solver.batch_size is not None else solver
+def _on_all_samples(solver: Solver) -> Solver:
+    """The same solver, whose steps use all samples of a client."""
+    return solver if solver.batch_size is None else with_options(solver, batch_size=None)
+
+
+def _fixed_point(solver: Solver, rounds: int, seed: int) -> None:
+    exact = _on_all_samples(solver)
     curvature, target = 0.8, np.array([1.0, -2.0])
     problem = quadratics([target], curvature)
     oracle = problem.task.bind(problem)
-    theta, who = oracle.initial(seed), np.array([0])
+    theta, who, local = oracle.initial(seed), np.array([0]), LocalWork.plain(oracle, exact)
     for _ in range(rounds):
-        theta = theta + work(oracle, exact, theta, who, problem.sizes, 0, seed).deltas[0]
-    optimum = torch.from_numpy(curvature * target / (curvature + getattr(solver, "weight_decay", 0.0)))
+        theta = theta + work(local, theta, clients=who, sizes=problem.sizes, version=0, seed=seed)[0]
+    decay = traits_of(solver, SolverTraits).weight_decay
+    optimum = torch.from_numpy(curvature * target / (curvature + decay))
     gap = float((theta - optimum).abs().max())
     holds(gap < 1e-6, solver, "one quadratic client ends at its optimum", f"{theta.tolist()} for {optimum.tolist()}")
-    still = work(oracle, exact, optimum, who, problem.sizes, 0, seed)
-    holds(still.norms[0] < 1e-12, solver, "its optimum is a fixed point", still.norms[0])
+    moved = work(local, optimum, clients=who, sizes=problem.sizes, version=0, seed=seed)[0]
+    still = float(torch.linalg.vector_norm(moved))
+    holds(still < 1e-12, solver, "its optimum is a fixed point", still)
+
+
+def _keeps_promises(solver: Solver, seed: int) -> None:
+    """The declared traits that can be seen in local work are true."""
+    traits = traits_of(solver, SolverTraits)
+    if traits.plain_gradient:
+        _plain_steps(solver, traits)
+        _plain_work(solver, traits, seed)
+    if traits.constant_rate:
+        rates = {solver.rate(version) for version in (0, 1, 7)}
+        holds(len(rates) == 1, solver, "declared constant_rate: the learning rate stays the same", rates)
+    if traits.sends_only_updates:
+        memory = memory_of(solver)
+        holds(memory is None, solver, "declared sends_only_updates: it remembers nothing", memory)
+
+
+def _plain_steps(solver: Solver, traits: SolverTraits) -> None:
+    """Three steps of the rule, from made-up gradients."""
+    source = torch.Generator().manual_seed(0)
+    start = torch.randn(2, 4, generator=source, dtype=torch.float64)
+    rule, rows = solver.rule(start, 0), start.clone()
+    holds(rule.point is None, solver, "declared plain_gradient: gradients are taken at the client's own model")
+    for _ in range(3):
+        gradient = torch.randn(2, 4, generator=source, dtype=torch.float64)
+        wanted = rows - solver.rate(0) * (gradient + traits.weight_decay * rows + traits.pull * (rows - start))
+        moved = gradient.clone()
+        for transform in rule.transforms:
+            moved = transform(moved, rows)
+        rows = rows - rule.rate * moved
+        gap = float((rows - wanted).abs().max())
+        holds(gap < 1e-12, solver, "declared plain_gradient: a step is rate (g + decay w + pull (w - theta))", gap)
+
+
+def _plain_work(solver: Solver, traits: SolverTraits, seed: int) -> None:
+    """A whole piece of work of one quadratic client."""
+    exact = _on_all_samples(solver)
+    curvature, target = 0.8, np.array([1.0, -2.0])
+    problem = quadratics([target], curvature)
+    local = LocalWork.plain(problem.task.bind(problem), exact)
+    start = torch.tensor([0.5, 0.25], dtype=torch.float64)
+    rows, rate = start.clone(), solver.rate(0)
+    for _ in range(int(exact.steps_for(problem.sizes)[0])):
+        gradient = curvature * (rows - torch.from_numpy(target))
+        rows = rows - rate * (gradient + traits.weight_decay * rows + traits.pull * (rows - start))
+    found = start + work(local, start, clients=np.array([0]), sizes=problem.sizes, version=0, seed=seed)[0]
+    gap = float((found - rows).abs().max())
+    holds(gap < 1e-12, solver, "declared plain_gradient: local work is these steps and nothing else", gap)

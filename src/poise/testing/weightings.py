@@ -5,18 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
+from poise.core.protocols import Weighting
 from poise.core.rng import generator
+from poise.core.round_updates import RoundUpdates
+from poise.core.traits import WeightingTraits, traits_of
 from poise.core.types import LOSS_REPORTS, Floats, Setting
+from poise.core.weights import weigh
 from poise.testing.clauses import fits, holds, quietly, setting_of
 
 
-def check_weighting(weighting: Any, setting: Setting | None = None, *, seed: int = 0) -> None:
+def check_weighting(weighting: Weighting, setting: Setting | None = None, *, seed: int = 0) -> None:
     """The contract of weightings.
 
     Clauses: one coefficient per row, finite, not negative, whatever the size of the losses; permuting the rows permutes
     the coefficients; nothing that was given is modified; reports that are not needed are ignored; an empty cohort and
-    a single client are survived.
+    a single client are survived; declared traits are true (``proportional``: the base weights, shortened as declared;
+    coefficients that are declared not to read updates do not; ``continuous``, ``larger_losses_count_more``).
     """
     where = setting_of() if setting is None else setting
     fits(weighting, where)
@@ -32,6 +38,7 @@ def check_weighting(weighting: Any, setting: Setting | None = None, *, seed: int
         _well_formed(weighting, table)
         _equivariant(weighting, table, rng)
         _ignores_what_it_does_not_need(weighting, table)
+        _keeps_promises(weighting, table)
     table = _cohort(where, rng, 0, 1.0)
     for rows in (np.array([], dtype=np.int64), np.array([0])):
         _well_formed(weighting, _rows(table, rows))
@@ -40,12 +47,16 @@ def check_weighting(weighting: Any, setting: Setting | None = None, *, seed: int
 def _cohort(setting: Setting, rng: np.random.Generator, round: int, scale: float) -> dict[str, Any]:
     m = min(5, setting.clients)
     clients = rng.choice(setting.clients, m, replace=False)
+    stack = scale * rng.standard_normal((m, 7))
+    stack[m - 1] = 0.0  # a client may send nothing new
     return {
+        "stack": stack,
         "base": setting.importance[clients] * setting.clients / m,
-        "loss_before": scale * rng.random(m), "loss_after": scale * rng.random(m), "sizes": setting.sizes[clients],
+        "loss_before": scale * rng.random(m), "loss_after": scale * rng.random(m), "samples": setting.sizes[clients],
         "clients": clients, "versions": np.maximum(round - rng.integers(0, 3, m), 0), "round": round,
-        "importance": setting.importance[clients], "seen": rng.integers(1, 4, m), "balance": 1 + 3 * rng.random(m),
-        "identical": np.full(m, 0.5), "adjacency": rng.random(m) / m, "norms": scale * rng.random(m),
+        "importance": setting.importance[clients], "participations": rng.integers(1, 4, m),
+        "balance": 1 + 3 * rng.random(m),
+        "identical_weights": np.full(m, 0.5), "adjacency": rng.random(m) / m, "norms": np.linalg.norm(stack, axis=1),
     }  # fmt: skip
 
 
@@ -53,17 +64,19 @@ def _rows(table: dict[str, Any], rows: np.ndarray) -> dict[str, Any]:
     return {k: v[rows] if isinstance(v, np.ndarray) else v for k, v in table.items()}
 
 
-def _coefficients(weighting: Any, table: dict[str, Any], clause: str) -> Floats:
+def _coefficients(weighting: Weighting, table: dict[str, Any], clause: str) -> Floats:
     given = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in table.items()}
     base = given.pop("base")
-    found = quietly(lambda: weighting.coefficients(base, **given), weighting, clause)
+    given["stack"] = torch.from_numpy(given["stack"])
+    updates = RoundUpdates.of_columns(base, **given)
+    found = quietly(lambda: weigh(weighting, updates), weighting, clause)
     holds(np.array_equal(base, table["base"]), weighting, "the base weights are not modified")
     for name, value in given.items():
         holds(np.array_equal(value, table[name]), weighting, "the reports are not modified", name)
     return np.asarray(found)
 
 
-def _well_formed(weighting: Any, table: dict[str, Any]) -> None:
+def _well_formed(weighting: Weighting, table: dict[str, Any]) -> None:
     m = len(table["base"])
     found = _coefficients(weighting, table, f"a cohort of {m}")
     holds(found.shape == (m,), weighting, "one coefficient per row", found.shape)
@@ -74,16 +87,41 @@ def _well_formed(weighting: Any, table: dict[str, Any]) -> None:
     holds(np.array_equal(found, again), weighting, "same reports, same coefficients")
 
 
-def _equivariant(weighting: Any, table: dict[str, Any], rng: np.random.Generator) -> None:
+def _equivariant(weighting: Weighting, table: dict[str, Any], rng: np.random.Generator) -> None:
     order = rng.permutation(len(table["base"]))
     found = _coefficients(weighting, table, "a cohort")
     permuted = _coefficients(weighting, _rows(table, order), "a permuted cohort")
     holds(np.allclose(permuted, found[order], rtol=1e-12), weighting, "permuting rows permutes coefficients")
 
 
-def _ignores_what_it_does_not_need(weighting: Any, table: dict[str, Any]) -> None:
+def _ignores_what_it_does_not_need(weighting: Weighting, table: dict[str, Any]) -> None:
     least = {k: None if k in LOSS_REPORTS - weighting.needs else v for k, v in table.items()}
     same = np.array_equal(
         _coefficients(weighting, least, "no more than it needs"), _coefficients(weighting, table, "all")
     )
     holds(same, weighting, "reports that it does not need are ignored")
+
+
+def _keeps_promises(weighting: Weighting, table: dict[str, Any]) -> None:
+    """The declared traits that can be seen in coefficients are true."""
+    traits = traits_of(weighting, WeightingTraits)
+    found = _coefficients(weighting, table, "a cohort")
+    if traits.proportional:
+        most = np.inf if traits.shortens_to is None else traits.shortens_to
+        with np.errstate(divide="ignore"):  # an update of length 0 is not shortened
+            wanted = table["base"] * np.minimum(1.0, most / table["norms"])
+        same = np.allclose(found, wanted, rtol=1e-12)
+        holds(same, weighting, "declared proportional: the base weights, shortened as declared", found)
+    if not traits.reads_updates:
+        other = _coefficients(weighting, {**table, "norms": 10 * table["norms"]}, "longer updates")
+        holds(np.array_equal(found, other), weighting, "declared not to read updates: their length does not count")
+    if traits.continuous:
+        nudged = _coefficients(weighting, {**table, "loss_before": table["loss_before"] * (1 + 1e-12)}, "a nudge")
+        near = np.allclose(nudged, found, rtol=1e-5, atol=1e-9)
+        holds(near, weighting, "declared continuous: a small change of the losses changes little", nudged - found)
+    if traits.larger_losses_count_more:
+        row = int(np.argmin(table["loss_before"]))
+        losses = table["loss_before"].copy()
+        losses[row] *= 2
+        raised = _coefficients(weighting, {**table, "loss_before": losses}, "a larger loss")
+        holds(raised[row] >= found[row] * (1 - 1e-12), weighting, "declared that larger losses count more", row)

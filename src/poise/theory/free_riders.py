@@ -8,9 +8,9 @@ those that free-riders declare.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from poise.core.errors import require
 from poise.core.types import Floats
@@ -52,7 +52,14 @@ class FairClients:
 
 
 def ornstein_uhlenbeck(
-    samples: Any, *, lr: float, curvature: Any, epochs: float, batch_size: float, noise: Any, mu: float = 0.0
+    samples: ArrayLike,
+    *,
+    lr: float,
+    curvature: ArrayLike,
+    epochs: float,
+    batch_size: float,
+    noise: ArrayLike,
+    mu: float = 0.0,
 ) -> FairClients:
     r"""Fair clients that run SGD on a quadratic loss, with FedProx's pull ``mu`` (0 is FedAvg).
 
@@ -95,9 +102,14 @@ def contraction(fair: FairClients, free_rider_samples: float = 0.0) -> float:
 
 
 def difference(
-    fair: FairClients, optima: Any, free_rider_samples: float, theta: Any, noise: Any, noise_with: Any,
-    disguise: Any = 0.0,
-) -> Floats:  # fmt: skip
+    fair: FairClients,
+    optima: ArrayLike,
+    free_rider_samples: float,
+    theta: ArrayLike,
+    noise: ArrayLike,
+    noise_with: ArrayLike,
+    disguise: ArrayLike = 0.0,
+) -> Floats:
     r"""Theorem 6.1: the model with free-riders minus the one without, after 0, 1, …, T rounds, (T + 1,).
 
     ``sum_i h^(t-i-1) [ f(theta^i) + nu~_i - nu_i + disguise_i ]`` with h = `contraction`,
@@ -125,14 +137,16 @@ def difference(
     f = free_rider_samples / n * (fair_models - answers @ fair.shares)
     nu = np.asarray(noise, dtype=float) @ (fair.shares * fair.rho)
     nu_with = np.asarray(noise_with, dtype=float) @ (fair.samples / n * fair.rho)
-    pushes = f + nu_with - nu + disguise
+    pushes = f + nu_with - nu + np.asarray(disguise, dtype=float)
     found, h = np.zeros(len(fair_models) + 1), contraction(fair, free_rider_samples)
     for t, push in enumerate(pushes):
         found[t + 1] = h * found[t] + push
     return found
 
 
-def asymptotic_variance(fair: FairClients, free_rider_samples: float = 0.0, phi: Any = (), declared: Any = ()) -> float:
+def asymptotic_variance(
+    fair: FairClients, free_rider_samples: float = 0.0, phi: ArrayLike = (), declared: ArrayLike = ()
+) -> float:
     r"""The variance of theta~ - theta of two independent runs, with and without free-riders, after many rounds; exact.
 
     ``sum_J (M_j rho_j/(N - M_K))^2 / (1 - eps_f^2) + [sum_J (M_j rho_j/N)^2 + sum_K (M_k phi_k/N)^2] / (1 - h^2)``
@@ -158,7 +172,9 @@ def asymptotic_variance(fair: FairClients, free_rider_samples: float = 0.0, phi:
     return alone + beside / (1 - contraction(fair, free_rider_samples) ** 2)
 
 
-def printed_variance(fair: FairClients, free_rider_samples: float = 0.0, phi: Any = (), declared: Any = ()) -> float:
+def printed_variance(
+    fair: FairClients, free_rider_samples: float = 0.0, phi: ArrayLike = (), declared: ArrayLike = ()
+) -> float:
     r"""The variance of theta~ - theta as theorems 6.2, 6.3 and corollary 6.1 print it.
 
     ``[1/N^2 + 1/(N - M_K)^2] sum_J (M_j rho_j)^2 / (1 - h^2) + sum_K (M_k phi_k/N)^2 / (1 - h^2)``; equals
@@ -182,7 +198,7 @@ def printed_variance(fair: FairClients, free_rider_samples: float = 0.0, phi: An
     return total / (1 - contraction(fair, free_rider_samples) ** 2)
 
 
-def _disguise(n: float, free_rider_samples: float, phi: Any, declared: Any) -> float:
+def _disguise(n: float, free_rider_samples: float, phi: ArrayLike, declared: ArrayLike) -> float:
     """``sum_K (M_k phi_k / N)^2``."""
     scales = np.atleast_1d(np.asarray(phi, dtype=float))
     if not len(scales):

@@ -24,10 +24,10 @@ from poise.ui.library import Library
 from poise.ui.views.drawing import drawn
 
 if TYPE_CHECKING:
+    from poise.privacy.budget import Budget
     from poise.reports.graphs import KeptGraph
     from poise.ui.views.audit import Judged
     from poise.ui.views.unlearning import Asked
-    from poise.unlearning.budget import Budget
 
 
 SOON = 20_000
@@ -70,7 +70,7 @@ def client_figures(library: Library, name: str, client: int) -> str:
             own, promised = views.part(run, client), _budget(run)
             psi, _ = _psi(run, client, promised)
             found = None if judged is None else judged.audit
-            return drawn(views.plots(run, client, own, psi, promised.limit, found))
+            return drawn(views.plots(run, client, own=own, psi=psi, limit=promised.limit, found=found))
 
         return library.kept(name, ("client", client, judged is None), make)
 
@@ -222,7 +222,13 @@ def decide(library: Library, name: str, verb: models.Verb) -> models.DecisionOf:
         judged, _ = _judged_if_possible(library, name, run)
         said = None if judged is None else verdict(judged, verb.client)
         made = quarantine.decide(
-            run, verb.client, verb.action, verb.who, verb.why, said.score if said else None, said.p if said else None
+            run,
+            verb.client,
+            action=verb.action,
+            who=verb.who,
+            why=verb.why,
+            score=said.score if said else None,
+            p=said.p if said else None,
         )
     return models.DecisionOf(**vars(made))
 
@@ -278,9 +284,9 @@ def _graph(folder: Path) -> KeptGraph | None:
 
 def _budget(run: Run) -> Budget:
     """What requests to forget are promised: as the training declared, or as usual."""
-    from poise.unlearning.previewing import asked_budget
+    from poise.unlearning.previewing import declared_budget
 
-    return asked_budget(run, {})
+    return declared_budget(run)
 
 
 def _psi(run: Run, client: int, promised: Budget) -> tuple[np.ndarray | None, str]:

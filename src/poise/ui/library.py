@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -132,12 +132,21 @@ class Library:
             self._bytes -= _weight(there[1])
 
 
+@runtime_checkable
+class HasBytes(Protocol):
+    """A result that knows how much memory it takes."""
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+
+
 def _weight(made: object) -> int:
     if isinstance(made, tuple):
         return sum(map(_weight, made))
     if isinstance(made, str | bytes | np.ndarray):
         return sys.getsizeof(made)
-    return int(getattr(made, "nbytes", 1024))
+    return made.nbytes if isinstance(made, HasBytes) else 1024
 
 
 def _from_here(folder: Path) -> Path:

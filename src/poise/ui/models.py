@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from poise.config.entries import Entry, entries_of
+from poise.config.unlearn_request import UnlearnRequest
 
 Verification = Literal["unknown", "running", "holds", "broken", "stale"]
 """What is known of a certificate: ``stale`` where it or the ledgers changed since it was looked at."""
+
+
+LARGEST = {int: 10**9, float: 1e6}
+"""The largest numbers that the API takes for an option with a lower bound and no upper one."""
+
+LONGEST = 100_000
+"""The longest text that the API takes for an option."""
+
+
+def fields_of(kind: type, without: Iterable[str] = ()) -> dict[str, Any]:
+    """The declared options of a dataclass as fields of a model of the API."""
+    return {key: (entry.type, _field(entry)) for key, entry in entries_of(kind, without).items()}
+
+
+def _field(entry: Entry) -> Any:
+    """Default, bounds and description of one option."""
+    declared = entry.option.declared
+    limits: dict[str, Any] = {"gt": declared.above, "ge": declared.least, "lt": declared.below, "le": declared.most}
+    limits = {name: value for name, value in limits.items() if value is not None}
+    if entry.kind is float:
+        limits["allow_inf_nan"] = False
+    if entry.kind in LARGEST and {"gt", "ge"} & set(limits) and not {"lt", "le"} & set(limits):
+        limits["le"] = LARGEST[entry.kind]
+    if entry.kind is str:
+        limits["max_length"] = LONGEST
+    default = ... if entry.option.required else entry.default
+    return Field(default, description=entry.help, **limits)
 
 
 class Fact(BaseModel):
@@ -208,26 +238,14 @@ class UnlearningOf(BaseModel):
     open: dict[str, str] | None = Field(description="The options of a request that is not finished.")
 
 
-class Wish(BaseModel):
+# The fields of a wish are the options of UnlearnRequest, so that the API cannot drift from the command.
+_Request: Any = create_model("_Request", **fields_of(UnlearnRequest, without=("out",)))
+
+
+class Wish(_Request):  # type: ignore[misc]
     """A request to forget: the options of ``poise unlearn``; null is as the training declared it, or as usual."""
 
     model_config = ConfigDict(extra="forbid")
-
-    clients: str = Field(examples=["3,7"], max_length=100_000)
-    method: str = "sifu"
-    epsilon: float | None = Field(None, gt=0, le=1e6)
-    delta: float | None = Field(None, gt=0, lt=1)
-    sigma: float | None = Field(None, ge=0, le=1e6)
-    target: float | None = Field(None, allow_inf_nan=False)
-    min_rounds: int = Field(50, ge=0, le=10**9)
-    max_rounds: int = Field(10_000, ge=1, le=10**9)
-    calibration: str | None = None
-    participation: str | None = None
-    strong_convexity: float | None = Field(None, ge=0, allow_inf_nan=False)
-    heuristic: bool = False
-    secret_noise: bool = False
-    measure_forgotten: bool = False
-    held_out: bool = False
 
 
 class Cost(BaseModel):

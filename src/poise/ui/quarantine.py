@@ -87,9 +87,16 @@ def decide(
         raise InvalidOption(f"client {client} is {state}")
     members = run.array("members")
     made = Decision(
-        client, client if members is None else int(members[client]), "quarantine" if not inside else "release",
-        who.strip(), why.strip(), datetime.now(UTC).isoformat(timespec="seconds"), run.rounds, score, p,
-    )  # fmt: skip
+        client=client,
+        owner=client if members is None else int(members[client]),
+        action="release" if inside else "quarantine",
+        who=who.strip(),
+        why=why.strip(),
+        when=datetime.now(UTC).isoformat(timespec="seconds"),
+        rounds=run.rounds,
+        score=score,
+        p=p,
+    )
     _append(run.path / FOLDER / FILE, json.dumps(asdict(made)) + "\n")
     return made
 
@@ -116,9 +123,9 @@ def experiment_without(run: Run, clients: Sequence[int]) -> str:
     """
     import tomli_w
 
+    from poise.composition import parts_in
+    from poise.config.experiment import parse
     from poise.core.parts import describe
-    from poise.experiments.runner import parts_in
-    from poise.experiments.spec import SLOTS, parse
     from poise.unlearning.retraining import for_clients
 
     stay = [c for c in range(run.clients) if c not in set(clients)]
@@ -130,7 +137,7 @@ def experiment_without(run: Run, clients: Sequence[int]) -> str:
     owners = {c if members is None else int(members[c]) for c in clients}
     tables["data"]["without"] = sorted({*tables["data"].get("without", ()), *owners})
     parts = for_clients(parts_in(parse(run.experiment)), stay)
-    tables |= {slot: describe(getattr(parts, slot)) for slot in SLOTS if slot in tables}
+    tables |= {slot: describe(part) for slot, part in parts.chosen() if slot in tables}
     tables.pop("attacks", None)
     if parts.attacks:
         tables["attacks"] = [describe(attack) for attack in parts.attacks]

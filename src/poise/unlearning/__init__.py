@@ -9,24 +9,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from poise.privacy.budget import Budget
+    from poise.privacy.gaussian import epsilon_at, privacy_curve, sensitivity_budget
     from poise.unlearning.accounting import privacy_spent
-    from poise.unlearning.budget import Budget
     from poise.unlearning.counting import sensitivity
     from poise.unlearning.examining import examine
-    from poise.unlearning.gaussian import epsilon_at, privacy_curve, sensitivity_budget
     from poise.unlearning.previewing import preview
     from poise.unlearning.verifying import verify
 
 _HOMES = {
-    "Budget": "budget",
-    "epsilon_at": "gaussian",
-    "examine": "examining",
-    "preview": "previewing",
-    "privacy_curve": "gaussian",
-    "privacy_spent": "accounting",
-    "sensitivity": "counting",
-    "sensitivity_budget": "gaussian",
-    "verify": "verifying",
+    "Budget": "poise.privacy.budget",
+    "epsilon_at": "poise.privacy.gaussian",
+    "examine": "poise.unlearning.examining",
+    "preview": "poise.unlearning.previewing",
+    "privacy_curve": "poise.privacy.gaussian",
+    "privacy_spent": "poise.unlearning.accounting",
+    "sensitivity": "poise.unlearning.counting",
+    "sensitivity_budget": "poise.privacy.gaussian",
+    "verify": "poise.unlearning.verifying",
 }
 
 __all__ = [
@@ -37,5 +37,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(f"poise.unlearning.{_HOMES[name]}"), name)
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'poise.unlearning' has no attribute {name!r}")

@@ -15,19 +15,28 @@ from typing import Any
 
 import numpy as np
 
+from poise.composition import parts_in
+from poise.config.experiment import parse
+from poise.core.capabilities import Coins, HasCoins
 from poise.core.errors import IncompatibleParts, LedgerError, PoiseError, require
-from poise.experiments.runner import parts_in
-from poise.experiments.spec import parse
+from poise.core.protocols import Sampler
+from poise.core.traits import (
+    AggregatorTraits,
+    SamplerTraits,
+    ServerTraits,
+    WeightingTraits,
+    traits_of,
+)
+from poise.core.types import Floats
+from poise.engine.plan import Parts
 from poise.ledger.run import Run
-from poise.unlearning.gaussian import epsilon_at
+from poise.privacy.gaussian import epsilon_at
 from poise.unlearning.histories import Histories
 from poise.unlearning.tree import Node
 
 EXACT = "exact composition of Gaussian mechanisms (Balle & Wang 2018)"
 SUBSAMPLED = "dp-accounting: privacy loss distributions of the Poisson-subsampled Gaussian mechanism, an upper bound"
 COMPARED = "the training in which the client had sent no change: chances and weights of the others as they were"
-INDEPENDENT = ("Poisson", "Binomial")
-"""Samplers in which every client is drawn by a coin of its own."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +54,18 @@ class Mechanism:
 
     clip: float
     sigma: float
-    sampler: Any
+    sampler: Sampler
 
     @property
     def amplified(self) -> bool:
         """Whether it counts that nobody knows who was drawn."""
-        return type(self.sampler).__name__ in INDEPENDENT
+        drawn = traits_of(self.sampler, SamplerTraits)
+        return drawn.independent and not drawn.data_dependent and isinstance(self.sampler, HasCoins)
+
+    def coins(self, importance: Floats) -> Coins:
+        """The coins by which clients are drawn, where draws are independent."""
+        assert isinstance(self.sampler, HasCoins)
+        return self.sampler.coins(importance)
 
     @property
     def sampling(self) -> str:
@@ -58,26 +73,31 @@ class Mechanism:
         name = type(self.sampler).__name__
         if self.amplified:
             return f"{name}: amplification by independent draws, which are not published"
-        if getattr(self.sampler, "everyone", False):
+        if traits_of(self.sampler, SamplerTraits).selects_everyone:
             return f"{name}: everyone in every round"
         return f"{name}: no amplification claimed; the rounds in which the client really took part, taken as known"
 
 
-def mechanism(parts: Any) -> Mechanism:
+def mechanism(parts: Parts) -> Mechanism:
     """The mechanism in a composition's parts; raises where there is none."""
     weighting, server = parts.weighting, parts.server
-    names = type(weighting).__name__, type(server).__name__
-    if names != ("Clipped", "Noisy") or server.sigma == 0 or weighting.norm == np.inf:
+    weights, noise = traits_of(weighting, WeightingTraits), traits_of(server, ServerTraits).noise
+    if weights.shortens_to is None or weights.shortens_to == np.inf or noise == 0:
         raise IncompatibleParts(
             f"dp: the run was not trained with clipping and noise, but with {weighting!r} and {server!r}",
             "train with weighting=poise.weightings.Clipped(norm), server=poise.servers.Noisy(sigma)",
         )
-    if type(weighting.of).__name__ != "Proportional":
+    if not weights.proportional:
         raise IncompatibleParts(
-            f"dp: the coefficients of {weighting.of!r} depend on what clients send, and carry no noise",
+            f"dp: the coefficients of {weighting!r} depend on what clients send, and carry no noise",
             "clip proportional weights: Clipped(norm)",
         )
-    return Mechanism(float(weighting.norm), float(server.sigma), parts.sampler)
+    if not traits_of(parts.aggregator, AggregatorTraits).linear:
+        raise IncompatibleParts(
+            f"dp: clipping bounds what a client adds to a weighted sum, not to {parts.aggregator!r}",
+            "leave the aggregator out",
+        )
+    return Mechanism(float(weights.shortens_to), float(noise), parts.sampler)
 
 
 def releases(run: Run, client: int, rounds: int | None = None) -> list[Release]:
@@ -104,13 +124,11 @@ def releases(run: Run, client: int, rounds: int | None = None) -> list[Release]:
 
 def _coin(run: Run, made: Mechanism, client: int) -> tuple[float, float]:
     """The chance and the weight of a client that is drawn by a coin of its own."""
-    importance, m = run.array("importance"), made.sampler.m
+    importance = run.array("importance")
     if importance is None:
         raise LedgerError("the run keeps no table of its clients: their chances are not known")
-    p = float(importance[client])
-    if type(made.sampler).__name__ == "Poisson":
-        return min(1.0, m * p), 1 / m
-    return m / run.clients, p * run.clients / m
+    coins = made.coins(importance)
+    return float(coins.chances[client]), float(coins.weights[client])
 
 
 def epsilon_of(released: Iterable[Release], delta: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,12 +14,13 @@ from poise.core.memory import memory_of
 from poise.core.threads import one_thread
 from poise.core.types import Floats
 from poise.core.vectors import Vector
+from poise.engine.plan import Parts
 from poise.ledger.run import Run
 from poise.unlearning.histories import Histories
 from poise.unlearning.tree import Node
 
 
-def refuse_unstored(histories: Histories, parts: Any) -> None:
+def refuse_unstored(histories: Histories, parts: Parts) -> None:
     """Raise where the updates of some branch were not kept, or the server used more than updates."""
     for branch in range(histories.newest + 1):
         if not histories.run(branch).keeps_updates:
@@ -35,7 +35,7 @@ def refuse_unstored(histories: Histories, parts: Any) -> None:
         )
 
 
-def reaggregated(histories: Histories, nodes: Sequence[Node], parts: Any, gone: Sequence[int]) -> Vector:
+def reaggregated(histories: Histories, nodes: Sequence[Node], parts: Parts, gone: Sequence[int]) -> Vector:
     r"""The initial model, moved by the stored updates of everyone but ``gone``, branch after branch.
 
     ``theta <- Server(theta, sum_{i in S_n \ W} omega_i O_n/(O_n - W_n) Delta_i)`` for every round n up to each branch's
@@ -59,7 +59,7 @@ def reaggregated(histories: Histories, nodes: Sequence[Node], parts: Any, gone: 
     return theta
 
 
-def _replayed(theta: Vector, run: Run, parts: Any, gone: np.ndarray, rounds: int) -> Vector:
+def _replayed(theta: Vector, run: Run, parts: Parts, gone: np.ndarray, rounds: int) -> Vector:
     """The steps of one branch; ``gone`` says of each of its clients whether it is to be left out."""
     server = seeded(parts, int(run.meta["seed"])).server
     state = server.init(theta[: run.trainable])
@@ -71,8 +71,8 @@ def _replayed(theta: Vector, run: Run, parts: Any, gone: np.ndarray, rounds: int
         omega = _shared(np.ascontiguousarray(c["coefficient"][span]), stays[span])
         deltas = torch.from_numpy(run.updates(n)).to(theta)
         deltas = deltas if stays[span].all() else deltas[torch.from_numpy(stays[span])]
-        direction = equation.combine(omega, deltas)
-        theta, state = equation.step(theta, direction, float(omega.sum()), server, state, run.trainable)
+        direction = parts.aggregator.combine(deltas, omega)
+        theta, state = equation.step(equation.Moving(theta, run.trainable, state), direction, omega, server)
     return theta
 
 

@@ -16,8 +16,8 @@ from poise.core.errors import LedgerError
 from poise.ledger.files import write_whole
 from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
+from poise.privacy.gaussian import epsilon_at
 from poise.unlearning import accounting
-from poise.unlearning.gaussian import epsilon_at
 from poise.unlearning.histories import CERTIFICATE, Histories, members_of
 from poise.unlearning.methods import CERTIFIED, along
 from poise.unlearning.proof import Grounds

@@ -15,7 +15,7 @@ from poise.core.parts import build
 from poise.core.sensitivity import MOVED
 from poise.core.types import Floats
 from poise.ledger.run import Run
-from poise.unlearning.budget import Budget, Participation
+from poise.privacy.budget import Budget, Participation
 
 
 def sensitivity(

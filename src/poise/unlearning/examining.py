@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 
+from poise.core.federations import FederationLike, TaskLike
 from poise.core.types import Floats
+from poise.data import Federation
 from poise.ledger.run import Run
-from poise.unlearning.retraining import composition_of, score_of, score_on
+from poise.unlearning.retraining import composition_of, score_of, score_on, without
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,11 @@ class Trace:
 
 
 def examine(
-    training: Run, models: Mapping[str, Run | Floats], clients: Sequence[int], federation: Any = None, task: Any = None
+    training: Run,
+    models: Mapping[str, Run | Floats],
+    clients: Sequence[int],
+    federation: FederationLike | None = None,
+    task: TaskLike | None = None,
 ) -> dict[str, Trace]:
     """Look for traces of clients in models: before, after, and after retraining from scratch, side by side.
 
@@ -52,11 +57,12 @@ def examine(
     """
     whole = composition_of(training, federation, task)
     others = np.setdiff1d(np.arange(whole.federation.clients), np.asarray(clients))
-    marked = whole.federation.without(others)
+    marked = without(whole.federation, others)
     oracles = [whole.task.bind(marked, whole.backend.device)]
-    plain = tuple(c for c in getattr(marked, "corruptions", ()) if c.name != "watermark")
-    if len(plain) < len(getattr(marked, "corruptions", ())):
-        oracles.append(whole.task.bind(replace(marked, corruptions=plain), whole.backend.device))
+    if isinstance(marked, Federation):
+        plain = tuple(c for c in marked.corruptions if c.name != "watermark")
+        if len(plain) < len(marked.corruptions):
+            oracles.append(whole.task.bind(replace(marked, corruptions=plain), whole.backend.device))
     score = score_of(oracles[0].metrics)
     found = {}
     for name, model in models.items():

@@ -16,8 +16,8 @@ from poise.ledger.files import refused
 from poise.ledger.lock import Lock, held
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import LOCK
+from poise.privacy.budget import Budget
 from poise.unlearning import request as requests
-from poise.unlearning.budget import Budget
 from poise.unlearning.counting import counted
 from poise.unlearning.request import Request
 from poise.unlearning.tree import Node, grown

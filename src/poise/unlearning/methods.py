@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,9 +10,10 @@ import torch
 from poise.core.errors import IncompatibleParts
 from poise.core.types import Floats
 from poise.core.vectors import Vector
+from poise.engine.plan import Parts
+from poise.privacy.budget import Budget
 from poise.unlearning.accounting import mechanism
 from poise.unlearning.accumulation import reaggregated, refuse_unstored
-from poise.unlearning.budget import Budget
 from poise.unlearning.histories import Histories
 from poise.unlearning.noise import perturbed
 from poise.unlearning.proof import Grounds, grounds, private_grounds
@@ -76,7 +76,7 @@ def along(histories: Histories, nodes: list[Node], clients: tuple[int, ...], bud
     return np.asarray(np.sum([histories.psi(s, budget)[n, list(clients)] for s, n in nodes], axis=0))
 
 
-def start_of(request: Request, histories: Histories, parts: Any, seed: int) -> Vector:
+def start_of(request: Request, histories: Histories, parts: Parts, seed: int) -> Vector:
     """The model that retraining starts from: the node's with the request's noise, or what re-aggregation gives."""
     branch, n = request.node
     if request.method == "fed-accum":
@@ -86,12 +86,19 @@ def start_of(request: Request, histories: Histories, parts: Any, seed: int) -> V
     return perturbed(model, request.sigma, seed, request.index, histories.root.trainable)
 
 
-def grounds_for(method: str, parts: Any, buffers: bool, budget: Budget) -> Grounds:
-    """What a method's guarantee rests on."""
-    return private_grounds(parts, buffers) if method == "dp" else grounds(parts, buffers, budget)
+def grounds_for(method: str, parts: Parts, buffers: bool, budget: Budget, *, audit: str | None = None) -> Grounds:
+    """What a method's guarantee rests on; ``audit`` is what the run did with suspects."""
+    found = private_grounds(parts, buffers) if method == "dp" else grounds(parts, buffers, budget)
+    if audit != "quarantine":
+        return found
+    if method == "dp":
+        why = "audit='quarantine': who is kept out depends on what clients sent, and the others count for more"
+        return replace(found, gaps=(*found.gaps, why))
+    same = "without the client, the audit would have kept out the same others"
+    return replace(found, assumed=(*found.assumed, same))
 
 
-def admit(method: str, histories: Histories, parts: Any, budget: Budget) -> None:
+def admit(method: str, histories: Histories, parts: Parts, budget: Budget) -> None:
     """Raise where a method cannot be used on this history."""
     refuse_mixture(method, histories, budget)
     if method == "dp":

@@ -6,19 +6,22 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import torch
 
 from poise.composition import Composition
+from poise.config.unlearn_request import Method, Noise, UnlearnRequest, client_numbers
 from poise.core.errors import InvalidOption
+from poise.core.federations import FederationLike, TaskLike
+from poise.core.protocols import Named, Oracle
 from poise.core.types import Record
 from poise.core.vectors import Layout, Vector
 from poise.ledger.run import Run, open_run
-from poise.unlearning.budget import Budget, Participation
+from poise.privacy.budget import Participation
+from poise.privacy.gaussian import Calibration
+from poise.training import never
 from poise.unlearning.certificate import certify, read, write
-from poise.unlearning.gaussian import Calibration
 from poise.unlearning.histories import CERTIFICATE, Branch, Histories, at_rest, one_at_a_time
 from poise.unlearning.methods import CERTIFIED, admit, decide, grounds_for, start_of
 from poise.unlearning.noise import commitment
@@ -36,6 +39,7 @@ from poise.unlearning.retraining import (
     score_of,
     score_on,
     short_of,
+    without,
 )
 from poise.unlearning.tree import Node
 
@@ -53,14 +57,29 @@ class Unlearned:
 
 
 def unlearn(
-    run: Run | str | Path, clients: Any, method: str = "sifu", epsilon: float = 10.0, delta: float = 0.01,
-    sigma: float = 0.05, target: float | None = None, *, calibration: Calibration = "analytic",
-    participation: Participation = "conservative", strong_convexity: float | None = None, min_rounds: int = 50,
-    max_rounds: int = 10_000, heuristic: bool = False, noise: Literal["seeded", "secret"] = "seeded",
-    measure_forgotten: bool = False, held_out: bool = False, out: str | Path | None = None,
-    federation: Any = None, task: Any = None, callbacks: Iterable[Callable[[Record], None]] = (),
-    stop: Callable[[], bool] = lambda: False,
-) -> Unlearned:  # fmt: skip
+    run: Run | str | Path,
+    clients: int | Iterable[int],
+    method: Method = "sifu",
+    epsilon: float = 10.0,
+    delta: float = 0.01,
+    sigma: float = 0.05,
+    target: float | None = None,
+    *,
+    calibration: Calibration = "analytic",
+    participation: Participation = "conservative",
+    strong_convexity: float | None = None,
+    min_rounds: int = 50,
+    max_rounds: int = 10_000,
+    heuristic: bool = False,
+    noise: Noise = "seeded",
+    measure_forgotten: bool = False,
+    held_out: bool = False,
+    out: str | Path | None = None,
+    federation: FederationLike | None = None,
+    task: TaskLike | None = None,
+    callbacks: Iterable[Callable[[Record], None]] = (),
+    stop: Callable[[], bool] = never,
+) -> Unlearned:
     """Forget clients: restart from a model that they hardly moved, hide the rest by noise, retrain without them.
 
     Requests add up: each goes on from the history that the last one left, as a new branch of the run's folder, and
@@ -71,16 +90,17 @@ def unlearn(
         clients: who is to be forgotten, numbered as in the training.
         method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``, ``last``, ``dp`` (for a run trained with
             `Clipped` weights and a `Noisy` server) or ``fed-accum`` (for a run with ``keep_updates``).
-        epsilon: of the guarantee.
-        delta: of the guarantee.
+        epsilon: epsilon of the guarantee.
+        delta: delta of the guarantee.
         sigma: standard deviation of the noise (``last`` works out its own, ``dp`` had it while training).
         target: accuracy on the remaining clients at which retraining ends (a loss, for tasks without accuracy);
             by default 99 % of what the present model has on them.
-        calibration: of the Gaussian mechanism, ``analytic`` or ``classical``.
-        participation: how partial participation counts, ``conservative`` or ``optimistic`` (see `Budget`).
+        calibration: of the Gaussian mechanism, ``analytic`` or ``classical`` (for epsilon < 1).
+        participation: how partial participation counts: ``conservative`` renormalises inside the cohort that really
+            was, ``optimistic`` takes ``p_c/(1 - p_c)`` whoever took part, which is smaller and no bound.
         strong_convexity: mu of the clients' losses, where it is known.
         min_rounds: retrain for at least this many rounds.
-        max_rounds: and give up after this many.
+        max_rounds: give up after this many rounds.
         heuristic: go on where the bound has no proof; the certificate says so.
         noise: ``seeded`` draws it from the run's seed, which makes the result reproducible and the noise known to
             whoever has the run; ``secret`` draws a seed that is not kept, and the certificate only commits to it.
@@ -94,42 +114,132 @@ def unlearn(
 
     Source: E Algorithms 6 and 7.
     """
-    trained, place = open_run(run) if isinstance(run, str | Path) else run, None if out is None else Path(out)
+    request = UnlearnRequest(
+        clients=client_numbers(clients),
+        method=method,
+        epsilon=epsilon,
+        delta=delta,
+        sigma=sigma,
+        target=target,
+        calibration=calibration,
+        participation=participation,
+        strong_convexity=strong_convexity,
+        min_rounds=min_rounds,
+        max_rounds=max_rounds,
+        heuristic=heuristic,
+        noise=noise,
+        measure_forgotten=measure_forgotten,
+        held_out=held_out,
+        out=None if out is None else str(out),
+    )
+    return fulfil(run, request, federation=federation, task=task, callbacks=callbacks, stop=stop)
+
+
+def fulfil(
+    run: Run | str | Path,
+    request: UnlearnRequest,
+    federation: FederationLike | None = None,
+    task: TaskLike | None = None,
+    callbacks: Iterable[Callable[[Record], None]] = (),
+    stop: Callable[[], bool] = never,
+) -> Unlearned:
+    """Fulfil a request: decide where to restart, retrain on the clients that stay, and write the certificate."""
+    trained = open_run(run) if isinstance(run, str | Path) else run
+    place = None if request.out is None else Path(request.out)
     histories = Histories.of(trained, place)
     at_rest(histories.root)
-    checked_clients(clients, histories.root.clients, histories.forgotten)  # before a folder is made
-    budget = Budget(epsilon, delta, sigma, calibration, participation, strong_convexity)
+    checked_clients(request.clients, histories.root.clients, histories.forgotten)  # before a folder is made
     with one_at_a_time(histories.folder):
         histories = Histories.of(trained, place)  # as the request before this one left them
-        wanted = checked_clients(clients, histories.root.clients, histories.forgotten)
-        whole = composition_of(histories.root, federation, task)
-        if federation is None and getattr(whole.backend, "name", "") == "flower":
-            raise InvalidOption(
-                "the clients of this run are nodes of a deployment", "poise deploy unlearn RUN --to DIR"
-            )
-        gone = sorted({*histories.forgotten, *wanted})
-        left = remaining(whole, gone)
-        oracle = left.task.bind(left.federation, left.backend.device)
-        score = score_of(oracle.metrics, held_out)
-        fits(left, oracle, score)  # before the request is written down, which only finishing it takes back
-        open_ = histories.open_request
-        if target is None:
-            newest = torch.from_numpy(histories.run(histories.newest).model)
-            target = open_.target if open_ else short_of(present_score(left, oracle, newest, score), score)
-        target = target.item() if isinstance(target, np.generic) else target
-        asked = Request(wanted, method, budget, target, min_rounds, max_rounds, heuristic, noise)
-        job = _job(asked, open_, histories, whole, oracle.layout)
-        goal = Goal(job.request, score, stop)
-        folder = histories.place(job.request.index)
-        made = retrain(aimed(left, job.request, score), job.start, folder, goal, callbacks)
-        goal.follow(made)
-        if not goal.met and made.rounds < max_rounds:  # somebody said stop
-            return Unlearned(made, made.rounds, job.request.node, {}, reached=False)
-        histories.remember(Branch(job.request, made, done=True))
-        seen = _on_forgotten(whole, gone, made, score) if measure_forgotten else None
-        document = certify(histories, job.request, job.grounds, score, goal.met, seen)
-        path = None if folder is None else write(document, folder)
-        return Unlearned(made, made.rounds, job.request.node, document, goal.met, path)
+        wanted = checked_clients(request.clients, histories.root.clients, histories.forgotten)
+        situation = _situation(histories, replace(request, clients=wanted), federation, task)
+        job = _job(situation)
+        goal = Goal(job.request.asked, situation.score, stop)
+        return _finish(situation, job, goal, callbacks)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A request where it was made: the histories so far, the run as it was trained, and what is left of it.
+
+    Args:
+        asked: the request, with a target.
+        histories: the training and the branches of earlier requests.
+        whole: the run as it was trained.
+        left: its recipe on the clients that stay.
+        layout: of the models.
+        score: what the target is about.
+    """
+
+    asked: UnlearnRequest
+    histories: Histories
+    whole: Composition
+    left: Composition
+    layout: Layout
+    score: str
+
+    @property
+    def gone(self) -> list[int]:
+        """Everyone forgotten so far, and by this request."""
+        return sorted({*self.histories.forgotten, *self.asked.clients})
+
+
+def _situation(
+    histories: Histories, request: UnlearnRequest, federation: FederationLike | None, task: TaskLike | None
+) -> Situation:
+    """Compose the run again without the clients of a request; raises where it cannot be retrained."""
+    whole = composition_of(histories.root, federation, task)
+    backend = whole.backend
+    if federation is None and isinstance(backend, Named) and backend.name == "flower":
+        raise InvalidOption("the clients of this run are nodes of a deployment", "poise deploy unlearn RUN --to DIR")
+    left = remaining(whole, sorted({*histories.forgotten, *request.clients}))
+    oracle = left.task.bind(left.federation, left.backend.device)
+    score = score_of(oracle.metrics, request.held_out)
+    fits(left, oracle, score)  # before the request is written down, which only finishing it takes back
+    if request.target is None and left.parts.personal is not None:
+        raise InvalidOption("personal layers: poise cannot tell how well the clients are served now", "give target=")
+    if request.target is None:
+        request = replace(request, target=_target(histories, left, oracle, score))
+    return Situation(
+        asked=request,
+        histories=histories,
+        whole=whole,
+        left=left,
+        layout=oracle.layout,
+        score=score,
+    )
+
+
+def _target(histories: Histories, left: Composition, oracle: Oracle, score: str) -> float:
+    """The target of a request that names none: that of the request to be finished, or a little below the present."""
+    if histories.open_request is not None:
+        return histories.open_request.target
+    newest = torch.from_numpy(histories.run(histories.newest).model)
+    return short_of(present_score(left, oracle, newest, score), score)
+
+
+def _finish(situation: Situation, job: Job, goal: Goal, callbacks: Iterable[Callable[[Record], None]]) -> Unlearned:
+    """Retrain until the goal is met, and certify the result; without certificate where somebody said stop."""
+    request, score, histories = job.request, situation.score, situation.histories
+    folder = histories.place(request.index)
+    made = retrain(aimed(situation.left, request, score), job.start, folder, goal, callbacks)
+    goal.follow(made)
+    if not goal.met and made.rounds < situation.asked.max_rounds:
+        return Unlearned(made, made.rounds, request.node, {}, reached=False)
+    histories.remember(Branch(request, made, done=True))
+    on_forgotten = None
+    if situation.asked.measure_forgotten:
+        on_forgotten = _on_forgotten(situation.whole, situation.gone, made, score)
+    document = certify(histories, request, grounds=job.grounds, score=score, reached=goal.met, forgotten=on_forgotten)
+    path = None if folder is None else write(document, folder)
+    return Unlearned(
+        made,
+        rounds=made.rounds,
+        restart=request.node,
+        certificate=document,
+        reached=goal.met,
+        path=path,
+    )
 
 
 def outcome(made: Run) -> Unlearned:
@@ -138,13 +248,20 @@ def outcome(made: Run) -> Unlearned:
     path = made.path / CERTIFICATE
     document = read(path) if path.exists() else {}
     reached = bool(document) and document["result"]["target reached"]
-    return Unlearned(made, made.rounds, load(made.path).node, document, reached, path if document else None)
+    return Unlearned(
+        made,
+        rounds=made.rounds,
+        restart=load(made.path).node,
+        certificate=document,
+        reached=reached,
+        path=path if document else None,
+    )
 
 
 def _on_forgotten(whole: Composition, gone: list[int], made: Run, score: str) -> float:
     """The score of the new model on those whom it should not know any more."""
     others = [c for c in range(whole.federation.clients) if c not in set(gone)]
-    oracle = whole.task.bind(whole.federation.without(others), whole.backend.device)
+    oracle = whole.task.bind(without(whole.federation, others), whole.backend.device)
     return score_on(oracle, torch.from_numpy(made.model), score)
 
 
@@ -157,26 +274,38 @@ class Job:
     start: Vector | None
 
 
-def _job(asked: Request, open_: Request | None, histories: Histories, whole: Composition, layout: Layout) -> Job:
+def _job(situation: Situation) -> Job:
     """Decide about a request, and write the decision down before anything else happens."""
-    if open_ is not None and (other := asked.otherwise_than(open_)):
-        named, options = ", ".join(map(str, open_.clients)), ", ".join(f"{k} = {v}" for k, v in other.items())
-        raise InvalidOption(
-            f"request {open_.index} (clients {named}, {open_.method}) is not finished",
-            f"ask for it again to finish it, as it was asked: {options}",
-        )
-    admit(asked.method, histories, whole.parts, asked.budget)
-    found = grounds_for(asked.method, whole.parts, layout.trainable < layout.size, asked.budget)
+    histories, whole, asked = situation.histories, situation.whole, situation.asked
+    unfinished = histories.open_request
+    if unfinished is not None:
+        _refuse_another(Request(asked), unfinished)
+    budget = asked.budget
+    admit(asked.method, histories, whole.parts, budget)
+    partly_trained = situation.layout.trainable < situation.layout.size
+    grounds = grounds_for(asked.method, whole.parts, partly_trained, budget, audit=whole.options.audit)
     if asked.method in CERTIFIED and asked.method != "scratch":
-        refuse(found.gaps, asked.heuristic)
+        refuse(grounds.gaps, asked.heuristic)
     index = histories.newest + 1
     place = histories.place(index)
-    if open_ is not None and begun(place):
-        return Job(open_, found, None)
-    decision = decide(asked.method, histories, asked.clients, asked.budget)
+    if unfinished is not None and begun(place):
+        return Job(unfinished, grounds, None)
+    decision = decide(asked.method, histories, asked.clients, budget)
     seed = whole.seed if asked.noise == "seeded" else secrets.randbits(120)
     bound = commitment(seed, index) if decision.sigma else ""
-    request = replace(asked, index=index, node=decision.node, sigma=decision.sigma, commitment=bound)
+    request = Request(asked, index, node=decision.node, sigma=decision.sigma, commitment=bound)
     if place is not None:
         request.save(place)
-    return Job(request, found, start_of(request, histories, whole.parts, seed))
+    return Job(request, grounds, start_of(request, histories, whole.parts, seed))
+
+
+def _refuse_another(asked: Request, unfinished: Request) -> None:
+    """Refuse a request that differs from the one to be finished."""
+    differences = asked.differences(unfinished)
+    if differences:
+        named = ", ".join(map(str, unfinished.clients))
+        options = ", ".join(f"{name} = {value}" for name, value in differences.items())
+        raise InvalidOption(
+            f"request {unfinished.index} (clients {named}, {unfinished.method}) is not finished",
+            f"ask for it again to finish it, as it was asked: {options}",
+        )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poise.experiments.runner import parts_in, recorded
-from poise.experiments.spec import parse
+from poise.composition import experiment_of, parts_in
 from poise.ledger.run import Run, open_run
-from poise.unlearning.budget import Budget
+from poise.privacy.budget import Budget
 from poise.unlearning.histories import Histories, at_rest
 from poise.unlearning.methods import CERTIFIED, decide, grounds_for
 from poise.unlearning.request import checked_clients
@@ -60,9 +59,12 @@ class Preview:
 
 
 def preview(
-    run: Run | str | Path, clients: Any, method: str = "sifu", budget: Budget | None = None,
+    run: Run | str | Path,
+    clients: int | Iterable[int],
+    method: str = "sifu",
+    budget: Budget | None = None,
     out: str | Path | None = None,
-) -> Preview:  # fmt: skip
+) -> Preview:
     """What `poise.unlearn` would do with a request.
 
     Args:
@@ -80,25 +82,38 @@ def preview(
     found = decide(method, histories, wanted, asked)
     nodes = [*histories.oracle, (histories.newest, histories.run(histories.newest).rounds)]
     psi = {c: float(sum(histories.psi(s, asked)[n, c] for s, n in nodes)) for c in wanted}
-    experiment = parse(histories.root.experiment) if histories.root.path is None else recorded(histories.root.path)
+    experiment = experiment_of(histories.root)
     some = histories.run(0)
     buffers = some.trainable < len(some.model)
     gaps: tuple[str, ...] = ()
     if method in CERTIFIED and method != "scratch":
-        gaps = grounds_for(method, parts_in(experiment), buffers, asked).gaps
+        audit = experiment.table("run").get("audit")
+        gaps = grounds_for(method, parts_in(experiment), buffers, asked, audit=audit).gaps
     before = [n for s, n in histories.oracle if s < found.node[0]]
     present = sum(n for _, n in nodes)
     runs = [histories.run(s) for s in range(histories.newest + 1)]
     files = [r.model_file(n) for r in runs for n in r.kept]
     weight = sum(f.stat().st_size for f in files if f is not None and f.exists())
     return Preview(
-        found.node, found.ideal, present - sum(before) - found.node[1], found.sigma, psi, asked.limit, gaps,
-        len(files), weight,
-    )  # fmt: skip
+        restart=found.node,
+        ideal=found.ideal,
+        given_up=present - sum(before) - found.node[1],
+        sigma=found.sigma,
+        psi=psi,
+        limit=asked.limit,
+        not_proved=gaps,
+        kept=len(files),
+        kept_bytes=weight,
+    )
 
 
-def asked_budget(run: Run | str | Path, given: Mapping[str, Any]) -> Budget:
-    """The budget that a request asks for; what is None in it is as the training declared it, or as usual."""
+def declared_by(run: Run | str | Path) -> dict[str, Any]:
+    """The table [unlearning] of the training that a run belongs to."""
     trained = open_run(run) if isinstance(run, str | Path) else run
-    declared = tomllib.loads(Histories.of(trained).root.experiment).get("unlearning", {})
-    return Budget.of({**declared, **{name: value for name, value in given.items() if value is not None}})
+    table: dict[str, Any] = tomllib.loads(Histories.of(trained).root.experiment).get("unlearning", {})
+    return table
+
+
+def declared_budget(run: Run | str | Path) -> Budget:
+    """The budget that the training declared; the default where it declared none."""
+    return Budget.of(declared_by(run))

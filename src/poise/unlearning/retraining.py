@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from poise.composition import Composition
+from poise.composition import Composition, compose, experiment_of, recorded
+from poise.config.unlearn_request import UnlearnRequest
+from poise.core.capabilities import LetsClientsLeave, PerClient
 from poise.core.errors import IncompatibleParts, require
-from poise.core.plan import Parts
+from poise.core.federations import FederationLike, TaskLike
+from poise.core.memory import Memories
+from poise.core.protocols import Attack, Oracle
 from poise.core.rng import address
-from poise.core.types import Record
+from poise.core.types import Ints, Record
 from poise.core.vectors import Vector
-from poise.experiments.runner import compose, recorded
-from poise.experiments.spec import parse
+from poise.engine.local_work import LocalWork
+from poise.engine.plan import Parts
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE
-from poise.training import begin, take_up
+from poise.training import begin, resume_run
 from poise.unlearning.request import Request
 
 RESTARTING = ("sifu", "scratch")
@@ -28,9 +32,9 @@ RESTARTING = ("sifu", "scratch")
 ACCURACY, LOSSES, HELD_OUT = "train_accuracy", ("train_loss", "loss"), "accuracy"
 
 
-def composition_of(run: Run, federation: Any = None, task: Any = None) -> Composition:
+def composition_of(run: Run, federation: FederationLike | None = None, task: TaskLike | None = None) -> Composition:
     """What a run was composed of, made again from its experiment; objects stand for tables that it does not have."""
-    experiment = parse(run.experiment) if run.path is None else recorded(run.path)
+    experiment = experiment_of(run)
     return compose(experiment, experiment.seeds[0], federation, task)
 
 
@@ -46,53 +50,53 @@ def score_of(metrics: Iterable[str], held_out: bool = False) -> str:
     return next(name for name in (ACCURACY, *LOSSES) if name in known)
 
 
+def without(federation: FederationLike, gone: Sequence[int] | Ints) -> FederationLike:
+    """The federation that is left when these clients are gone."""
+    if not isinstance(federation, LetsClientsLeave):
+        raise IncompatibleParts(f"{type(federation).__name__} cannot be asked for the clients that are left")
+    left: FederationLike = federation.without(gone)
+    return left
+
+
 def remaining(whole: Composition, gone: list[int]) -> Composition:
     """The run's own recipe, on the clients that are left."""
-    federation = whole.federation
-    if not hasattr(federation, "without"):
-        raise IncompatibleParts(f"{type(federation).__name__} cannot be asked for the clients that are left")
-    stay = [c for c in range(federation.clients) if c not in set(gone)]
-    left = federation.without(gone)
-    return replace(whole, federation=left, parts=for_clients(whole.parts, stay), unlearning=None, start=None)
+    left = without(whole.federation, gone)
+    stay = [c for c in range(whole.federation.clients) if c not in set(gone)]
+    parts = for_clients(whole.parts, stay)
+    return replace(whole, federation=left, parts=parts, unlearning=None).with_options(start=None)
 
 
 def for_clients(parts: Parts, stay: Sequence[int]) -> Parts:
     """The parts for the clients that stay: what was given client by client is given for these, renumbered."""
-    clock: Any = parts.clock
-    sampler: Any = parts.sampler
-    durations: Any = getattr(clock, "durations", None)
-    if hasattr(durations, "tau") and not isinstance(durations.tau, str):
-        clock = replace(clock, durations=replace(durations, tau=_some(durations.tau, stay)))
-    elif isinstance(durations, Sequence | np.ndarray) and not isinstance(durations, str):
-        clock = replace(clock, durations=_some(durations, stay))
-    groups = getattr(sampler, "groups", "")
-    if not isinstance(groups, str):
-        sampler = replace(sampler, groups=_some(groups, stay))
-    return replace(parts, clock=clock, sampler=sampler, attacks=tuple(_attacking(parts.attacks, stay)))
+    left: dict[str, Any] = {}
+    for slot, chosen in parts.chosen():
+        if slot != "attacks" and isinstance(chosen, PerClient):
+            left[slot] = chosen.for_clients(stay)
+    return replace(parts, **left, attacks=tuple(_attacking(parts.attacks, stay)))
 
 
-def _attacking(attacks: Sequence[Any], stay: Sequence[int]) -> Iterator[Any]:
+def _attacking(attacks: Sequence[Attack], stay: Sequence[int]) -> Iterator[Attack]:
     """The attacks of those who stay, under their new numbers."""
     place = {client: k for k, client in enumerate(stay)}
     for attack in attacks:
         left = tuple(place[c] for c in attack.clients if c in place)
         if left:
-            yield replace(attack, clients=left)
+            yield cast(Attack, replace(cast(Any, attack), clients=left))
 
 
-def _some(values: Any, stay: Sequence[int]) -> list[Any]:
-    """The entries of some clients, as plain numbers."""
-    return [np.asarray(values)[c].item() for c in stay]
-
-
-def fits(left: Composition, oracle: Any, score: str) -> None:
+def fits(left: Composition, oracle: Oracle, score: str) -> None:
     """Raise where the recipe cannot be used on the clients that are left."""
     if left.federation.on_demand:
         raise IncompatibleParts(
             "the clients of this run are made on demand: how well the remaining ones are served cannot be measured",
             "a run that may be asked to forget needs clients that are all there",
         )
-    replace(left, metrics=tuple(sorted({*left.metrics, score}))).plan(oracle)
+    left.with_options(metrics=_measured(left, score)).plan(oracle)
+
+
+def _measured(left: Composition, score: str) -> tuple[str, ...]:
+    """The metrics of a run and the score that its retraining aims at."""
+    return tuple(sorted({*left.options.metrics, score}))
 
 
 def aimed(left: Composition, request: Request, score: str) -> Composition:
@@ -100,18 +104,20 @@ def aimed(left: Composition, request: Request, score: str) -> Composition:
 
     Models that are kept for later requests are kept for the budget of this one: a history has one budget.
     """
-    kept_for = request.budget if left.keep == "unlearnable" and request.method in RESTARTING else None
-    return replace(
-        left, rounds=request.max_rounds, time=None, seed=address(left.seed, "branch", request.index) % 2**31,
-        metrics=tuple(sorted({*left.metrics, score})), unlearning=kept_for,
-    )  # fmt: skip
+    restarts = left.options.keep == "unlearnable" and request.method in RESTARTING
+    return replace(left, unlearning=request.budget if restarts else None).with_options(
+        rounds=request.max_rounds,
+        time=None,
+        seed=address(left.seed, "branch", request.index) % 2**31,
+        metrics=_measured(left, score),
+    )
 
 
 @dataclass
 class Goal:
     """Knows from the records when retraining may end."""
 
-    request: Request
+    request: UnlearnRequest
     score: str
     stop: Callable[[], bool]
     rounds: int = 0
@@ -131,8 +137,10 @@ class Goal:
     @property
     def met(self) -> bool:
         """Whether the remaining clients are served well enough."""
+        target = self.request.target
+        assert target is not None
         more = self.score in (ACCURACY, HELD_OUT)
-        enough = self.value >= self.request.target if more else self.value <= self.request.target
+        enough = self.value >= target if more else self.value <= target
         return bool(enough) and self.rounds >= self.request.min_rounds
 
     def reached(self) -> bool:
@@ -164,22 +172,23 @@ def retrain(
     earlier = open_run(folder)
     goal.follow(earlier)
     earlier.close()
-    return take_up(replace(composition, start=recorded(folder).tables["run"]["start"]), folder, observers, goal.reached)
+    begun_from = recorded(folder).tables["run"]["start"]
+    return resume_run(composition.with_options(start=begun_from), folder, observers, goal.reached)
 
 
-def score_on(oracle: Any, model: Vector, score: str) -> float:
+def score_on(oracle: Oracle, model: Vector, score: str) -> float:
     """The score of a model on the clients of an oracle."""
     found = oracle.measure(model, frozenset({score}), lambda work, items: [work(i) for i in items])
     return float(found[score])
 
 
-def present_score(left: Composition, oracle: Any, model: Vector, score: str) -> float:
+def present_score(left: Composition, oracle: Oracle, model: Vector, score: str) -> float:
     """The score of a model on the clients that are left, measured where their data are."""
-    bench = left.backend.open(oracle, left.parts.solver, left.federation.sizes, left.seed)
+    backend = left.backend.open(LocalWork.plain(oracle, left.parts.solver), left.federation, left.seed)
     try:
-        return float(bench.measure(model, frozenset({score}))[score])
+        return float(backend.measure(model, frozenset({score}), Memories())[score])
     finally:
-        bench.close()
+        backend.close()
 
 
 def short_of(value: float, score: str) -> float:

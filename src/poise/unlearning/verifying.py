@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from poise.composition import parts_in, recorded
 from poise.core.errors import LedgerError
-from poise.experiments.runner import parts_in, recorded
 from poise.ledger.models import content_hash
-from poise.ledger.run import open_run
+from poise.ledger.run import Run, open_run
 from poise.unlearning.certificate import certify, read
 from poise.unlearning.histories import FOLDER, Histories
 from poise.unlearning.methods import decide, grounds_for, least_noise, start_of
@@ -87,7 +87,7 @@ def _name(branch: int) -> str:
     return "the training" if branch == 0 else f"branch {branch}"
 
 
-def _grown(run: Any, wanted: dict[str, Any], branch: int) -> str:
+def _grown(run: Run, wanted: dict[str, Any], branch: int) -> str:
     """A ledger may only have grown since."""
     if run.rounds < wanted["rounds"]:
         return f"it has {run.rounds} rounds, the certificate speaks of {wanted['rounds']}"
@@ -101,10 +101,17 @@ def _recomputed(histories: Histories, request: Request, document: dict[str, Any]
     root, said = histories.root, document["evidence"]["training"]
     assert root.path is not None
     buffers = document["grounds"]["statistics outside the optimiser"]
-    found = grounds_for(request.method, parts_in(recorded(root.path)), buffers, request.budget)
+    experiment = recorded(root.path)
+    audit = experiment.table("run").get("audit")
+    found = grounds_for(request.method, parts_in(experiment), buffers, request.budget, audit=audit)
     result = document["result"]
     again = certify(
-        histories, request, found, result["score"], result["target reached"], result["on forgotten clients"]
+        histories,
+        request,
+        grounds=found,
+        score=result["score"],
+        reached=result["target reached"],
+        forgotten=result["on forgotten clients"],
     )
     if root.rounds > said["rounds"]:  # the training went on since: its first rounds are what counts
         grown = {k: said[k] for k in ("rounds", "experiment", "file")}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from poise.core.capabilities import LongRun
 from poise.core.parts import part
+from poise.core.traits import WeightingTraits
 from poise.core.types import Floats, Setting
+from poise.core.weights import by_columns
+
+if TYPE_CHECKING:
+    from poise.core.round_updates import RoundUpdates
 
 
 @part("weighting", "adjacency")
@@ -24,15 +30,25 @@ class Adjacency:
     """
 
     needs = frozenset({"adjacency"})
+    traits = WeightingTraits(reads_updates=False, by_similarity=True)
 
     def fit(self, setting: Setting) -> None:
         """Needs a similarity graph."""
         setting.neighbours()
 
-    def coefficients(self, base: Floats, **reports: Any) -> Floats:
+    @by_columns
+    def coefficients(self, updates: RoundUpdates) -> Floats:
         """Base weights with the degree in the place of the importance."""
-        weights, degree = np.asarray(base, dtype=np.float64), reports.get("adjacency")
-        if degree is None:
-            return weights
-        p = np.asarray(reports["importance"], dtype=np.float64)
-        return np.asarray(weights * np.divide(degree, p, out=np.zeros_like(p), where=p > 0))
+        if updates.adjacency is None:
+            return updates.base_weights
+        p = np.asarray(updates.importance, dtype=np.float64)
+        relative = np.divide(updates.adjacency, p, out=np.zeros_like(p), where=p > 0)
+        return np.asarray(updates.base_weights * relative)
+
+    def mean_coefficients(self, known: LongRun) -> Floats | None:
+        """The degrees, where the base weights are the importance in the mean."""
+        if known.mean_base is None:
+            return None
+        p = known.importance
+        degree = known.setting.neighbours().sum(axis=1)
+        return np.asarray(known.mean_base * np.divide(degree, p, out=np.zeros_like(p), where=p > 0))

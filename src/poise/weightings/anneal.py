@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from poise.core.errors import require
 from poise.core.parts import is_part, part
+from poise.core.protocols import Weighting
+from poise.core.traits import WeightingTraits, traits_of
 from poise.core.types import Floats, Setting
+from poise.core.weights import by_columns, weigh
+from poise.weightings.renumbering import inner_for
+
+if TYPE_CHECKING:
+    from poise.core.round_updates import RoundUpdates
 
 
 @part("weighting", "anneal")
@@ -30,21 +39,38 @@ class Anneal:
     def __post_init__(self) -> None:
         for name, weighting in (("start", self.start), ("end", self.end)):
             fits = is_part(weighting) and weighting.slot == "weighting"
-            require(fits, f"Anneal: {name} = {weighting!r} is not a weighting")
-        require(self.over >= 1, f"Anneal: over must be at least 1 round, not {self.over}")
+            require(fits, f"Anneal: {name} = {weighting!r} is not a weighting", where=name)
+        require(self.over >= 1, f"Anneal: over must be at least 1 round, not {self.over}", where="over")
 
     @property
     def needs(self) -> frozenset[str]:
         """What either needs."""
         return frozenset(self.start.needs | self.end.needs)
 
+    @property
+    def traits(self) -> WeightingTraits:
+        """What both have in common."""
+        reads = any(traits_of(w, WeightingTraits).reads_updates for w in (self.start, self.end))
+        return WeightingTraits(reads_updates=reads)
+
+    @property
+    def finally_used(self) -> Weighting:
+        """The weighting at the end of the passage."""
+        last: Weighting = self.end
+        return last
+
+    def for_clients(self, stay: Sequence[int]) -> Self:
+        """Both for the clients that stay."""
+        return replace(self, start=inner_for(self.start, stay), end=inner_for(self.end, stay))
+
     def fit(self, setting: Setting) -> None:
         """Both must fit."""
         self.start.fit(setting)
         self.end.fit(setting)
 
-    def coefficients(self, base: Floats, **reports: Any) -> Floats:
+    @by_columns
+    def coefficients(self, updates: RoundUpdates) -> Floats:
         """The mixture of this round."""
-        t = min(1.0, reports.get("round", 0) / self.over)
-        first, last = (w.coefficients(base, **reports) for w in (self.start, self.end))
+        t = min(1.0, updates.round / self.over)
+        first, last = weigh(self.start, updates), weigh(self.end, updates)
         return np.asarray((1 - t) * first + t * last, dtype=np.float64)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from poise.core.capabilities import KnowsMeanCoefficients, LongRun
 from poise.core.errors import require
 from poise.core.parts import is_part, part
+from poise.core.protocols import Weighting
+from poise.core.traits import WeightingTraits, still_holds, traits_of
 from poise.core.types import Floats, Setting
+from poise.core.weights import by_columns, weigh
+from poise.weightings.renumbering import inner_for
+
+if TYPE_CHECKING:
+    from poise.core.round_updates import RoundUpdates
 
 
 @part("weighting", "discount")
@@ -37,9 +47,11 @@ class Discount:
     b: float = 4.0
 
     def __post_init__(self) -> None:
-        require(is_part(self.of) and self.of.slot == "weighting", f"Discount: {self.of!r} is not a weighting")
-        require(self.a > 0 and isfinite(self.a), f"Discount: a must be above 0, not {self.a}")
-        require(self.b >= 0 and isfinite(self.b), f"Discount: b must be 0 or more, not {self.b}")
+        require(
+            is_part(self.of) and self.of.slot == "weighting", f"Discount: {self.of!r} is not a weighting", where="of"
+        )
+        require(self.a > 0 and isfinite(self.a), f"Discount: a must be above 0, not {self.a}", where="a")
+        require(self.b >= 0 and isfinite(self.b), f"Discount: b must be 0 or more, not {self.b}", where="b")
 
     @property
     def needs(self) -> frozenset[str]:
@@ -47,17 +59,39 @@ class Discount:
         found: frozenset[str] = self.of.needs
         return found
 
+    @property
+    def traits(self) -> WeightingTraits:
+        """What a factor by staleness leaves of the other weighting's."""
+        other = traits_of(self.of, WeightingTraits)
+        return WeightingTraits(reads_updates=other.reads_updates, continuous=other.continuous)
+
+    @property
+    def inner(self) -> Weighting:
+        """The other weighting."""
+        inner: Weighting = self.of
+        return inner
+
+    def for_clients(self, stay: Sequence[int]) -> Self:
+        """The other weighting for the clients that stay."""
+        return replace(self, of=inner_for(self.of, stay))
+
     def fit(self, setting: Setting) -> None:
         """The discounted weighting must fit."""
         self.of.fit(setting)
 
-    def coefficients(self, base: Floats, **reports: Any) -> Floats:
+    @by_columns
+    def coefficients(self, updates: RoundUpdates) -> Floats:
         """The other weighting's, times the factor."""
-        if reports.get("versions") is None or reports.get("round") is None:
-            return np.asarray(self.of.coefficients(base, **reports), dtype=np.float64)
-        stale = reports["round"] - np.asarray(reports["versions"], dtype=np.float64)
+        stale = updates.staleness.astype(np.float64)
         if self.kind == "polynomial":
             factor = (1 + stale) ** -self.a
         else:
             factor = 1 / (self.a * np.maximum(stale - self.b, 0.0) + 1)
-        return np.asarray(self.of.coefficients(base, **reports) * factor, dtype=np.float64)
+        return np.asarray(weigh(self.of, updates) * factor, dtype=np.float64)
+
+    def mean_coefficients(self, known: LongRun) -> Floats | None:
+        """The other weighting's, where nobody is late."""
+        inner = self.inner
+        if not known.clock.waits or not isinstance(inner, KnowsMeanCoefficients):
+            return None
+        return inner.mean_coefficients(known) if still_holds(inner, "mean_coefficients") else None

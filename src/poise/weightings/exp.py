@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from poise.core.errors import InvalidOption, require
 from poise.core.parts import part
+from poise.core.traits import Tilt, WeightingTraits
 from poise.core.types import Floats, Setting
-from poise.core.weights import finite, renormalised
+from poise.core.weights import by_columns, finite, renormalised
+
+if TYPE_CHECKING:
+    from poise.core.round_updates import RoundUpdates
 
 
 @part("weighting", "exp")
@@ -34,27 +38,31 @@ class Exp:
     scale: Literal["size", "none"] = "size"
 
     needs = frozenset({"loss_before", "loss_after"})
+    traits = WeightingTraits(
+        reads_updates=False,
+        continuous=True,
+        tilt=Tilt("improvement", "alpha"),
+        favours="improve most on their own data count less",
+    )
 
     def __post_init__(self) -> None:
-        require(self.alpha > 0 and isfinite(self.alpha), f"Exp: alpha must be above 0, not {self.alpha}")
+        require(self.alpha > 0 and isfinite(self.alpha), f"Exp: alpha must be above 0, not {self.alpha}", where="alpha")
 
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""
 
-    def coefficients(self, base: Floats, **reports: Any) -> Floats:
+    @by_columns
+    def coefficients(self, updates: RoundUpdates) -> Floats:
         """Base weights times the exponential of the scaled change of the loss."""
-        clients, rows = reports.get("clients"), len(base)
-        before = finite("loss_before", reports.get("loss_before"), rows, clients)
-        after = finite("loss_after", reports.get("loss_after"), rows, clients)
-        scaled = _relative_sizes(reports.get("sizes") if self.scale == "size" else None, rows)
-        return renormalised(np.asarray(base, dtype=np.float64), scaled * (after - before) / self.alpha)
+        before = finite("loss_before", updates)
+        change = finite("loss_after", updates) - before
+        scale = _relative_sizes(updates) if self.scale == "size" else np.ones(len(updates))
+        return renormalised(updates.base_weights, scale * change / self.alpha)
 
 
-def _relative_sizes(sizes: Any, rows: int) -> Floats:
-    """n_i over the mean size of the cohort; 1 where sizes are not given."""
-    if sizes is None:
-        return np.ones(rows)
-    n = np.asarray(sizes, dtype=np.float64)
-    if n.shape != (rows,) or (rows and not (n > 0).all()):
+def _relative_sizes(updates: RoundUpdates) -> Floats:
+    """n_i over the mean size of the cohort."""
+    n = np.asarray(updates.samples, dtype=np.float64)
+    if n.shape != (len(updates),) or (len(n) and not (n > 0).all()):
         raise InvalidOption(f"Exp: sizes must be above 0, one per client, not {n.tolist()}")
-    return np.asarray(n / n.mean(), dtype=np.float64) if rows else n
+    return np.asarray(n / n.mean(), dtype=np.float64) if len(n) else n

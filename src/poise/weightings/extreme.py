@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 from poise.core.parts import part
+from poise.core.traits import WeightingTraits
 from poise.core.types import Floats, Setting
-from poise.core.weights import Floor, check_floor, check_k, extreme, loss_gaps
+from poise.core.weights import Floor, by_columns, check_floor, check_k, extreme, floors_for, loss_gaps
+
+if TYPE_CHECKING:
+    from poise.core.round_updates import RoundUpdates
 
 
 @dataclass(frozen=True)
@@ -24,12 +29,17 @@ class _Extreme:
         check_k(type(self).__name__, self.k)
         check_floor(type(self).__name__, self.floor)
 
+    def for_clients(self, stay: Sequence[int]) -> Self:
+        """The floors of the clients that stay."""
+        return replace(self, floor=floors_for(self.floor, stay))
+
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""
 
-    def coefficients(self, base: Floats, **reports: Any) -> Floats:
+    @by_columns
+    def coefficients(self, updates: RoundUpdates) -> Floats:
         """Equal weight on the k extreme losses."""
-        return extreme(self.sign * loss_gaps(self.floor, len(base), reports), self.k)
+        return extreme(self.sign * loss_gaps(self.floor, updates), self.k)
 
 
 @part("weighting", "max")
@@ -48,6 +58,10 @@ class Max(_Extreme):
     array([0., 1.])
     """
 
+    traits = WeightingTraits(
+        reads_updates=False, larger_losses_count_more=True, favours="have larger losses count more"
+    )
+
 
 @part("weighting", "min")
 class Min(_Extreme):
@@ -65,3 +79,4 @@ class Min(_Extreme):
     """
 
     sign = -1.0
+    traits = WeightingTraits(reads_updates=False, favours="have smaller losses count more")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from poise.core.capabilities import LongRun
 from poise.core.parts import part
+from poise.core.traits import WeightingTraits
 from poise.core.types import Floats, Setting
+from poise.core.weights import by_columns
+
+if TYPE_CHECKING:
+    from poise.core.round_updates import RoundUpdates
 
 
 @part("weighting", "identical")
@@ -24,11 +30,20 @@ class Identical:
     """
 
     needs = frozenset[str]()
+    traits = WeightingTraits(reads_updates=False)
 
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""
 
-    def coefficients(self, base: Floats, **reports: Any) -> Floats:
+    @by_columns
+    def coefficients(self, updates: RoundUpdates) -> Floats:
         """The clock's weights that ignore times; the base weights where no clock is at hand."""
-        identical = reports.get("identical")
-        return np.asarray(base if identical is None else identical, dtype=np.float64)
+        if updates.identical_weights is None:
+            return updates.base_weights
+        return np.asarray(updates.identical_weights, dtype=np.float64)
+
+    def mean_coefficients(self, known: LongRun) -> Floats | None:
+        """The clock's weights, as often as each client is heard."""
+        if known.base is None or known.heard is None:
+            return None
+        return np.asarray(known.clock.identical_weights(known.base, known.setting.clients) * known.heard)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from poise.core.capabilities import LongRun
 from poise.core.parts import part
+from poise.core.traits import WeightingTraits
 from poise.core.types import Floats, Setting
+from poise.core.weights import by_columns
+
+if TYPE_CHECKING:
+    from poise.core.round_updates import RoundUpdates
 
 
 @part("weighting", "proportional")
@@ -17,15 +21,22 @@ class Proportional:
     They are not renormalised: a scheme with E[omega_i] = p_i stays unbiased even where the weights
     of one round do not sum to one.
 
+    >>> import numpy as np
     >>> Proportional().coefficients(np.array([0.2, 0.3]))
     array([0.2, 0.3])
     """
 
     needs = frozenset[str]()
+    traits = WeightingTraits(proportional=True, reads_updates=False)
 
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""
 
-    def coefficients(self, base: Floats, **reports: Any) -> Floats:
+    @by_columns
+    def coefficients(self, updates: RoundUpdates) -> Floats:
         """The base weights."""
-        return np.asarray(base, dtype=np.float64)
+        return updates.base_weights
+
+    def mean_coefficients(self, known: LongRun) -> Floats | None:
+        """The mean base weights."""
+        return known.mean_base

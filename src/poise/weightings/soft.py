@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Self
 
 from poise.core.errors import require
 from poise.core.parts import part
+from poise.core.traits import Tilt, WeightingTraits
 from poise.core.types import Floats, Setting
-from poise.core.weights import Floor, check_floor, loss_gaps, renormalised
+from poise.core.weights import Floor, by_columns, check_floor, floors_for, loss_gaps, renormalised
+
+if TYPE_CHECKING:
+    from poise.core.round_updates import RoundUpdates
 
 
 @dataclass(frozen=True)
@@ -26,16 +29,21 @@ class _Soft:
 
     def __post_init__(self) -> None:
         name, warm = type(self).__name__, self.temperature > 0 and isfinite(self.temperature)
-        require(warm, f"{name}: temperature must be above 0, not {self.temperature}")
+        require(warm, f"{name}: temperature must be above 0, not {self.temperature}", where="temperature")
         check_floor(name, self.floor)
+
+    def for_clients(self, stay: Sequence[int]) -> Self:
+        """The floors of the clients that stay."""
+        return replace(self, floor=floors_for(self.floor, stay))
 
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""
 
-    def coefficients(self, base: Floats, **reports: Any) -> Floats:
+    @by_columns
+    def coefficients(self, updates: RoundUpdates) -> Floats:
         """Base weights times an exponential of the loss."""
-        exponents = self.sign * loss_gaps(self.floor, len(base), reports) / self.temperature
-        return renormalised(np.asarray(base, dtype=np.float64), exponents)
+        exponents = self.sign * loss_gaps(self.floor, updates) / self.temperature
+        return renormalised(updates.base_weights, exponents)
 
 
 @part("weighting", "soft-max")
@@ -51,9 +59,18 @@ class SoftMax(_Soft):
 
     Source: A section 3.1, D section 2.3.
 
+    >>> import numpy as np
     >>> SoftMax(temperature=1.0).coefficients(np.array([0.5, 0.5]), loss_before=np.array([3.0, 3.0]))
     array([0.5, 0.5])
     """
+
+    traits = WeightingTraits(
+        reads_updates=False,
+        continuous=True,
+        larger_losses_count_more=True,
+        tilt=Tilt("loss", "temperature"),
+        favours="have larger losses count more",
+    )
 
 
 @part("weighting", "soft-min")
@@ -66,8 +83,15 @@ class SoftMin(_Soft):
 
     Source: A section 3.1.
 
+    >>> import numpy as np
     >>> SoftMin(temperature=1.0).coefficients(np.array([0.5, 0.5]), loss_before=np.array([3.0, 3.0]))
     array([0.5, 0.5])
     """
 
     sign = -1.0
+    traits = WeightingTraits(
+        reads_updates=False,
+        continuous=True,
+        tilt=Tilt("loss", "temperature"),
+        favours="have smaller losses count more",
+    )

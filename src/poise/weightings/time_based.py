@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from poise.core.capabilities import LongRun
 from poise.core.errors import require
 from poise.core.parts import part
+from poise.core.traits import ClockTraits, WeightingTraits, traits_of
 from poise.core.types import Floats, Setting
+from poise.core.weights import by_columns
+
+if TYPE_CHECKING:
+    from poise.core.round_updates import RoundUpdates
 
 
 @part("weighting", "time-based")
@@ -35,22 +41,32 @@ class TimeBased:
         """The clock's d_i, where times are given."""
         return frozenset({"balance"}) if self.times == "given" else frozenset()
 
+    @property
+    def traits(self) -> WeightingTraits:
+        """Weights by times alone."""
+        return WeightingTraits(reads_updates=False, times=self.times)
+
     def fit(self, setting: Setting) -> None:
         """Fits every federation; whether the clock and the sampler fit is checked when a run is composed."""
 
-    def coefficients(self, base: Floats, **reports: Any) -> Floats:
+    @by_columns
+    def coefficients(self, updates: RoundUpdates) -> Floats:
         """Base weights times d_i/p_i; or importance over the share of aggregations so far."""
-        weights = np.asarray(base, dtype=np.float64)
         if self.times == "given":
-            balance = reports.get("balance")
-            return weights if balance is None else np.asarray(weights * balance)
-        seen, importance = reports.get("seen"), reports.get("importance")
-        if seen is None or importance is None:
-            return weights
-        require(bool((np.asarray(seen) > 0).all()), "TimeBased: a client that answers has answered at least once")
-        clients = reports.get("clients")
-        rows = np.ones(len(weights))
-        if clients is not None and len(weights):  # whoever worked twice shares one weight
-            _, which, counts = np.unique(clients, return_inverse=True, return_counts=True)
-            rows = np.asarray(counts[which], dtype=np.float64)
-        return np.asarray(importance * (reports["round"] + 1) / (seen * rows), dtype=np.float64)
+            return updates.base_weights if updates.balance is None else updates.base_weights * updates.balance
+        often = updates.participations
+        if often is None:
+            return updates.base_weights
+        require(bool((often > 0).all()), "TimeBased: a client that answers has answered at least once")
+        if not len(updates):
+            return updates.base_weights
+        _, which, counts = np.unique(updates.clients, return_inverse=True, return_counts=True)
+        rows = counts[which].astype(np.float64)  # whoever worked twice shares one weight
+        return np.asarray(updates.importance * (updates.round + 1) / (often * rows), dtype=np.float64)
+
+    def mean_coefficients(self, known: LongRun) -> Floats | None:
+        """The importance; where nobody is left behind, given times leave the base weights as they are."""
+        late = traits_of(known.clock, ClockTraits).leaves_clients_behind
+        if late or self.times == "estimated":
+            return known.importance
+        return known.mean_base

@@ -50,15 +50,17 @@ class Domain:
     own_tests: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require(self.contrast > 0, f"domain: contrast = {self.contrast!r} must be positive")
-        require(self.noise >= 0, f"domain: noise = {self.noise!r} must not be negative")
+        require(self.contrast > 0, f"domain: contrast = {self.contrast!r} must be positive", where="contrast")
+        require(self.noise >= 0, f"domain: noise = {self.noise!r} must not be negative", where="noise")
         if callable(self.transforms):
             return
         names = (self.transforms,) if isinstance(self.transforms, str) else tuple(self.transforms)
-        require(len(names) > 0, "domain: transforms is empty")
+        require(len(names) > 0, "domain: transforms is empty", where="transforms")
         for name in names:
             if name not in TRANSFORMS:
-                raise InvalidOption(f"domain: no transform {name!r}", suggest(str(name), TRANSFORMS))
+                raise InvalidOption(
+                    f"domain: no transform {name!r}", suggest(str(name), TRANSFORMS), where=("transforms",)
+                )
         object.__setattr__(self, "transforms", names)
 
     def fit(self, pool: Samples, clients: int) -> None:
@@ -66,7 +68,9 @@ class Domain:
         require(not pool.tokens, "domain needs quantities, not tokens")
         square = len(pool.shape) == 3 and pool.shape[1] == pool.shape[2]
         if not callable(self.transforms) and "rotate" in self.transforms:
-            require(square, f"domain: rotate needs square images, not samples of shape {pool.shape}")
+            require(
+                square, f"domain: rotate needs square images, not samples of shape {pool.shape}", where="transforms"
+            )
 
     def of(self, client: int) -> str:
         """The name of a client's transform."""

@@ -44,8 +44,8 @@ class FlipLabels:
     own_tests: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require(0 <= self.rate <= 1, f"flip-labels: rate = {self.rate!r} must lie in [0, 1]")
-        require(0 <= self.ratio <= 1, f"flip-labels: ratio = {self.ratio!r} must lie in [0, 1]")
+        require(0 <= self.rate <= 1, f"flip-labels: rate = {self.rate!r} must lie in [0, 1]", where="rate")
+        require(0 <= self.ratio <= 1, f"flip-labels: ratio = {self.ratio!r} must lie in [0, 1]", where="ratio")
 
     def fit(self, pool: Samples, clients: int) -> None:
         """Needs at least two classes."""

@@ -44,16 +44,20 @@ class Watermark:
     own_tests: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require(self.pixels >= 1, f"watermark: pixels = {self.pixels!r} must be at least 1")
-        require(self.groups is None or self.groups >= 1, f"watermark: groups = {self.groups!r} must be at least 1")
+        require(self.pixels >= 1, f"watermark: pixels = {self.pixels!r} must be at least 1", where="pixels")
+        require(
+            self.groups is None or self.groups >= 1,
+            f"watermark: groups = {self.groups!r} must be at least 1",
+            where="groups",
+        )
 
     def fit(self, pool: Samples, clients: int) -> None:
         """Needs quantities, and at least as many places as pixels."""
         require(not pool.tokens, "watermark needs quantities, not tokens")
         places = _places(pool.shape)
-        require(self.pixels <= places, f"watermark: {self.pixels} pixels, but a sample has {places}")
+        require(self.pixels <= places, f"watermark: {self.pixels} pixels, but a sample has {places}", where="pixels")
         bad = [c for c in self.clients or () if not 0 <= c < clients]
-        require(not bad, f"watermark: client {bad[0] if bad else 0} is not in 0..{clients - 1}")
+        require(not bad, f"watermark: client {bad[0] if bad else 0} is not in 0..{clients - 1}", where="clients")
 
     def places(self, clients: Ints, shape: tuple[int, ...]) -> Ints:
         """The pixels of each client, (m, pixels), counted along a row-major channel."""

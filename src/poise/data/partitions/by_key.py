@@ -33,12 +33,19 @@ def by_key(
     values, sizes = np.unique(keys, return_counts=True)
     parts = np.split(order, np.cumsum(sizes)[:-1])
     kept = np.flatnonzero(sizes >= min_samples)
-    require(len(kept) > 0, f"by-key: no key has {min_samples} samples", f"the largest has {sizes.max()}")
+    require(
+        len(kept) > 0,
+        f"by-key: no key has {min_samples} samples",
+        f"the largest has {sizes.max()}",
+        where="min_samples",
+    )
     wanted = len(kept) if clients is None else int(clients)
-    require(wanted >= 1, f"clients = {clients!r} must be at least 1")
-    require(wanted <= len(kept), f"by-key: {wanted} clients were asked for, but there are {len(kept)} keys")
+    require(wanted >= 1, f"clients = {clients!r} must be at least 1", where="clients")
+    require(
+        wanted <= len(kept), f"by-key: {wanted} clients were asked for, but there are {len(kept)} keys", where="clients"
+    )
     if pick not in _PICKS:
-        raise InvalidOption(f"by-key: pick = {pick!r} is not known", suggest(str(pick), _PICKS))
+        raise InvalidOption(f"by-key: pick = {pick!r} is not known", suggest(str(pick), _PICKS), where=("pick",))
     if pick == "largest":
         kept = np.sort(kept[np.argsort(-sizes[kept], kind="stable")[:wanted]])
     elif pick == "random":

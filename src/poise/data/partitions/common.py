@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from poise.core.errors import InvalidOption, require
 from poise.core.types import Ints
@@ -18,11 +18,12 @@ Sizes: TypeAlias = int | Sequence[int] | Sequence[tuple[int, int]] | Ints | None
 def check_clients(clients: int, samples: int) -> int:
     """The number of clients, after making sure that each can own a sample."""
     whole = isinstance(clients, int | np.integer) and not isinstance(clients, bool)
-    require(whole and clients >= 1, f"clients = {clients!r} must be a whole number of at least 1")
+    require(whole and clients >= 1, f"clients = {clients!r} must be a whole number of at least 1", where="clients")
     require(
         clients <= samples,
         f"{clients} clients, but only {samples} samples",
         f"at most {samples} clients can own one sample each; on_demand=True lets clients share samples",
+        where="clients",
     )
     return int(clients)
 
@@ -33,11 +34,12 @@ def check_classes(labels: Labels, rule: str) -> int:
         labels.dtype.kind in "iu",
         f"partition {rule!r} needs class labels, but this is a regression",
         "use 'iid', 'by-key' or a list of index arrays",
+        where="partition",
     )
     return int(labels.max()) + 1
 
 
-def repeated(pairs: Any, clients: int, name: str) -> NDArray[Any]:
+def repeated(pairs: ArrayLike, clients: int, name: str) -> NDArray[Any]:
     """One value per client from ``(count, value)`` pairs, first pair first.
 
     >>> repeated([(2, 10), (1, 5)], 3, "sizes").tolist()
@@ -45,8 +47,8 @@ def repeated(pairs: Any, clients: int, name: str) -> NDArray[Any]:
     """
     table = np.asarray(pairs)
     counts = table[:, 0].astype(np.int64)
-    require(bool((counts >= 0).all()), f"{name}: a negative number of clients")
-    require(int(counts.sum()) == clients, f"{name} describe {int(counts.sum())} clients, not {clients}")
+    require(bool((counts >= 0).all()), f"{name}: a negative number of clients", where=name)
+    require(int(counts.sum()) == clients, f"{name} describe {int(counts.sum())} clients, not {clients}", where=name)
     return np.repeat(table[:, 1], counts)
 
 
@@ -65,16 +67,22 @@ def client_sizes(sizes: Sizes, clients: int, samples: int) -> Ints:
     try:
         given = np.asarray(sizes)
     except ValueError as error:
-        raise InvalidOption(f"sizes: {error}", "give one size per client, or (count, size) pairs") from error
-    require(given.dtype.kind in "iu", f"sizes must be whole numbers, not {sizes!r}")
+        raise InvalidOption(
+            f"sizes: {error}", "give one size per client, or (count, size) pairs", where=("sizes",)
+        ) from error
+    require(given.dtype.kind in "iu", f"sizes must be whole numbers, not {sizes!r}", where="sizes")
     if given.ndim == 2 and given.shape[1] == 2:
         given = repeated(given, clients, "sizes")
     given = np.broadcast_to(given, (clients,)) if given.ndim == 0 else given
-    require(given.shape == (clients,), f"sizes has shape {given.shape}, but there are {clients} clients")
+    require(given.shape == (clients,), f"sizes has shape {given.shape}, but there are {clients} clients", where="sizes")
     small = np.flatnonzero(given < 1)
-    require(not len(small), f"sizes: client {small[0] if len(small) else 0} would own less than one sample")
+    require(
+        not len(small), f"sizes: client {small[0] if len(small) else 0} would own less than one sample", where="sizes"
+    )
     total = int(given.sum())
-    require(total <= samples, f"sizes sum to {total}, but there are {samples} samples", "shrink the sizes")
+    require(
+        total <= samples, f"sizes sum to {total}, but there are {samples} samples", "shrink the sizes", where="sizes"
+    )
     return given.astype(np.int64)
 
 

@@ -64,7 +64,11 @@ def proportions(seed: int, clients: Ints, alpha: float, classes: int) -> Floats:
     """
     from scipy.special import gammaincinv
 
-    require(bool(np.isfinite(alpha)) and alpha > 0, f"dirichlet: alpha = {alpha!r} must be positive and finite")
+    require(
+        bool(np.isfinite(alpha)) and alpha > 0,
+        f"dirichlet: alpha = {alpha!r} must be positive and finite",
+        where="alpha",
+    )
     draws = words(keys(seed, "dirichlet", clients), 2 * classes)
     uniform = ((draws >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     logs = np.log(gammaincinv(alpha + 1, uniform[:, :classes])) + np.log(uniform[:, classes:]) / alpha

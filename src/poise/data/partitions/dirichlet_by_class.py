@@ -38,8 +38,13 @@ def dirichlet_by_class(
     Source: C §3.4.1.
     """
     number, classes = (check_clients(clients, len(labels)), check_classes(labels, "dirichlet-by-class"))
-    require(kappa > 0, f"dirichlet-by-class: kappa = {kappa!r} must be positive", "use inf for balanced classes")
-    require(0 <= phi2 < np.inf, f"dirichlet-by-class: phi2 = {phi2!r} must not be negative")
+    require(
+        kappa > 0,
+        f"dirichlet-by-class: kappa = {kappa!r} must be positive",
+        "use inf for balanced classes",
+        where="kappa",
+    )
+    require(0 <= phi2 < np.inf, f"dirichlet-by-class: phi2 = {phi2!r} must not be negative", where="phi2")
     rng = generator(seed, "partition/dirichlet-by-class")
     order, starts = shuffled_by_class(labels, classes, rng)
     room = np.diff(starts)

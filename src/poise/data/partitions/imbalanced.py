@@ -53,7 +53,7 @@ def imbalanced(
     Source: B §4.1 (r drawn from {1, .5, .1, .05, .01, .005, .001}), Cao et al. 2019.
     """
     number, classes = (check_clients(clients, len(labels)), check_classes(labels, "imbalanced"))
-    require(n_max is None or n_max >= 1, f"imbalanced: n_max = {n_max!r} must be at least 1")
+    require(n_max is None or n_max >= 1, f"imbalanced: n_max = {n_max!r} must be at least 1", where="n_max")
     order, starts = shuffled_by_class(labels, classes, generator(seed, "partition/imbalanced"))
     room, drawn = (np.diff(starts), client_ratios(seed, np.arange(number), ratio, ratios, number))
     fitting = most(drawn, room)
@@ -77,14 +77,16 @@ def client_ratios(
     >>> client_ratios(0, np.arange(3), None, [(2, 1.0), (1, 0.1)], 3).tolist()
     [1.0, 1.0, 0.1]
     """
-    require(ratio is None or ratios is None, "imbalanced: ratio and ratios were both given", "choose one")
+    require(
+        ratio is None or ratios is None, "imbalanced: ratio and ratios were both given", "choose one", where="ratio"
+    )
     table = np.asarray(RATIOS if ratios is None else ratios, dtype=np.float64)
     if ratio is not None:
         table = np.asarray([ratio], dtype=np.float64)
-    require(table.size > 0, "imbalanced: ratios is empty")
+    require(table.size > 0, "imbalanced: ratios is empty", where="ratios")
     values = table[:, 1] if table.ndim == 2 else table
     inside = bool(((values > 0) & (values <= 1)).all())
-    require(inside, f"imbalanced: ratios {values.tolist()} must lie in (0, 1]")
+    require(inside, f"imbalanced: ratios {values.tolist()} must lie in (0, 1]", where="ratios")
     if table.ndim == 2:
         return repeated(table, population, "ratios")[clients]
     return table[draw(seed, clients, len(table))]

@@ -52,14 +52,19 @@ def shards(
     """
     number, classes = (check_clients(clients, len(labels)), check_classes(labels, "shards"))
     size = max(1, len(labels) // (2 * number)) if shard_size is None else shard_size
-    require(isinstance(size, int | np.integer) and size >= 1, f"shard_size = {size!r} must be at least 1")
+    require(
+        isinstance(size, int | np.integer) and size >= 1,
+        f"shard_size = {size!r} must be at least 1",
+        where="shard_size",
+    )
     if deal not in _DEALS:
-        raise InvalidOption(f"shards: deal = {deal!r} is not known", suggest(str(deal), _DEALS))
+        raise InvalidOption(f"shards: deal = {deal!r} is not known", suggest(str(deal), _DEALS), where=("deal",))
     count = -(-len(labels) // int(size))
     require(
         count >= number,
         f"shard_size = {size} makes {count} shards of {len(labels)} samples, too few for {number} clients",
         f"at most {len(labels) // number}",
+        where="shard_size",
     )
     rng = generator(seed, "partition/shards")
     order, _ = shuffled_by_class(labels, classes, rng)

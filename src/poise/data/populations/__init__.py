@@ -1,7 +1,7 @@
 """On-demand twins of the partition rules, by the same names.
 
-Each is a function ``(labels, clients, seed, **options)`` that returns a `Population` over positions of
-``labels``. Clients may share samples, so their number is not bounded by the pool.
+Each is a function ``(request, **options)`` that returns a `Population` over positions of the request's
+labels. Clients may share samples, so their number is not bounded by the pool.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from poise.core.types import Floats, Ints
 from poise.data.partitions.common import Labels, check_classes
 from poise.data.partitions.dirichlet import proportions
 from poise.data.partitions.imbalanced import RATIOS, client_ratios
-from poise.data.populations.population import Population
+from poise.data.populations.population import Population, PopulationRequest
 from poise.data.populations.rules import Anything, OneClass, Proportions, Thinning
 
-__all__ = ["POPULATIONS", "Population"]
+__all__ = ["POPULATIONS", "Population", "PopulationRequest"]
 
 
 def _groups(labels: Labels, classes: int) -> tuple[Ints, Ints]:
@@ -27,48 +27,48 @@ def _groups(labels: Labels, classes: int) -> tuple[Ints, Ints]:
 
 
 def _check(clients: int, size: int, room: int, what: str, name: str = "samples_per_client") -> None:
-    require(clients >= 1, f"clients = {clients!r} must be at least 1")
-    require(size >= 1, f"{name} = {size!r} must be at least 1")
-    require(size <= room, f"{name} = {size}, but {what} has {room} samples", f"at most {room}")
+    require(clients >= 1, f"clients = {clients!r} must be at least 1", where="clients")
+    require(size >= 1, f"{name} = {size!r} must be at least 1", where=name)
+    require(size <= room, f"{name} = {size}, but {what} has {room} samples", f"at most {room}", where=name)
 
 
-def iid(labels: Labels, clients: int, seed: int = 0, *, samples_per_client: int = 100) -> Population:
+def iid(request: PopulationRequest, *, samples_per_client: int = 100) -> Population:
     """Each client owns ``samples_per_client`` distinct samples of the whole pool (A §4.1).
 
-    >>> iid(np.zeros(50, np.int64), 10**6, samples_per_client=5).rows(np.array([999_999]))[1].tolist()
+    >>> million = PopulationRequest(np.zeros(50, np.int64), clients=10**6)
+    >>> iid(million, samples_per_client=5).rows(np.array([999_999]))[1].tolist()
     [0, 5]
     """
-    _check(clients, samples_per_client, len(labels), "the pool")
-    edges = np.array([0, len(labels)])
-    return Population(clients, seed, Anything(samples_per_client), np.arange(len(labels)), edges)
+    size = len(request.labels)
+    _check(request.clients, samples_per_client, size, "the pool")
+    rule = Anything(samples_per_client)
+    return Population(request.clients, request.seed, rule, np.arange(size), np.array([0, size]))
 
 
-def dirichlet(
-    labels: Labels, clients: int, seed: int = 0, *, alpha: float = 1.0, samples_per_client: int = 100
-) -> Population:
+def dirichlet(request: PopulationRequest, *, alpha: float = 1.0, samples_per_client: int = 100) -> Population:
     """Each client owns ``samples_per_client`` samples in its own proportions Dir(α·1) (E §3.6)."""
-    _check(clients, samples_per_client, len(labels), "the pool")
-    classes = check_classes(labels, "dirichlet")
+    seed = request.seed
+    _check(request.clients, samples_per_client, len(request.labels), "the pool")
+    classes = check_classes(request.labels, "dirichlet")
     proportions(seed, np.arange(1), alpha, classes)
-    order, starts = _groups(labels, classes)
+    order, starts = _groups(request.labels, classes)
     rule = Proportions(samples_per_client, alpha, seed, np.diff(starts))
-    return Population(clients, seed, rule, order, starts)
+    return Population(request.clients, seed, rule, order, starts)
 
 
-def one_class(labels: Labels, clients: int, seed: int = 0, *, samples_per_client: int = 100) -> Population:
+def one_class(request: PopulationRequest, *, samples_per_client: int = 100) -> Population:
     """Client i owns ``samples_per_client`` samples of class ``i mod C`` (E §5.5.1)."""
-    classes = check_classes(labels, "one-class")
-    order, starts = _groups(labels, classes)
+    classes = check_classes(request.labels, "one-class")
+    order, starts = _groups(request.labels, classes)
     present = np.flatnonzero(np.diff(starts))
     room = np.diff(starts)[present]
-    _check(clients, samples_per_client, int(room.min()), f"class {present[np.argmin(room)]}")
-    return Population(clients, seed, OneClass(samples_per_client, present, classes), order, starts)
+    _check(request.clients, samples_per_client, int(room.min()), f"class {present[np.argmin(room)]}")
+    rule = OneClass(samples_per_client, present, classes)
+    return Population(request.clients, request.seed, rule, order, starts)
 
 
 def imbalanced(
-    labels: Labels,
-    clients: int,
-    seed: int = 0,
+    request: PopulationRequest,
     *,
     ratio: float | None = None,
     ratios: Sequence[float] | None = None,
@@ -84,20 +84,22 @@ def imbalanced(
     owns ``samples_per_client``, in the same proportions: the experiments of B keep sizes equal (B §3.3). The
     largest class is class 0 for everyone, or with ``own_order`` another for each client (B does not say which).
     """
-    require(n_max is None or samples_per_client is None, "n_max and samples_per_client were both given")
-    classes = check_classes(labels, "imbalanced")
-    require(ratios is None or np.ndim(ratios) == 1, "imbalanced on demand: ratios must be a plain list")
-    client_ratios(seed, np.arange(1), ratio, ratios, clients)
-    order, starts = _groups(labels, classes)
+    require(n_max is None or samples_per_client is None, "n_max and samples_per_client were both given", where="n_max")
+    classes = check_classes(request.labels, "imbalanced")
+    require(ratios is None or np.ndim(ratios) == 1, "imbalanced on demand: ratios must be a plain list", where="ratios")
+    seed = request.seed
+    client_ratios(seed, np.arange(1), ratio, ratios, request.clients)
+    order, starts = _groups(request.labels, classes)
     room = np.diff(starts)
     given = _given(ratio, ratios)
     size = _equal_size(n_max, samples_per_client, classes) if equal_sizes else None
     top = n_max if samples_per_client is None else samples_per_client // classes
-    rule = Thinning(given, 100 if top is None else top, classes, seed, size, own_order)
+    n_top = 100 if top is None else top
+    rule = Thinning(given, n_top, classes=classes, seed=seed, size=size, own_order=own_order)
     most, what = (rule.n_max, "n_max") if size is None else (rule.largest(), "largest class of a client")
     tight = int(np.argmin(room)) if own_order or size is None else 0  # of equal sizes, class 0 alone can be too small
-    _check(clients, most, int(room[tight]), f"class {tight}", what)
-    return Population(clients, seed, rule, order, starts)
+    _check(request.clients, most, int(room[tight]), f"class {tight}", what)
+    return Population(request.clients, seed, rule, order, starts)
 
 
 def _given(ratio: float | None, ratios: Sequence[float] | None) -> Floats:
@@ -107,9 +109,13 @@ def _given(ratio: float | None, ratios: Sequence[float] | None) -> Floats:
 
 
 def _equal_size(n_max: int | None, samples_per_client: int | None, classes: int) -> int:
-    require(n_max is None, "imbalanced: n_max does not fit equal_sizes", "give samples_per_client")
+    require(n_max is None, "imbalanced: n_max does not fit equal_sizes", "give samples_per_client", where="n_max")
     size = 100 if samples_per_client is None else samples_per_client
-    require(size >= classes, f"imbalanced: samples_per_client = {size} is less than one of each of {classes} classes")
+    require(
+        size >= classes,
+        f"imbalanced: samples_per_client = {size} is less than one of each of {classes} classes",
+        where="samples_per_client",
+    )
     return size
 
 

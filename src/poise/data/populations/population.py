@@ -9,8 +9,18 @@ import numpy as np
 
 from poise.core.rng import keys
 from poise.core.types import Floats, Ints
+from poise.data.partitions.common import Labels
 from poise.data.populations.distinct import distinct
 from poise.data.populations.rules import Rule
+
+
+@dataclass(frozen=True, eq=False)
+class PopulationRequest:
+    """What a population is made of: the labels of the pool, the number of clients, and the seed."""
+
+    labels: Labels
+    clients: int
+    seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,12 +43,12 @@ def arrays(
     >>> source.train.classes, source.train.shape
     (2, (2,))
     """
-    require(test is None or test_share == 0, "test and test_share were both given", "choose one")
+    require(test is None or test_share == 0, "test and test_share were both given", "choose one", where="test")
     x, y = _pair(data, "source")
     given = None if test is None else _pair(test, "test")
     count = _classes([y] if given is None else [y, given[1]], classes)
     owners = None if keys is None else np.asarray(keys)
-    require(owners is None or owners.shape == (len(x),), f"keys must be one per sample, ({len(x)},)")
+    require(owners is None or owners.shape == (len(x),), f"keys must be one per sample, ({len(x)},)", where="keys")
     if given is None and test_share:
         groups = y if count else np.zeros(len(y), np.int64)
         out = held_out(groups, share_of(test_share, "test_share"), generator(0, "arrays/test"))
@@ -57,7 +57,9 @@ def arrays(
     train_pool = _pool(x, y, count, normalize, vocabulary)
     test_pool = None if given is None else _pool(*given, count, normalize, vocabulary)
     if test_pool is not None and test_pool.shape != train_pool.shape:
-        raise InvalidOption(f"test samples have shape {test_pool.shape}, training samples {train_pool.shape}")
+        raise InvalidOption(
+            f"test samples have shape {test_pool.shape}, training samples {train_pool.shape}", where=("test",)
+        )
     names, numbers = ((), None) if owners is None else _numbered(owners)
     return Source("arrays", train_pool, test_pool, keys=numbers, key_names=names)
 
@@ -67,7 +69,7 @@ def _numbered(owners: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]
     return tuple(str(value) for value in values), numbers.astype(np.int64)
 
 
-def _pair(data: Any, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+def _pair(data: tuple[ArrayLike, ArrayLike], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
     require(isinstance(data, tuple | list) and len(data) == 2, f"{name} must be a pair (x, y) of arrays")
     x, y = np.asarray(data[0]), np.asarray(data[1])
     require(x.ndim >= 1 and y.ndim == 1, f"{name}: x must be (n, …) and y (n,), not {x.shape} and {y.shape}")
@@ -83,11 +85,11 @@ def _pair(data: Any, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
 def _classes(labels: list[NDArray[Any]], classes: int | None) -> int:
     """Number of classes; 0 for regression."""
     if any(y.dtype.kind == "f" for y in labels):
-        require(classes is None, "classes was given, but the labels are not whole numbers")
+        require(classes is None, "classes was given, but the labels are not whole numbers", where="classes")
         return 0
     low, high = min(int(y.min()) for y in labels), max(int(y.max()) for y in labels)
     require(low >= 0, f"labels start at {low}", "classes are 0, 1, 2, …; use floats for regression")
-    require(classes is None or classes > high, f"classes = {classes}, but there is a label {high}")
+    require(classes is None or classes > high, f"classes = {classes}, but there is a label {high}", where="classes")
     return high + 1 if classes is None else int(classes)
 
 
@@ -100,6 +102,7 @@ def _pool(x: NDArray[Any], y: NDArray[Any], classes: int, normalize: str | None,
         raise InvalidOption(
             f"normalize = {normalize!r} does not fit {x.dtype} arrays",
             suggest(str(normalize), ["none", "unit"]),
+            where=("normalize",),
         )
     raw = torch.from_numpy(np.array(x, dtype=np.uint8 if bytes_ else np.float32, order="C"))
     return Samples(raw, labels, 1 / 255 if bytes_ and normalize != "none" else 1.0, classes=classes)
@@ -108,5 +111,7 @@ def _pool(x: NDArray[Any], y: NDArray[Any], classes: int, normalize: str | None,
 def _tokens(x: NDArray[Any], vocabulary: int) -> torch.Tensor:
     require(x.dtype.kind in "iu", f"token numbers must be whole numbers, not {x.dtype}")
     low, high = int(x.min()), int(x.max())
-    require(low >= 0 and high < vocabulary, f"tokens go from {low} to {high}, vocabulary = {vocabulary}")
+    require(
+        low >= 0 and high < vocabulary, f"tokens go from {low} to {high}, vocabulary = {vocabulary}", where="vocabulary"
+    )
     return torch.from_numpy(np.array(x, dtype=np.uint8 if vocabulary <= 256 else np.int32, order="C"))

@@ -41,8 +41,10 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
     Source: Krizhevsky 2009; used in B §4, C §3.4, E §3.6, E §4.5 (16x16).
     """
     if version not in ("auto", *_NOTES):
-        raise InvalidOption(f"cifar10: version = {version!r} is not known", suggest(version, ("auto", *_NOTES)))
-    require(size in (32, 16, 8), f"cifar10: size = {size} is not 32, 16 or 8")
+        raise InvalidOption(
+            f"cifar10: version = {version!r} is not known", suggest(version, ("auto", *_NOTES)), where=("version",)
+        )
+    require(size in (32, 16, 8), f"cifar10: size = {size} is not 32, 16 or 8", where="size")
     if version == "auto":
         version = "subset" if locate([CIFAR10_ARCHIVE]) is None and locate([CIFAR10_SUBSET]) else "full"
     file = CIFAR10_ARCHIVE if version == "full" else CIFAR10_SUBSET
@@ -67,7 +69,7 @@ def reduced(images: NDArray[Any], size: int) -> NDArray[Any]:
     if edge == size:
         return images
     block = edge // size
-    sums = images.reshape(n, channels, size, block, size, block).sum(axis=(3, 5), dtype=np.uint32)
+    sums = images.reshape((n, channels, size, block, size, block)).sum(axis=(3, 5), dtype=np.uint32)
     return np.asarray((2 * sums + block**2) // (2 * block**2), dtype=images.dtype)
 
 

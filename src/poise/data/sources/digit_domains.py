@@ -112,15 +112,28 @@ def digit_domains(
 
 
 def _check(domains: Sequence[str], size: int, clients_per_domain: int) -> None:
-    require(len(domains) > 0, "digit-domains: domains is empty", f"known: {', '.join(DOMAINS)}")
+    require(len(domains) > 0, "digit-domains: domains is empty", f"known: {', '.join(DOMAINS)}", where="domains")
     for name in domains:
         if name not in DOMAINS:
-            raise InvalidOption(f"digit-domains: unknown domain {name!r}", suggest(str(name), DOMAINS))
-    require(len(set(domains)) == len(domains), f"digit-domains: a domain is named twice in {list(domains)}")
+            raise InvalidOption(
+                f"digit-domains: unknown domain {name!r}", suggest(str(name), DOMAINS), where=("domains",)
+            )
+    require(
+        len(set(domains)) == len(domains), f"digit-domains: a domain is named twice in {list(domains)}", where="domains"
+    )
     twice = "mnist" in domains and any(name.startswith("mnist-series") for name in domains)
-    require(not twice, "digit-domains: 'mnist' holds the digits of its series", "name 'mnist' or its series, not both")
-    require(size >= 4, f"digit-domains: size = {size} must be at least 4")
-    require(clients_per_domain >= 1, f"digit-domains: clients_per_domain = {clients_per_domain} must be at least 1")
+    require(
+        not twice,
+        "digit-domains: 'mnist' holds the digits of its series",
+        "name 'mnist' or its series, not both",
+        where="domains",
+    )
+    require(size >= 4, f"digit-domains: size = {size} must be at least 4", where="size")
+    require(
+        clients_per_domain >= 1,
+        f"digit-domains: clients_per_domain = {clients_per_domain} must be at least 1",
+        where="clients_per_domain",
+    )
 
 
 def _dealt(part: Part, clients: int, seed: int) -> Ints:

@@ -45,7 +45,9 @@ def heart_disease(normalize: str = "standard", test_share: float = 0.2) -> Sourc
     Source: Janosi, Steinbrunn, Pfisterer, Detrano, doi:10.24432/C52P4X; a natural federation, C §3.4.2.
     """
     if normalize not in _NORMALISATIONS:
-        raise InvalidOption(f"heart-disease: normalize = {normalize!r}", suggest(normalize, _NORMALISATIONS))
+        raise InvalidOption(
+            f"heart-disease: normalize = {normalize!r}", suggest(normalize, _NORMALISATIONS), where=("normalize",)
+        )
     folder = home("heart-disease", HOSPITALS.values())
     paths = tuple(check(folder, file) for file in HOSPITALS.values())
     return _load(paths, normalize, share_of(test_share, "test_share"))

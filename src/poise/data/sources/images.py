@@ -42,7 +42,9 @@ def _affine(x: NDArray[Any], top: int, normalize: str) -> tuple[torch.Tensor | f
     if normalize == "symmetric":
         return 2.0 / top, -1.0
     if normalize != "standard":
-        raise InvalidOption(f"normalize = {normalize!r} is not known", suggest(str(normalize), NORMALISATIONS))
+        raise InvalidOption(
+            f"normalize = {normalize!r} is not known", suggest(str(normalize), NORMALISATIONS), where=("normalize",)
+        )
     mean, deviation = _moments(x)
     if len(mean) == 1:
         return float(1 / deviation[0]), float(-mean[0] / deviation[0])

@@ -48,7 +48,7 @@ def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> 
 
     Source: Caldas et al. 2018 (LEAF); FEMNIST's digits, C sections 3.4.2 and 4.5.2.
     """
-    require(classes >= 1, f"leaf: classes = {classes} must be at least 1")
+    require(classes >= 1, f"leaf: classes = {classes} must be at least 1", where="classes")
     place = _located(folder)
     train, test = (tuple(sorted((place / part).glob("*.json"))) for part in ("train", "test"))
     if not train:
@@ -175,7 +175,7 @@ def read_users(path: Path) -> list[User]:
     return [_user(path, name, count, data) for name, count in zip(names, counts, strict=True)]
 
 
-def _user(path: Path, name: str, count: Any, data: dict[str, Any]) -> User:
+def _user(path: Path, name: str, count: object, data: dict[str, Any]) -> User:
     own = data.get(name)
     if not isinstance(own, dict) or not {"x", "y"} <= set(own):
         raise _wrong(path, name, "no x and y in user_data")
@@ -192,7 +192,7 @@ def _user(path: Path, name: str, count: Any, data: dict[str, Any]) -> User:
     return User(name, compact(x), y.astype(np.int64), path)
 
 
-def _numbers(path: Path, name: str, key: str, values: Any, axes: int) -> NDArray[Any]:
+def _numbers(path: Path, name: str, key: str, values: list[Any], axes: int) -> NDArray[Any]:
     """Finite numbers in a list, or in lists of one length."""
     try:
         found = np.asarray(values)

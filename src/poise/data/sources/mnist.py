@@ -39,7 +39,7 @@ def mnist(normalize: str = "unit", by: str | None = None) -> Source:
     Source: natural federations, E §2.4; QMNIST (Yadav and Bottou 2019) for the writers.
     """
     if by is not None and by not in _COLUMNS:
-        raise InvalidOption(f"mnist: by = {by!r} is not known", suggest(str(by), _COLUMNS))
+        raise InvalidOption(f"mnist: by = {by!r} is not known", suggest(str(by), _COLUMNS), where=("by",))
     folder = home("mnist", MNIST)
     train, test = idx_pools(folder, MNIST, normalize)
     if by is None:

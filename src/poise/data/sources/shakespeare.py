@@ -45,9 +45,13 @@ def shakespeare(window: int = 80, stride: int = 1, min_characters: int = 1000, t
     Source: E §2.4 (window 80, next character, 100 printable characters), on another edition than LEAF's:
     scores are not comparable with LEAF's.
     """
-    require(window >= 1, f"shakespeare: window = {window} must be at least 1")
-    require(stride >= 1, f"shakespeare: stride = {stride} must be at least 1")
-    require(min_characters >= 0, f"shakespeare: min_characters = {min_characters} must not be negative")
+    require(window >= 1, f"shakespeare: window = {window} must be at least 1", where="window")
+    require(stride >= 1, f"shakespeare: stride = {stride} must be at least 1", where="stride")
+    require(
+        min_characters >= 0,
+        f"shakespeare: min_characters = {min_characters} must not be negative",
+        where="min_characters",
+    )
     path = check(home("shakespeare", [SHAKESPEARE]), SHAKESPEARE)
     return _load(path, window, stride, min_characters, share_of(test_share, "test_share"))
 

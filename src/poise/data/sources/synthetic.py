@@ -48,11 +48,15 @@ def synthetic(
 
     Source: Li et al. 2020 (FedProx), §5.1 and App. C.1.
     """
-    require(clients >= 1, f"synthetic: clients = {clients} must be at least 1")
-    require(alpha >= 0 and beta >= 0, f"synthetic: alpha = {alpha} and beta = {beta} must not be negative")
-    require(features >= 1 and classes >= 2, "synthetic: needs features >= 1 and classes >= 2")
-    require(size is None or size >= 1, f"synthetic: size = {size} must be at least 1")
-    made = [_client(seed, i, alpha, beta, features, classes, size) for i in range(clients)]
+    require(clients >= 1, f"synthetic: clients = {clients} must be at least 1", where="clients")
+    require(
+        alpha >= 0 and beta >= 0, f"synthetic: alpha = {alpha} and beta = {beta} must not be negative", where="alpha"
+    )
+    require(features >= 1 and classes >= 2, "synthetic: needs features >= 1 and classes >= 2", where="features")
+    require(size is None or size >= 1, f"synthetic: size = {size} must be at least 1", where="size")
+    made = [
+        _client(seed, i, alpha=alpha, beta=beta, features=features, classes=classes, size=size) for i in range(clients)
+    ]
     keys = np.repeat(np.arange(clients, dtype=np.int64), [len(y) for _, y in made])
     x, y = np.concatenate([m[0] for m in made]), np.concatenate([m[1] for m in made])
     test = held_out(keys, share_of(test_share, "test_share"), generator(seed, "synthetic/test"))

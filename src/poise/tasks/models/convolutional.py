@@ -20,8 +20,8 @@ def cnn(samples: Samples, outputs: int, width: int = 32, norm: bool = False) -> 
     convolutions: what FedBN keeps with the client (B section 4.3).
     """
     whole = isinstance(width, int) and not isinstance(width, bool) and width > 0
-    require(whole, f"cnn: width must be a whole number above 0, not {width!r}")
-    require(isinstance(norm, bool), f"cnn: norm must be true or false, not {norm!r}")
+    require(whole, f"cnn: width must be a whole number above 0, not {width!r}", where="width")
+    require(isinstance(norm, bool), f"cnn: norm must be true or false, not {norm!r}", where="norm")
     first, second = ([nn.BatchNorm2d(channels)] if norm else [] for channels in (width, 2 * width))
     body: list[nn.Module] = [
         nn.Conv2d(_channels(samples, "cnn", 10), width, 3), *first, nn.MaxPool2d(2), nn.ReLU(),
@@ -35,7 +35,7 @@ def cnn_small(samples: Samples, outputs: int, dropout: float = 0.2) -> nn.Module
 
     As in the authors' networks there is no activation after the third convolution.
     """
-    require(0 <= dropout < 1, f"cnn-small: dropout must be in [0, 1), not {dropout}")
+    require(0 <= dropout < 1, f"cnn-small: dropout must be in [0, 1), not {dropout}", where="dropout")
     drop = [Dropout(dropout)] if dropout else []
     body = [
         nn.Conv2d(_channels(samples, "cnn-small", 18), 32, 3), nn.MaxPool2d(2), nn.ReLU(), *drop,
@@ -51,6 +51,7 @@ def _channels(samples: Samples, name: str, smallest: int) -> int:
         len(shape) == 3 and not samples.tokens and min(shape[1:]) >= smallest,
         f"{name} takes images (channels, height, width) from {smallest}x{smallest} on, not samples of shape {shape}",
         "use 'mlp' or 'logistic'",
+        where="model",
     )
     return shape[0]
 

@@ -22,8 +22,8 @@ def mlp(samples: Samples, outputs: int, hidden: int | list[int] = 50, norm: bool
     """
     widths = list(hidden) if isinstance(hidden, list | tuple) else [hidden]
     whole = all(isinstance(w, int) and not isinstance(w, bool) and w > 0 for w in widths)
-    require(bool(widths) and whole, f"mlp: hidden must be whole numbers above 0, not {hidden!r}")
-    require(isinstance(norm, bool), f"mlp: norm must be true or false, not {norm!r}")
+    require(bool(widths) and whole, f"mlp: hidden must be whole numbers above 0, not {hidden!r}", where="hidden")
+    require(isinstance(norm, bool), f"mlp: norm must be true or false, not {norm!r}", where="norm")
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in zip([prod(samples.shape), *widths], widths, strict=False):
         layers += [nn.Linear(before, after), *([nn.BatchNorm1d(after)] if norm else []), nn.ReLU()]

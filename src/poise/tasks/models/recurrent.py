@@ -27,7 +27,9 @@ class NextCharacter(nn.Module):
 
 def lstm(samples: Samples, outputs: int, embedding: int = 8, hidden: int = 100, layers: int = 2) -> nn.Module:
     """Character model: embedding 8, two LSTM layers of 100 (E section 2.4)."""
-    require(samples.tokens, "lstm takes text (token numbers), not quantities", "use source 'shakespeare'")
+    require(
+        samples.tokens, "lstm takes text (token numbers), not quantities", "use source 'shakespeare'", where="model"
+    )
     for name, value in (("embedding", embedding), ("hidden", hidden), ("layers", layers)):
-        require(isinstance(value, int) and value > 0, f"lstm: {name} must be above 0, not {value}")
+        require(isinstance(value, int) and value > 0, f"lstm: {name} must be above 0, not {value}", where=name)
     return NextCharacter(samples.vocabulary, outputs, embedding, hidden, layers)

@@ -40,8 +40,9 @@ def resnet20(samples: Samples, outputs: int, width: int = 16) -> nn.Module:
     require(
         len(shape) == 3 and not samples.tokens and min(shape[1:]) >= 8,
         f"resnet20 takes images (channels, height, width), not samples of shape {shape}",
+        where="model",
     )
-    require(isinstance(width, int) and width > 0, f"resnet20: width must be above 0, not {width}")
+    require(isinstance(width, int) and width > 0, f"resnet20: width must be above 0, not {width}", where="width")
     layers: list[nn.Module] = [
         nn.Conv2d(shape[0], width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
     ]  # fmt: skip

@@ -36,7 +36,7 @@ def cost(name: RunName, library: Shelf, wish: Annotated[Wish, Query()]) -> Cost:
     from poise.ui.views.unlearning import Asked
 
     with refusing():
-        return gather.cost_of(library, name, Asked(**wish.model_dump()))
+        return gather.cost_of(library, name, Asked.wished(wish.model_dump()))
 
 
 @router.post("/forget/{name:path}", responses=LOCKED)
@@ -46,7 +46,7 @@ def forget(name: RunName, library: Shelf, wish: Wish, known: Deployments, to: To
 
     with refusing():
         to_nodes = gather.deployment_named(known, to)
-        return gather.job_of(actions.forget(library, name, Asked(**wish.model_dump()), to_nodes))
+        return gather.job_of(actions.forget(library, name, Asked.wished(wish.model_dump()), to_nodes))
 
 
 @router.post("/verification/{request}/{name:path}", responses=LOCKED)

@@ -34,7 +34,6 @@ def unlearning(request: Request, name: RunName, library: Shelf, known: Deploymen
     """The page; with options of a request in the address, also what it would cost."""
     from poise.ui.views import federation
     from poise.ui.views import unlearning as views
-    from poise.unlearning.request import METHODS
 
     told, trouble = None, ""
     try:
@@ -42,7 +41,7 @@ def unlearning(request: Request, name: RunName, library: Shelf, known: Deploymen
     except LedgerError as error:
         trouble = str(error)
     given = dict(request.query_params)
-    filled = {**views.Asked().form(), **((told and told.open) or {}), **given}
+    filled = {**views.Asked({}).form(), **((told and told.open) or {}), **given}
     cost, mistake = None, ""
     try:
         cost = gather.cost_of(library, name, views.Asked.of(given)) if given.get("method") else None
@@ -52,7 +51,7 @@ def unlearning(request: Request, name: RunName, library: Shelf, known: Deploymen
     return page(
         request, "unlearning.html", name=name, here="/unlearning", told=told, trouble=trouble, filled=filled, cost=cost,
         mistake=mistake, asked={k: v for k, v in given.items() if v}, nodes=nodes, deployments=known,
-        methods=METHODS, calibrations=views.CALIBRATIONS, participations=views.PARTICIPATIONS,
+        fields=views.form_fields(told.budget if told else None),
         jobs=latest(library, name, "unlearn", "verify"),
     )  # fmt: skip
 
@@ -62,7 +61,7 @@ def forget(name: RunName, library: Shelf, known: Deployments, wish: Annotated[Wi
     """Honour the request that the page showed the cost of."""
     from poise.ui.views.unlearning import Asked
 
-    asked = Asked(**wish.model_dump(exclude={"to"}))
+    asked = Asked.wished(wish.model_dump(exclude={"to"}))
     actions.forget(library, name, asked, gather.deployment_named(known, wish.to))
     return to_actions("/unlearning", name)
 

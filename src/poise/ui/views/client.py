@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from poise.auditing.audit import Audit
-from poise.core.types import Floats
+from poise.core.types import Floats, Ints
 from poise.graph.divergence import jensen_shannon, total_variation
 from poise.ledger.run import Run
 from poise.reports.bins import bins, evenly
@@ -52,7 +52,7 @@ def profile(run: Run, client: int) -> Profile:
     )  # fmt: skip
 
 
-def _divergence(counts: Any, client: int) -> dict[str, float]:
+def _divergence(counts: Ints | None, client: int) -> dict[str, float]:
     """How far its class composition is from that of all; empty where it holds nothing, or nothing is known."""
     if counts is None or not counts[client].sum():
         return {}
@@ -114,7 +114,7 @@ def part(run: Run, client: int) -> Part:
     return Part(c[c["client"] == client], run.rounds, refused, events)
 
 
-def _row(r: Any) -> Contribution:
+def _row(r: np.void) -> Contribution:
     """One contribution; what was not reported is None."""
     return Contribution(
         aggregation=int(r["round"]) + 1, version=int(r["version"]), staleness=int(r["round"] - r["version"]),
@@ -143,7 +143,7 @@ def plots(
     return [plot_of([figure], [""]) for figure in drawn]
 
 
-def class_figure(counts: Any, client: int) -> Figure:
+def class_figure(counts: Ints, client: int) -> Figure:
     """The classes of a client's samples beside those of all, as shares."""
     import plotly.graph_objects as go
 
@@ -164,8 +164,8 @@ def class_figure(counts: Any, client: int) -> Figure:
 def weight_figure(own: Part) -> Figure:
     """The weight it had, and the base weight that the sampler and importance gave it."""
     figure = _over_rounds(own, "Weight in each round it took part in", "weight")
-    _add(figure, own, "coefficient", "weight", PALETTE[0])
-    _add(figure, own, "base", "base weight", "#8a94a0", "dot")
+    _add(figure, own, "coefficient", name="weight", colour=PALETTE[0])
+    _add(figure, own, "base", name="base weight", colour="#8a94a0", dash="dot")
     return figure.update_yaxes(rangemode="tozero")
 
 
@@ -251,7 +251,7 @@ def _add(figure: Figure, own: Part, column: str, name: str, colour: str, dash: s
     )  # fmt: skip
 
 
-def _means(values: Floats, edges: Any) -> Floats:
+def _means(values: Floats, edges: Ints) -> Floats:
     """The mean over each bin, of what is known there."""
     known = np.isfinite(values)
     sums, counts = (np.add.reduceat(v, edges[:-1]) for v in (np.where(known, values, 0.0), known.astype(np.float64)))

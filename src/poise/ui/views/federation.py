@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from poise.core.types import Ints
 from poise.graph.divergence import jensen_shannon, total_variation
 from poise.ledger.run import Run
 from poise.reports import heterogeneity
@@ -16,6 +17,9 @@ from poise.reports.figures import PALETTE, class_composition, empty_figure
 from poise.reports.graphs import KeptGraph
 from poise.reports.plots import Plot, plot_of
 from poise.ui.jobs import FOLDER
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 GRAPH, PAGE = "graph.safetensors", "inspection.html"
 NODES = "nodes"  # the source of an experiment whose data only the nodes of a deployment know
@@ -98,7 +102,7 @@ def graph_plots(kept: KeptGraph) -> list[Plot]:
     return [*shown, plot_of([heterogeneity.spectrum_figure(graph)], [""])]
 
 
-def size_figure(sizes: Any) -> Any:
+def size_figure(sizes: Ints) -> Figure:
     """How many samples clients hold, from the smallest to the largest; the mean over bins where there are many."""
     import plotly.graph_objects as go
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from poise.core.slots import DEFAULTS, RUN_SLOTS
 from poise.ledger.glance import Glance
 from poise.reports.estimates import estimate
 from poise.reports.groups import identity_of
@@ -19,8 +20,11 @@ from poise.reports.rows import PREFERRED
 from poise.reports.tables import finite
 from poise.reports.words import brief, phrase
 
-PARTS = ("solver", "sampler", "clock", "weighting", "server", "attacks")
+PARTS = (*RUN_SLOTS, "attacks")
 """The slots that make a recipe."""
+
+UNSAID = ("aggregator", "channel")
+"""Slots that are left out of a recipe where they have their default, as in every run of older versions."""
 
 BRANCHES = "unlearning"
 """The folder in a run's in which requests to forget keep their branches, as `poise.unlearning.histories` names it."""
@@ -92,7 +96,7 @@ def _line(name: str, seen: Glance, tags: list[str]) -> RunLine:
     return RunLine(
         name=name, state=seen.state, trouble=trouble, experiment=_key(name, tables, seen.meta),
         branch_of=parent if inside else None,
-        recipe={slot: brief(tables[slot]) for slot in PARTS if tables.get(slot)},
+        recipe=_recipe(tables),
         data=phrase(tables["data"]) if "data" in tables else "given in Python",
         clients=_whole(seen.meta.get("clients")), seed=_whole(seen.meta.get("seed")),
         rounds=seen.rounds, planned=planned, progress=progress, eta=eta,
@@ -124,6 +128,17 @@ def _progress(seen: Glance, rounds: int | None, time: float | None) -> tuple[flo
         return 1.0, None
     known = seen.state == "running" and seen.pace > 0 and bool(left)
     return min(max(shares), 1.0), max(min(left), 0.0) if known else None
+
+
+def _recipe(tables: dict[str, Any]) -> dict[str, str]:
+    """The parts of a run in a few words, by slot."""
+    recipe = {}
+    for slot in PARTS:
+        table = tables.get(slot)
+        usual = slot in UNSAID and table == {"name": DEFAULTS[slot]}
+        if table and not usual:
+            recipe[slot] = brief(table)
+    return recipe
 
 
 def _words(rounds: int, planned: int | None, eta: float | None) -> str:

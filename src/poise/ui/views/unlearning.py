@@ -6,83 +6,92 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from poise.config.entries import Entry, entries_of
+from poise.config.unlearn_request import METHODS, UnlearnRequest
 from poise.core.errors import InvalidOption
 from poise.experiments.stories import stories_of
 from poise.ledger.run import Run
+from poise.privacy.budget import Budget
 from poise.reports.forgetting import REQUEST_HEAD, Story, psi_figure, request_cells, tree_figure
 from poise.reports.plots import Plot, plot_of
 from poise.ui.jobs import Job
 from poise.ui.models import Verification
-from poise.unlearning.budget import Budget, Participation
-from poise.unlearning.gaussian import Calibration
 from poise.unlearning.histories import CERTIFICATE, Histories
-from poise.unlearning.previewing import Preview, asked_budget, preview
-from poise.unlearning.request import METHODS, Request, parse_clients
+from poise.unlearning.previewing import Preview, declared_budget, declared_by, preview
+from poise.unlearning.request import Request
 
-CALIBRATIONS, PARTICIPATIONS = get_args(Calibration), get_args(Participation)
-BUDGET = tuple(f.name for f in fields(Budget))
+ENTRIES = entries_of(UnlearnRequest, without=("out",))
+"""The options that the form has: all of ``poise unlearn`` but the folder, which is the run's own."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as a form has it; the fields are the options of ``poise unlearn``, None as the command has it."""
+    """A request as a form has it: values by key; those at their default are left out."""
 
-    clients: str = ""
-    method: str = "sifu"
-    epsilon: float | None = None
-    delta: float | None = None
-    sigma: float | None = None
-    target: float | None = None
-    min_rounds: int = 50
-    max_rounds: int = 10_000
-    calibration: str | None = None
-    participation: str | None = None
-    strong_convexity: float | None = None
-    heuristic: bool = False
-    secret_noise: bool = False
-    measure_forgotten: bool = False
-    held_out: bool = False
+    given: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        told = {key: value for key, value in self.given.items() if value != ENTRIES[key].default}
+        object.__setattr__(self, "given", told)
 
     @classmethod
     def of(cls, form: Mapping[str, str]) -> Asked:
-        """From the texts of a form; empty fields are as usual, unknown ones are refused."""
-        known = {f.name: f for f in fields(cls)}
+        """From the texts of a form; empty fields are not given, unknown ones are refused."""
         given: dict[str, Any] = {}
-        for name, text in form.items():
-            if name not in known:
-                raise InvalidOption(f"a request has no option {name!r}")
+        for key, text in form.items():
+            if key not in ENTRIES:
+                raise InvalidOption(f"a request has no option {key!r}", where=(key,))
             if text.strip():
-                given[name] = _value(name, str(known[name].type), text.strip())
-        return cls(**given)
+                given[key] = ENTRIES[key].from_text(text.strip())
+        return cls(given)
+
+    @classmethod
+    def wished(cls, wish: Mapping[str, Any]) -> Asked:
+        """From the JSON API, where null is not given."""
+        return cls({key: value for key, value in wish.items() if value is not None})
 
     @classmethod
     def again(cls, request: Request) -> Asked:
         """The form of a request that was made already, to finish it."""
-        budget = request.budget
-        return cls(
-            clients=",".join(map(str, request.clients)), method=request.method, target=request.target,
-            min_rounds=request.min_rounds, max_rounds=request.max_rounds, heuristic=request.heuristic,
-            secret_noise=request.noise == "secret", **{name: getattr(budget, name) for name in BUDGET},
-        )  # fmt: skip
+        asked = request.asked
+        given: dict[str, Any] = {"clients": ",".join(map(str, asked.clients))}
+        values = vars(asked)
+        for key, entry in ENTRIES.items():
+            value = values[entry.option.name]
+            switch = entry.option.declared.switch
+            if key != "clients" and value is not None:
+                given[key] = value == switch if switch is not None else value
+        return cls(given)
+
+    @property
+    def clients(self) -> str:
+        """The clients as the user wrote them."""
+        return str(self.given.get("clients", ""))
+
+    @property
+    def heuristic(self) -> bool:
+        """Whether to go on where the bound has no proof."""
+        return bool(self.given.get("heuristic"))
+
+    @property
+    def max_rounds(self) -> int:
+        """The most rounds of retraining."""
+        return int(self.given.get("max_rounds", ENTRIES["max_rounds"].default))
 
     def arguments(self) -> list[str]:
-        """The same on a command line: what is as usual is left out."""
+        """The same on a command line: options at their default are left out."""
         said: list[str] = []
-        usual = Asked()
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if f.name == "clients" or value != getattr(usual, f.name):
-                said.append(f"--{f.name.replace('_', '-')}")
-                said += [] if value is True else [f"{value!r}" if isinstance(value, float) else str(value)]
+        for key, entry in ENTRIES.items():
+            if key in self.given:
+                said += entry.arguments(self.given[key])
         return said
 
     def form(self) -> dict[str, str]:
         """The texts that fill the form again."""
-        said = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {k: "on" if v is True else "" if v is None or v is False else f"{v}" for k, v in said.items()}
+        return {key: entry.as_text(self.given.get(key, entry.default)) for key, entry in ENTRIES.items()}
 
     def cost(self, run: Run, histories: Histories) -> Preview:
         """What this request would cost; nothing is changed by looking. Refused like the command refuses it."""
@@ -91,22 +100,51 @@ class Asked:
             if len(number) > 9 or int(number) >= total:
                 raise InvalidOption(f"there is no client {number[:12]}", f"clients are 0 to {total - 1}")
         try:
-            budget = asked_budget(run, {name: getattr(self, name) for name in BUDGET})
+            request = UnlearnRequest.of(self.given, declared_by(run))
+            return preview(run, request.clients, method=request.method, budget=request.budget)
         except (ArithmeticError, RuntimeError, ValueError) as error:
             raise InvalidOption(f"this budget cannot be worked out: {error}", "use a smaller epsilon") from error
-        Request((), self.method, budget, self.target or 0.0, self.min_rounds, self.max_rounds)  # checks the options
-        return preview(run, parse_clients(self.clients.replace(" ", "")), self.method, budget)
 
 
-def _value(name: str, kind: str, text: str) -> Any:
-    try:
-        if kind.startswith("bool"):
-            return text.lower() in ("on", "true", "1")
-        if kind.startswith("int"):
-            return int(text)
-        return float(text) if kind.startswith("float") else text
-    except ValueError as error:
-        raise InvalidOption(f"{name.replace('_', ' ')} must be a number, not {text!r}") from error
+@dataclass(frozen=True)
+class FormField:
+    """One option as the page shows it."""
+
+    key: str
+    label: str
+    kind: Literal["text", "number", "choice", "switch"]
+    choices: tuple[str, ...]
+    placeholder: str
+    step: str
+    advanced: bool
+    usual: str
+
+
+def form_fields(budget: Mapping[str, Any] | None) -> list[FormField]:
+    """The fields of the form; ``budget`` is what the training declared."""
+    return [_form_field(entry, budget or {}) for entry in ENTRIES.values()]
+
+
+def _form_field(entry: Entry, budget: Mapping[str, Any]) -> FormField:
+    kind: Literal["text", "number", "choice", "switch"] = "text"
+    if entry.is_switch:
+        kind = "switch"
+    elif entry.option.choices:
+        kind = "choice"
+    elif entry.kind in (int, float):
+        kind = "number"
+    declared = entry.option.declared
+    usual = budget.get(entry.key, entry.option.default)
+    return FormField(
+        entry.key,
+        entry.label,
+        kind=kind,
+        choices=tuple(map(str, entry.option.choices)),
+        placeholder=declared.example or entry.as_text(None if entry.option.required else usual),
+        step="1" if entry.kind is int else "any",
+        advanced=declared.advanced,
+        usual="as declared" if declared.inherits else "",
+    )
 
 
 @contextmanager
@@ -139,7 +177,7 @@ class Told:
 def tell(run: Run, histories: Histories) -> Told:
     """Everything about the requests so far; raises where a certificate is not as it was written."""
     done = histories.finished
-    budget = done[-1].request.budget if done else asked_budget(run, {})
+    budget = done[-1].request.budget if done else declared_budget(run)
     stories = stories_of(histories, budget)
     drawn = [
         tree_figure(stories, histories.oracle),

@@ -1,0 +1,104 @@
+"""The updates in order of size, coordinate by coordinate, each with its share of the weight.
+
+Updates are sorted by value and, where values are equal, by weight. The order of the clients
+therefore changes no bit of a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import fsum
+
+import numpy as np
+import torch
+
+from poise.core.errors import IncompatibleParts
+from poise.core.protocols import Aggregator
+from poise.core.types import Floats
+from poise.core.vectors import Stack, Vector
+
+BLOCK = 2**17  # entries that are sorted at once: the few arrays of a block stay in the cache
+SIGN, RANK = 0x7FFFFFFF, 0xFFFFFFFF  # all bits but the sign of an int32; the low half of an int64
+
+
+@dataclass(frozen=True)
+class SortedColumns:
+    """Some columns of a stack: one row per coordinate, one entry per update, in ascending order."""
+
+    values: torch.Tensor  # (columns, m)
+    reached: torch.Tensor  # (columns, m) float64: the weight up to here, as a part of the whole
+
+    @property
+    def rounding(self) -> float:
+        """How far ``reached`` may be from the exact share: m units in the last place of 1."""
+        return float(self.values.shape[1] * 2.0**-52)
+
+
+def average_columns(
+    aggregator: Aggregator,
+    deltas: Stack,
+    weights: Floats,
+    average: Callable[[SortedColumns], Vector],
+) -> Vector:
+    """O times an average of every column, (d,); O is the sum of the weights."""
+    _refuse_negative(aggregator, weights)
+    direction = deltas.new_zeros(deltas.shape[1])
+    rows = np.argsort(weights, kind="stable")
+    rows = rows[weights[rows] > 0]
+    if not len(rows):
+        return direction
+    total = fsum(weights)
+    at = 0
+    for columns in _blocks(deltas, rows, weights[rows] / total):
+        stop = at + len(columns.values)
+        torch.mul(average(columns), total, out=direction[at:stop])
+        at = stop
+    return direction
+
+
+def _refuse_negative(aggregator: Aggregator, weights: Floats) -> None:
+    for row in np.flatnonzero(weights < 0)[:1]:
+        name = type(aggregator).__name__
+        raise IncompatibleParts(
+            f"{name}: the coefficient of row {row} is negative ({weights[row]})",
+            "use WeightedSum(), or a weighting without negative coefficients",
+        )
+
+
+def _blocks(deltas: Stack, rows: np.ndarray, shares: Floats) -> Iterator[SortedColumns]:
+    """The columns of these rows, sorted, a few at a time; ``rows`` are in order of their shares."""
+    chosen = torch.from_numpy(rows).to(deltas.device)
+    weight = torch.from_numpy(shares).to(deltas.device)
+    width = max(1, BLOCK // len(rows))
+    for at in range(0, deltas.shape[1], width):
+        block = deltas[:, at : at + width].index_select(0, chosen)
+        unsorted = block.t().contiguous().add_(0.0)  # adding 0 turns -0.0 into 0.0
+        values, ranks = _sorted(unsorted)
+        reached = weight.index_select(0, ranks.flatten()).view(ranks.shape).cumsum_(dim=1)
+        yield SortedColumns(values, reached)
+
+
+def _sorted(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every row in ascending order, and where each entry was; equal entries keep their order."""
+    if values.dtype == torch.float32 and values.device.type == "cpu":
+        return _sorted_by_key(values)
+    ordered = torch.sort(values, dim=1, stable=True)
+    return ordered.values, ordered.indices
+
+
+def _sorted_by_key(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `torch.sort`, ten times as fast: NumPy sorts 64-bit numbers of a value and its position.
+
+    >>> _sorted_by_key(torch.tensor([[2.0, -1.0, 0.5, -1.0]]))
+    (tensor([[-1.0000, -1.0000,  0.5000,  2.0000]]), tensor([[1, 3, 2, 0]]))
+    """
+    keys = _flipped(values.view(torch.int32)).long() << 32
+    keys |= torch.arange(values.shape[1])
+    keys.numpy().sort(axis=1)
+    return _flipped((keys >> 32).int()).view(torch.float32), keys & RANK
+
+
+def _flipped(bits: torch.Tensor) -> torch.Tensor:
+    """The bits of floats as integers of the same order, and back: negative floats descend."""
+    return bits ^ ((bits >> 31) & SIGN)

@@ -1,0 +1,42 @@
+"""Updates travel as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from poise.core.parts import part
+from poise.core.protocols import Encoded
+from poise.core.rng import U64
+from poise.core.traits import ChannelTraits
+from poise.core.types import Setting
+from poise.core.vectors import Stack
+
+
+@part("channel", "plain")
+class Plain:
+    """Every update is sent in full: d numbers, in the precision of the model.
+
+    Nothing is copied: the server decodes the stack that the clients encode.
+
+    >>> sent = Plain().encode(torch.tensor([[1.0, -2.0]]), {})
+    >>> sent.payload
+    {'update': tensor([[ 1., -2.]])}
+    >>> Plain().decode(sent.payload, 2)
+    tensor([[ 1., -2.]])
+    """
+
+    traits = ChannelTraits(identity=True)
+    keeps = ()
+
+    def fit(self, setting: Setting) -> None:
+        """Fits everywhere."""
+
+    def encode(self, deltas: Stack, kept: Mapping[str, Stack], streams: U64 | None = None) -> Encoded:
+        """The updates themselves."""
+        return Encoded({"update": deltas})
+
+    def decode(self, payload: Mapping[str, torch.Tensor], size: int) -> Stack:
+        """The updates themselves."""
+        return payload["update"]

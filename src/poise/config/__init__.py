@@ -1,0 +1,1 @@
+"""Options and experiment files: what a user may set, declared once, and read with the line of every mistake."""

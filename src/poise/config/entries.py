@@ -1,0 +1,141 @@
+"""Options as command lines, forms and the JSON API take them: keys, types and texts, derived from the fields."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Optional, Union, get_args, get_origin
+
+from poise.core.errors import InvalidOption
+from poise.core.options import Option, options_of, words
+
+TRUE = ("on", "true", "1")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One option from outside: what a user may give for it, and what that means for the field."""
+
+    option: Option
+
+    @property
+    def key(self) -> str:
+        """The name in forms and in the JSON API; ``--key`` with dashes on a command line."""
+        return self.option.key
+
+    @property
+    def flag(self) -> str:
+        """The name on a command line."""
+        return f"--{self.key.replace('_', '-')}"
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the option is set by naming it."""
+        return self.option.type is bool or self.option.declared.switch is not None
+
+    @property
+    def kind(self) -> Any:
+        """The type of one value, without None."""
+        if self.is_switch:
+            return bool
+        if self.option.declared.parser is not None:
+            return str
+        kinds = [kind for kind in _alternatives(self.option.type) if kind is not type(None)]
+        return kinds[0] if len(kinds) == 1 else self.option.type
+
+    @property
+    def type(self) -> Any:
+        """The type of a value that may be left out."""
+        optional = self.default is None and not self.option.required
+        return Optional[self.kind] if optional else self.kind  # noqa: UP045 - the kind is a value here
+
+    @property
+    def default(self) -> Any:
+        """What stands for an option that is not given: None where the training may have declared it."""
+        if self.is_switch:
+            return False
+        return None if self.option.declared.inherits else self.option.default
+
+    @property
+    def help(self) -> str:
+        """One sentence for a command line: what the option is, and what holds without it."""
+        declared = self.option.declared
+        written = declared.label if declared.switch is not None else declared.help
+        text = re.sub(r"``?", "", written).rstrip(".")
+        if not written.startswith("`"):
+            text = text[:1].upper() + text[1:]
+        if declared.parser is not None and declared.example:
+            text = f"{text}: {declared.example}"
+        if self.option.declared.inherits and self.option.default is not None:
+            return f"{text}; as the training declared it, or {self.option.default}."
+        return f"{text}."
+
+    @property
+    def label(self) -> str:
+        """How a form calls the option."""
+        return self.option.declared.label or self.key.replace("_", " ").capitalize()
+
+    def from_text(self, text: str) -> Any:
+        """The value that a form's text stands for."""
+        if self.is_switch:
+            return text.lower() in TRUE
+        if self.kind not in (int, float):
+            return text
+        try:
+            return self.kind(text)
+        except ValueError as error:
+            message = f"{self.label_in_errors} must be {words(self.kind)}, not {text!r}"
+            raise InvalidOption(message, where=(self.key,)) from error
+
+    @property
+    def label_in_errors(self) -> str:
+        """The option's name in a sentence."""
+        return self.key.replace("_", " ")
+
+    def as_text(self, value: Any) -> str:
+        """A value as a form shows it: empty where it is not given."""
+        if value is None or value is False:
+            return ""
+        return "on" if value is True else f"{value}"
+
+    def arguments(self, value: Any) -> list[str]:
+        """The option on a command line; nothing where it has its default."""
+        if value == self.default and not self.option.required:
+            return []
+        if value is True:
+            return [self.flag]
+        return [self.flag, repr(value) if isinstance(value, float) else str(value)]
+
+    def value(self, given: Any) -> Any:
+        """The field's value for what a user gave."""
+        declared = self.option.declared
+        if declared.switch is not None:
+            return declared.switch
+        if declared.parser is not None and isinstance(given, str):
+            return declared.parser(given)
+        return given
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    """The types that an annotation allows."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def entries_of(kind: type, without: Iterable[str] = ()) -> dict[str, Entry]:
+    """The options of a dataclass by key, required ones first."""
+    left_out = set(without)
+    found = [Entry(option) for name, option in options_of(kind).items() if name not in left_out]
+    found.sort(key=lambda entry: not entry.option.required)
+    return {entry.key: entry for entry in found}
+
+
+def values_of(given: Mapping[str, Any], entries: Mapping[str, Entry]) -> dict[str, Any]:
+    """Field values by name for what a user gave by key; None and switches that are off count as not given."""
+    values = {}
+    for key, entry in entries.items():
+        value = given.get(key)
+        if value is not None and not (entry.is_switch and value is False):
+            values[entry.option.name] = entry.value(value)
+    return values

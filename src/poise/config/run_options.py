@@ -1,0 +1,89 @@
+"""The options of a run, declared once: `poise.train`, the table [run] and ``poise run`` derive from these fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from poise.core.errors import InvalidOption
+from poise.core.options import check_options, known_keys, option, options_of
+
+Keep = Literal["all", "unlearnable", "last"]
+BadUpdates = Literal["stop", "drop"]
+AuditAction = Literal["warn", "quarantine"]
+
+DEFAULT_ROUNDS = 100
+"""Aggregations of a run from Python that names neither rounds nor time."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How long a run lasts, what it measures, and what it keeps; `poise.core.options` checks every value."""
+
+    rounds: int | None = option(
+        None, "number of aggregations (100 in Python where neither this nor ``time`` is given).", least=1
+    )
+    time: float | None = option(None, "budget of simulated time.", above=0)
+    seed: int = option(0, "one seed, one run.", least=0, key="seeds")
+    evaluate_every: int = option(1, "measure after every so many aggregations, and after the last.", least=1)
+    metrics: tuple[str, ...] = option(
+        (),
+        'more to measure than the held-out metrics, e.g. ``"client_loss"``.',
+        example='["client_loss"]',
+    )
+    keep: Keep = option("last", 'which models stay: ``"all"``, ``"unlearnable"``, ``"last"``.')
+    bad_updates: BadUpdates = option("stop", '``"stop"`` at an update that is not finite, or ``"drop"`` it and go on.')
+    backend: Any = option("local", "where work is executed, by name or as a part.")
+    start: str | None = option(None, "the hash of the model to begin with; the task's own initial model by default.")
+    keep_updates: bool = option(
+        False, "keep every update of every round, for re-aggregation without some clients (``fed-accum``)."
+    )
+    audit: AuditAction | None = option(
+        None,
+        'look for free-riders after every round, and ``"warn"``, or ``"quarantine"`` them: weight 0, the others as '
+        "much in total as all had. Both are events of the run and warnings, never silent.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.rounds is None and self.time is None:
+            object.__setattr__(self, "rounds", DEFAULT_ROUNDS)
+        check_options(self)
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any], seed: int | None = None) -> RunOptions:
+        """The options of one seed from the table [run] of an experiment file; the first seed by default."""
+        known_keys(table, RUN_KEYS, "[run]")
+        given = dict(table)
+        seeds = seeds_in(table)
+        given.pop("seeds", None)
+        if given.get("rounds") is None and given.get("time") is None:
+            raise InvalidOption("the run has no end", "give rounds or time under [run]")
+        return cls(**given, seed=seeds[0] if seed is None else seed)
+
+    def table(self) -> dict[str, Any]:
+        """The table [run]; options that are not set and switches that are off are left out."""
+        table: dict[str, Any] = {}
+        values = vars(self)
+        for name, declared in options_of(type(self)).items():
+            value = values[name]
+            if name == "seed":
+                table[declared.key] = [value]
+            elif value is not None and value is not False:
+                table[declared.key] = list(value) if isinstance(value, tuple) else value
+        return table
+
+
+RUN_KEYS = tuple(declared.key for declared in options_of(RunOptions).values())
+"""The keys of the table [run]."""
+
+
+def seeds_in(table: Mapping[str, Any]) -> list[int]:
+    """The seeds that a table [run] names; seed 0 where it names none."""
+    seeds = table.get("seeds", [0])
+    whole = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
+    if not whole or not seeds:
+        raise InvalidOption("seeds must be a list of whole numbers, for example [0, 1, 2]", where=("seeds",))
+    if len(set(seeds)) < len(seeds):
+        raise InvalidOption("seeds has the same seed twice", "the same seed gives the same run", where=("seeds",))
+    return list(seeds)

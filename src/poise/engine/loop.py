@@ -1,0 +1,100 @@
+"""The loop over rounds, written once: schedule, aggregate, measure, record.
+
+The engine knows the protocols of the slots and no implementation. Its state is one value that is passed in and
+returned, so a run goes on from any recorded round.
+"""
+
+from __future__ import annotations
+
+import time as wall
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from poise.core.errors import IncompatibleParts
+from poise.core.history import History
+from poise.core.memory import Memories, memory_of
+from poise.core.protocols import Backend, Oracle
+from poise.core.types import Record, Step
+from poise.engine.executor import LazyExecutor
+from poise.engine.plan import ESTIMATE, Plan, simulated
+from poise.engine.realtime import Carrier, RealTime
+from poise.engine.round import Context, RoundResult, aggregate
+from poise.engine.schedule import schedule
+from poise.engine.state import Journal, Pace, State
+from poise.engine.wire import Wire
+
+
+@dataclass(frozen=True)
+class Observers:
+    """Who looks at a run from outside: called after every round, and asked before each whether to stop."""
+
+    after_round: Callable[[Record], None] = lambda record: None
+    stop: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where a run happens: its workers, its ledger, its past, and those who look at it."""
+
+    backend: Backend
+    wire: Wire
+    journal: Journal
+    history: History
+    observers: Observers = Observers()
+
+
+def initial(oracle: Oracle, plan: Plan) -> State:
+    """The state before the first aggregation."""
+    theta = oracle.initial(plan.seed)
+    moving = theta[: oracle.layout.trainable]
+    memory = memory_of(plan.parts.solver)
+    shared = {} if memory is None else memory.shared(moving)
+    return State(0, theta, plan.parts.server.init(moving), memories=Memories(shared))
+
+
+def run(state: State, plan: Plan, around: Surroundings) -> State:
+    """Go on until the budget of rounds or of time is used, or somebody says stop."""
+    pace = _pace(plan, around)
+    executor = LazyExecutor(around.backend, plan.parts.reports, plan.idle)
+    context = Context(plan, around.wire, executor, around.history)
+    ahead: tuple[Step, State] | None = None
+    while not around.observers.stop() and not plan.full(state.index):
+        began = wall.perf_counter()
+        step, under_way = ahead or schedule(state, plan, pace, around.history)
+        if plan.over(step):
+            break
+        result = aggregate(under_way, step, context)
+        state = result.state
+        around.history.add(result.record)
+        if pace.ahead:  # the next step tells whether this one is the last
+            ahead = schedule(state, plan, pace, around.history)
+        last = plan.full(state.index) or (ahead is not None and plan.over(ahead[0]))
+        _keep(result, plan, around, last, began)
+    return state
+
+
+def _pace(plan: Plan, around: Surroundings) -> Pace:
+    """Simulated time, or time as it passes where clients really take their time."""
+    if not around.backend.real_time:
+        return simulated(plan)
+    if plan.parts.by_given_times:
+        whose = type(plan.parts.weighting).__name__
+        raise IncompatibleParts(f"{whose}: clients take the time they take, not the clock's durations", ESTIMATE)
+    assert isinstance(around.backend, Carrier)
+    return RealTime(
+        plan.parts.clock, around.backend, reports=plan.parts.reports, end=plan.end, stop=around.observers.stop
+    )
+
+
+def _keep(result: RoundResult, plan: Plan, around: Surroundings, last: bool, began: float) -> None:
+    """Measure the new model where it is due, and write the round down."""
+    state, record, history = result.state, result.record, around.history
+    if last or state.index % plan.evaluate_every == 0:
+        metrics = around.backend.measure(state.theta, plan.metrics, state.memories)
+        record = replace(record, metrics=metrics)
+    record = replace(record, seconds=wall.perf_counter() - began)
+    history.note(record.metrics)
+    tensors = {**state.server, **state.memories.tensors(), **history.tensors()}
+    updates = result.updates.stack if plan.keep_updates else None
+    around.journal.append(record, state.theta, tensors, result.client_state, updates)
+    around.observers.after_round(record)

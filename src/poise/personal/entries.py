@@ -1,0 +1,51 @@
+"""What the choices of personal layers share."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import TYPE_CHECKING
+
+from poise.core.errors import IncompatibleParts
+
+if TYPE_CHECKING:
+    import torch
+
+    from poise.core.protocols import Personal
+    from poise.core.types import Setting
+
+
+def refuse_on_demand(personal: Personal, setting: Setting) -> None:
+    """Clients that are made when they are asked for keep nothing."""
+    if setting.on_demand:
+        raise IncompatibleParts(
+            f"{type(personal).__name__}: clients that are made on demand keep no layers",
+            "use a federation with on_demand=False, or leave personal out",
+        )
+
+
+def entries_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of ``module.state_dict()``; tied ones are the same object."""
+    import torch
+
+    state = module.state_dict(keep_vars=True)
+    return {name: entry for name, entry in state.items() if isinstance(entry, torch.Tensor)}
+
+
+def chosen_entries(
+    personal: Personal,
+    module: torch.nn.Module,
+    names: Container[str],
+) -> tuple[str, ...]:
+    """These names in the order of the state, and all other names of the same tensors.
+
+    Refuses to keep everything that is trained: the clients would have nothing in common.
+    """
+    entries = entries_of(module)
+    chosen = {id(entry) for name, entry in entries.items() if name in names}
+    trained = {id(p) for p in module.parameters() if p.requires_grad}
+    if trained and trained <= chosen:
+        raise IncompatibleParts(
+            f"{type(personal).__name__}: all trainable parameters would stay with the clients",
+            "leave some to the server",
+        )
+    return tuple(name for name, entry in entries.items() if id(entry) in chosen)

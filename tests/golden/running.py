@@ -1,0 +1,199 @@
+"""Runs golden cases, and says in hashes and in numbers what came of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import poise
+from golden.cases import CASES, Case
+from golden.problems import problem
+from poise.backends import Local
+
+GOLDEN = Path(__file__).with_name("golden.json")
+TABLES = ("clients", "forgotten so far", "request", "guarantee", "restart", "history", "grounds", "noise", "result")
+"""What certificates say beside hashes, of which those of files depend on where a run was made."""
+
+
+@cache
+def outcome(name: str) -> dict[str, Any]:
+    """What came of a case: ``hashes`` and ``summary``."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # audits warn of free-riders, and budgets of their calibration
+        return _described(CASES[name], Path(folder))
+
+
+def _described(case: Case, folder: Path) -> dict[str, Any]:
+    run = _trained(case, folder)
+    try:
+        found = ended(run)
+        if case.audited:
+            _add_audit(found, run)
+        for k, asked in enumerate(case.forget, start=1):
+            _add_request(found, run, case, dict(asked), k)
+    finally:
+        run.close()
+    return found
+
+
+def _trained(case: Case, folder: Path) -> Any:
+    """The run of a case, taken up again where it was interrupted."""
+    fed, task = problem(case.problem)
+    if case.how == "whole":
+        return poise.train(fed, task, **case.options)
+    place, left = folder / "run", folder / "left"
+    done: list[int] = []
+
+    def note(record: Any) -> None:
+        done.append(record.index)
+        if len(done) == case.after and case.how != "stopped":
+            shutil.copytree(place, left)  # what a process that dies now leaves behind, its write-ahead log included
+
+    begun = poise.train(
+        fed, task, out=place, callbacks=[note], stop=lambda: len(done) >= case.after, **case.options
+    )  # fmt: skip
+    begun.close()
+    if case.how == "torn":
+        newest = left / "models" / f"{case.after:08d}.safetensors"
+        newest.write_bytes(newest.read_bytes()[:100])
+    again = place if case.how == "stopped" else left
+    return poise.resume(again, federation=fed, task=task, backend=Local(workers=case.workers))
+
+
+def ended(run: Any) -> dict[str, Any]:
+    """What a run ended with."""
+    metrics = {name: run.metric(name) for name in run.metrics}
+    hashes = {
+        "model": digest(run.model),
+        "weights": digest(run.weights),
+        "metrics": digest(*[part for name, values in metrics.items() for part in (name, values)]),
+        "times": digest(run.times),
+        "contributions": digest(*[part for name in run.contributions.dtype.names for part in (name, _of(run, name))]),
+        "readings": digest(*[part for name in run.readings for part in (name, run.reading(name))]),
+        "refusals": digest(json.dumps(run.refusals)),
+        "bytes": digest(run.bytes_up, run.bytes_down),
+        "kept": digest(json.dumps(run.kept)),
+        "ledger": run.digest,
+    }
+    theta = run.model.astype(np.float64)
+    summary = {
+        "rounds": run.rounds,
+        "model norm": float(np.sqrt((theta**2).sum())),
+        "model sum": float(theta.sum()),
+        "last metrics": {name: _last(values) for name, values in metrics.items()},
+        "sums of weights": run.weights.sum(axis=1).tolist(),
+        "last time": float(run.times[-1]) if run.rounds else 0.0,
+        "refusals": len(run.refusals),
+        "kept": run.kept,
+    }
+    return {"hashes": hashes, "summary": summary}
+
+
+def _of(run: Any, column: str) -> np.ndarray:
+    return np.ascontiguousarray(run.contributions[column])
+
+
+def _last(values: np.ndarray) -> float | None:
+    """The newest measurement, a mean where there is one per client."""
+    rows = values.reshape(len(values), -1).mean(axis=1)
+    measured = rows[~np.isnan(rows)]
+    return float(measured[-1]) if len(measured) else None
+
+
+def _add_audit(found: dict[str, Any], run: Any) -> None:
+    told = [event for event in run.events if event.startswith("audit:")]
+    seen = poise.audit(run)
+    found["hashes"]["audit"] = digest(seen.scores, seen.p_values, seen.by_round)
+    found["hashes"]["audit events"] = digest(json.dumps(told))
+    found["summary"]["suspects"] = seen.suspects
+    found["summary"]["audit events"] = len(told)
+
+
+def _add_request(found: dict[str, Any], run: Any, case: Case, asked: dict[str, Any], number: int) -> None:
+    fed, task = problem(case.problem)
+    made = poise.unlearn(run, asked.pop("clients"), federation=fed, task=task, **asked)
+    branch = ended(made.run)
+    said = {table: made.certificate[table] for table in TABLES}
+    branch["hashes"] |= {
+        "start": digest(made.run.models(0)),
+        "certificate": digest(json.dumps(said, sort_keys=True)),
+    }
+    start = made.run.models(0).astype(np.float64)
+    branch["summary"] |= {
+        "restart": list(made.restart), "reached": made.reached, "start norm": float(np.sqrt((start**2).sum())),
+        "sigma": said["noise"]["sigma"], "promised": said["guarantee"]["promised"],
+    }  # fmt: skip
+    for table in ("hashes", "summary"):
+        found[table] |= {f"request {number}: {name}": value for name, value in branch[table].items()}
+
+
+def digest(*parts: str | np.ndarray | torch.Tensor) -> str:
+    """A hash of texts and of arrays, bit for bit."""
+    state = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, str):
+            state.update(part.encode() + b"\0")
+            continue
+        array = np.ascontiguousarray(part.detach().numpy() if isinstance(part, torch.Tensor) else part)
+        state.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
+    return state.hexdigest()[:24]
+
+
+@cache
+def fingerprint() -> str:
+    """A hash of how this machine rounds: products, convolutions, recurrences and functions of fixed numbers."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return digest(*_arithmetic())
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _fixed(*shape: int) -> np.ndarray:
+    """Numbers between -1 and 1 that every machine agrees on."""
+    return ((np.arange(np.prod(shape)) * 7919 % 2003) / 1001.5 - 1).reshape(shape)
+
+
+def _arithmetic() -> list[Any]:
+    found: list[Any] = []
+    for dtype in (torch.float32, torch.float64):
+        for n, k, m in ((3, 5, 7), (8, 64, 8), (40, 65, 10), (33, 129, 17)):
+            left, right = (torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((n, k), (k, m)))
+            found += [left @ right, right.T @ left.T, left.sum(), left.mean(dim=0), torch.linalg.vector_norm(left)]
+        stack, others = (torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((5, 8, 64), (5, 64, 9)))
+        found.append(torch.baddbmm(torch.from_numpy(_fixed(5, 8, 9)).to(dtype), stack, others))
+        found += [stack.exp(), stack.softmax(dim=2), stack.log_softmax(dim=2), stack.tanh(), stack.sigmoid()]
+        found += [torch.linalg.vector_norm(stack, dim=2), stack.logsumexp(dim=2), stack.abs().sqrt()]
+        image, kernel = (torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((4, 2, 9, 9), (3, 2, 3, 3)))
+        image.requires_grad_(), kernel.requires_grad_()
+        out = torch.nn.functional.conv2d(image, kernel)
+        out.square().sum().backward()
+        found += [out, image.grad, kernel.grad]
+        norm = torch.nn.functional.batch_norm(image, None, None, training=True)
+        found.append(norm)
+        cell = torch.nn.LSTM(3, 4, 2, batch_first=True).to(dtype)
+        with torch.no_grad():
+            for tensor in cell.parameters():
+                tensor.copy_(torch.from_numpy(_fixed(*tensor.shape)))
+        states, _ = cell(torch.from_numpy(_fixed(2, 5, 3)).to(dtype))
+        states.square().sum().backward()
+        found += [states, *(tensor.grad for tensor in cell.parameters())]
+    values = _fixed(6, 50)
+    found += [
+        np.exp(values),
+        np.log(values + 1.5),
+        values @ values.T,
+        values.sum(axis=0),
+        np.linalg.norm(values, axis=1),
+    ]
+    return found
