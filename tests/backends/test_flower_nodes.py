@@ -371,8 +371,24 @@ def test_a_node_that_is_only_slow_is_not_asked_twice() -> None:
 def test_a_node_that_never_answers_is_named() -> None:
     run = trained(nodes(away=[0]), rounds=1, backend=Flower(patience=0.2))
     assert run.refusals == [(0, 0, "nothing within 0.2 seconds")]
-    crashing = trained(nodes(forge=lambda client, reply: 8 if client == 0 else reply), rounds=1)
-    assert crashing.refusals == [(0, 0, "error 8 of its node: gone")]
+
+
+@pytest.mark.parametrize("code", [1, 2, 8])
+def test_an_app_that_fails_is_asked_four_times_and_then_refused(code: int) -> None:
+    """Flower reports an app that it could not load (1), that raised (2) or whose process ended (8)."""
+    crashes: list[int] = []
+
+    def crash(client: int, reply: Letter) -> Letter | int:
+        crashes.extend([client] * (client == 0))
+        return code if client == 0 and len(crashes) <= limit else reply
+
+    limit = 3
+    assert trained(nodes(forge=crash), rounds=1).refusals == []
+    crashes.clear()
+    limit = 4
+    refused = trained(nodes(forge=crash), rounds=1)
+    assert refused.refusals == [(0, 0, f"error {code} of its node: gone")]
+    assert len(crashes) == 4
 
 
 def test_a_policy_is_felt_in_the_round() -> None:

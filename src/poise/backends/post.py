@@ -14,10 +14,12 @@ from poise.backends.letters import FlowerMessage, Letter, words
 from poise.core.errors import InvalidOption, UpdateRefused
 
 PAUSE = 0.2  # seconds between two looks into the mailbox
-CRASHES = 3  # how often work is asked for again after the app on the node crashed
+CRASHES = 3  # how often the server repeats a request after the app on the node failed
 AWAY = (3, 4, 5)  # Flower's errors of a node that is away: message, reply, or node unavailable
 SILENCE = 45.0  # seconds after which a node is asked whether it was started anew; then twice as many, and so on
-CRASHED = 8  # Flower's error of an app whose process ended
+# Flower's errors of an app that it could not load, that raised, or whose process ended. poise answers its own
+# exceptions with a reason, so these come from Flower: it failed before or after poise's code ran.
+FAILED = (1, 2, 8)
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,8 @@ class Mailbox:
     def _again(sent: _Sent, to: str, message: FlowerMessage) -> bool:
         """Whether a letter has to be sent once more: its node was away, or the app there crashed."""
         code = message.error.code if message.has_error() else None
-        sent.crashes += code == CRASHED
-        again = code in AWAY or (code == CRASHED and sent.crashes <= CRASHES)
+        sent.crashes += code in FAILED
+        again = code in AWAY or (code in FAILED and sent.crashes <= CRASHES)
         if again:
             sent.messages.remove(to)
             sent.due = not sent.messages
