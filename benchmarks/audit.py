@@ -184,8 +184,8 @@ def tables(lines: list[dict[str, Any]]) -> str:
 
 def cost(repeats: int = 8) -> str:
     """What the gauge adds to a round of mlp(50) with 100 clients: CPU time with and without it, in turn."""
-    from poise.auditing.gauge import AuditGauge
-    from poise.composition import Composition
+    from poise.auditing.probe import AuditGauge
+    from poise.training import Composition
 
     whole: Any = Composition.gauges
 

@@ -29,9 +29,9 @@ import numpy as np
 import torch
 from page import publish
 
+from poise.apps.ui.views.drawing import OF_A_RUN
 from poise.core.types import Contribution, Record
 from poise.ledger import Ledger
-from poise.ui.views.drawing import OF_A_RUN
 
 CHROMIUM = Path("/usr/bin/chromium")
 CLASSES, SEEDS, COMPARED = 10, 10, 20

@@ -24,11 +24,11 @@ from bare_flower.bare_app.task import BATCH, EPOCHS, HIDDEN, LR
 from page import publish
 
 import poise
+from poise.apps.deploy import control
+from poise.apps.deploy.folder import Deployment, make_deployment, read_toml
+from poise.apps.deploy.jobs import run_deployed
+from poise.apps.deploy.programs import flwr
 from poise.config.experiment import load
-from poise.deploy import control
-from poise.deploy.folder import Deployment, make_deployment, read_toml
-from poise.deploy.jobs import run_deployed
-from poise.deploy.programs import flwr
 
 BARE = Path(__file__).parent / "bare_flower"
 NODES, GOAL = 4, 1.1

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 import poise
+from poise.analysis.reports import group_runs, write_page
 from poise.core.types import Record
-from poise.reports import group_runs, write_page
 
 TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # as the tests run it
 ROUNDS = 6 if TINY else 60

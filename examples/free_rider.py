@@ -13,8 +13,8 @@ import warnings
 from pathlib import Path
 
 import poise
+from poise.analysis.reports.audit_page import write_audit
 from poise.core.types import Record
-from poise.reports.auditing import write_audit
 
 TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # as the tests run it
 ROUNDS = 6 if TINY else 30

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 import poise
+from poise.analysis.reports import group_runs, write_page
 from poise.core.types import Record
-from poise.reports import group_runs, write_page
 
 TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # as the tests run it
 ROLES, ROUNDS, HIDDEN, STRIDE = (6, 2, 8, 200) if TINY else (20, 25, 32, 20)

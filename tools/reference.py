@@ -16,8 +16,8 @@ from typing import Any
 MODULES = (
     "poise", "poise.solvers", "poise.samplers", "poise.clocks", "poise.weightings", "poise.aggregators",
     "poise.channels", "poise.servers", "poise.personal", "poise.attacks",
-    "poise.recipes", "poise.data", "poise.tasks", "poise.ledger", "poise.explaining", "poise.theory",
-    "poise.theory.free_riders", "poise.graph", "poise.unlearning", "poise.reports", "poise.exports", "poise.backends",
+    "poise.recipes", "poise.data", "poise.tasks", "poise.ledger", "poise.analysis.explain", "poise.theory",
+    "poise.theory.free_riders", "poise.graph", "poise.unlearning", "poise.analysis.reports", "poise.exports", "poise.backends",
     "poise.testing", "poise.core.protocols", "poise.core.types", "poise.core.round_updates",
     "poise.core.traits", "poise.core.parts", "poise.core.statistics",
     "poise.core.vectors", "poise.core.errors",

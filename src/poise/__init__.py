@@ -36,10 +36,10 @@ if TYPE_CHECKING:
         unlearning,
         weightings,
     )
+    from poise.analysis.explain import explain
     from poise.auditing.audit import audit
     from poise.core.errors import PoiseError
     from poise.data import federation
-    from poise.explaining import explain
     from poise.ledger.run import Run, open_run
     from poise.tasks import Task, quadratics, task
     from poise.training import resume, train
@@ -50,7 +50,7 @@ _HOMES = {
     "Run": "poise.ledger.run",
     "Task": "poise.tasks",
     "audit": "poise.auditing.audit",
-    "explain": "poise.explaining",
+    "explain": "poise.analysis.explain",
     "federation": "poise.data",
     "open_run": "poise.ledger.run",
     "quadratics": "poise.tasks",

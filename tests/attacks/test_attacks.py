@@ -19,7 +19,7 @@ from poise.clocks import Asynchronous, Buffered, Synchronous
 from poise.core.errors import IncompatibleParts, InvalidOption
 from poise.core.round_updates import RoundUpdates
 from poise.core.types import AttackerView
-from poise.engine.attacking import attacked
+from poise.engine.attacks import attacked
 from poise.samplers import Uniform
 from poise.solvers import SGD, Scaffold
 

@@ -12,10 +12,10 @@ import torch
 from scipy import stats
 
 from poise.auditing.auditor import Auditor
-from poise.auditing.counts import Nothing, Reports
-from poise.auditing.gauge import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD, AuditGauge
-from poise.auditing.noise import GAUSSIAN_RATIO, Direction, Entries, Layers, Persistence, small_sample
-from poise.auditing.sight import Columns, Sight
+from poise.auditing.count_detectors import Nothing, Reports
+from poise.auditing.detector import Columns, Sight
+from poise.auditing.noise_detectors import GAUSSIAN_RATIO, Direction, Entries, Layers, Persistence, small_sample
+from poise.auditing.probe import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD, AuditGauge
 from poise.core.history import History
 from poise.core.round_updates import RoundUpdates
 from poise.core.threads import in_turn, row_blocks

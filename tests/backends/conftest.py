@@ -11,10 +11,10 @@ import tomli_w
 
 from backends.support import TEXT, First, meanwhile
 from backends.tap import Tap
-from poise.composition import federation_in
+from poise.apps.deploy import control, jobs
+from poise.apps.deploy.folder import Deployment, make_deployment, read_toml
 from poise.config.experiment import parse
-from poise.deploy import control, jobs
-from poise.deploy.folder import Deployment, make_deployment, read_toml
+from poise.training import federation_in
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from poise.backends.letters import Letter, Parcel
-from poise.deploy.folder import NODE
-from poise.deploy.node import replied
+from poise.apps.deploy.folder import NODE
+from poise.apps.deploy.node import replied
+from poise.backends.flower.messages import Letter, Parcel
 
 GB = 10**9
 

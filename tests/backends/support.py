@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.tap import Tap
-from poise.deploy.folder import Deployment
+from poise.apps.deploy.folder import Deployment
 
 TEXT = """
 [data]

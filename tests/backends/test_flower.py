@@ -19,14 +19,14 @@ import tomli_w
 
 import poise
 from backends.support import TEXT, First, serving
+from poise.apps.deploy import control, jobs
+from poise.apps.deploy.certificates import make_node_key
+from poise.apps.deploy.folder import Deployment, free_ports, make_deployment, read_toml
+from poise.apps.deploy.policy import Policy
+from poise.apps.deploy.programs import supernode
+from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import Experiment, load, parse
 from poise.core.errors import PoiseError
-from poise.deploy import control, jobs
-from poise.deploy.certificates import make_node_key
-from poise.deploy.folder import Deployment, free_ports, make_deployment, read_toml
-from poise.deploy.policy import Policy
-from poise.deploy.programs import supernode
-from poise.experiments.runner import run_experiment
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
@@ -199,7 +199,7 @@ def test_nodes_that_run_by_themselves_on_their_own_files(tmp_path: Path) -> None
         table = {**read_toml(folder / "node.toml"), "data": {"file": "mine.npz", "classes": 2}}
         (folder / "node.toml").write_text(tomli_w.dumps(table))
         (folder / "policy.toml").write_text(tomli_w.dumps(Policy(metrics=True).table()))
-    verb = [sys.executable, "-c", "from poise.cli import main; main()", "deploy", "node"]
+    verb = [sys.executable, "-c", "from poise.apps.cli import main; main()", "deploy", "node"]
     control.up(made.path, nodes=False, seconds=300)
     nodes = [subprocess.Popen([*verb, str(made.node(k))], stderr=subprocess.DEVNULL) for k in range(2)]
     try:

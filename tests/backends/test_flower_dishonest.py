@@ -12,10 +12,10 @@ import pytest
 
 from backends import dishonest
 from backends.support import TEXT, meanwhile, serving
+from poise.apps.deploy import jobs
+from poise.apps.deploy.folder import Deployment
 from poise.config.experiment import parse
 from poise.core.errors import PoiseError
-from poise.deploy import jobs
-from poise.deploy.folder import Deployment
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]

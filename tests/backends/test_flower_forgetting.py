@@ -12,19 +12,19 @@ import pytest
 
 import poise
 from backends.test_flower_nodes import Nodes
-from poise.backends import post
-from poise.backends.letters import Letter
-from poise.backends.post import Post
+from poise.apps.deploy.fault_injection import FILE, Trial
+from poise.apps.deploy.jobs import unlearn_deployed
+from poise.apps.deploy.node import Here, answer
+from poise.apps.deploy.node_data import Holding
+from poise.apps.deploy.policy import Policy
+from poise.apps.deploy.server import Job, registered_federation
+from poise.apps.experiments.runner import run_experiment
+from poise.backends.flower import transport
+from poise.backends.flower.messages import Letter
+from poise.backends.flower.transport import Post
 from poise.config.experiment import parse
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
-from poise.deploy.holding import Holding
-from poise.deploy.jobs import unlearn_deployed
-from poise.deploy.node import Here, answer
-from poise.deploy.policy import Policy
-from poise.deploy.server import Job, registered_federation
-from poise.deploy.trials import FILE, Trial
-from poise.experiments.runner import run_experiment
 from poise.unlearning.operation import outcome
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
@@ -61,7 +61,7 @@ def asked(clients: list[int], options: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post, "PAUSE", 0.0)
+    monkeypatch.setattr(transport, "PAUSE", 0.0)
 
 
 @dataclass

@@ -15,17 +15,18 @@ import torch
 
 import poise
 from backends.test_flower_nodes import SGD, TASK, N, Nodes, federation, nodes
-from poise.backends import Flower, post
-from poise.backends.letters import Letter, Parcel
-from poise.backends.post import Post, connected
+from poise.apps.deploy.node import replied
+from poise.apps.deploy.node_data import Holding
+from poise.apps.deploy.node_graph import asked_messages
+from poise.apps.deploy.policy import Policy
+from poise.apps.deploy.registration import registered_federation
+from poise.apps.deploy.remote_federation import Remote
+from poise.backends import Flower
+from poise.backends.flower import transport
+from poise.backends.flower.messages import Letter, Parcel
+from poise.backends.flower.transport import Post, connected
 from poise.config.experiment import parse
 from poise.core.errors import UpdateRefused
-from poise.deploy.greeting import registered_federation
-from poise.deploy.holding import Holding
-from poise.deploy.neighbours import asked_messages
-from poise.deploy.node import replied
-from poise.deploy.policy import Policy
-from poise.deploy.remote import Remote
 from poise.graph import SimilarityGraph, similarity
 
 OPEN = Policy(graph=True)
@@ -33,7 +34,7 @@ OPEN = Policy(graph=True)
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post, "PAUSE", 0.0)
+    monkeypatch.setattr(transport, "PAUSE", 0.0)
 
 
 def way(grid: Any, clients: int = N) -> Post:

@@ -18,13 +18,13 @@ import tomli_w
 import poise
 from backends.test_flower_forgetting import TEXT as WHOLE
 from faults.support import call
-from poise.composition import federation_in
+from poise.apps.deploy import control, jobs
+from poise.apps.deploy.folder import Deployment, make_deployment, read_toml
+from poise.apps.deploy.policy import Policy
+from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import parse
 from poise.config.unlearn_request import UnlearnRequest
-from poise.deploy import control, jobs
-from poise.deploy.folder import Deployment, make_deployment, read_toml
-from poise.deploy.policy import Policy
-from poise.experiments.runner import run_experiment
+from poise.training import federation_in
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
@@ -41,7 +41,7 @@ def hospital(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deploym
     for client in range(4):
         (made.node(client) / "policy.toml").write_text(tomli_w.dumps(Policy(metrics=True).table()))
     control.up(made.path, nodes=False, seconds=300)
-    verb = [sys.executable, "-c", "from poise.cli import main; main()", "deploy", "node"]
+    verb = [sys.executable, "-c", "from poise.apps.cli import main; main()", "deploy", "node"]
     nodes = [subprocess.Popen([*verb, str(made.node(k))], stderr=subprocess.DEVNULL) for k in range(4)]
     try:
         yield made, nodes

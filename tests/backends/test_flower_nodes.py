@@ -14,18 +14,20 @@ import pytest
 import torch
 
 import poise
-from poise.backends import Flower, flower, post
-from poise.backends.letters import Letter, Parcel
-from poise.backends.post import Post, connected
+from poise.apps.deploy.client_state_store import Shelf
+from poise.apps.deploy.node import Here, answer
+from poise.apps.deploy.node_data import Holding
+from poise.apps.deploy.policy import Policy
+from poise.apps.deploy.registration import registered_federation
+from poise.apps.deploy.remote_federation import Remote, check_registered
+from poise.apps.deploy.server import Job
+from poise.backends import Flower
+from poise.backends.flower import nodes as flower_nodes
+from poise.backends.flower import transport
+from poise.backends.flower.messages import Letter, Parcel
+from poise.backends.flower.transport import Post, connected
 from poise.config.experiment import parse
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
-from poise.deploy.greeting import registered_federation
-from poise.deploy.holding import Holding
-from poise.deploy.node import Here, answer
-from poise.deploy.policy import Policy
-from poise.deploy.remote import Remote, check_registered
-from poise.deploy.server import Job
-from poise.deploy.shelf import Shelf
 from poise.testing import check_backend
 from poise.testing.clauses import SIZES
 from poise.testing.federations import SampleFederation
@@ -56,7 +58,7 @@ HOURS = Hours()
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (post, flower):
+    for module in (transport, flower_nodes):
         monkeypatch.setattr(module, "time", HOURS)
 
 

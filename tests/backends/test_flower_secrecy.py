@@ -18,11 +18,11 @@ import torch
 
 from backends.support import First
 from backends.tap import Tap
-from poise.backends.letters import Letter, Parcel
-from poise.deploy import control
-from poise.deploy.folder import Deployment
-from poise.reports.groups import Group
-from poise.reports.page import write_page
+from poise.analysis.reports.groups import Group
+from poise.analysis.reports.page import write_page
+from poise.apps.deploy import control
+from poise.apps.deploy.folder import Deployment
+from poise.backends.flower.messages import Letter, Parcel
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]

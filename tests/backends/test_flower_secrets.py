@@ -14,14 +14,14 @@ import pytest
 
 from backends.test_flower_nodes import Nodes
 from faults.support import call
-from poise.backends import post
-from poise.backends.letters import Letter
+from poise.apps.deploy import server
+from poise.apps.deploy.folder import MARK, Deployment, make_deployment
+from poise.apps.deploy.node import _own, replied
+from poise.apps.deploy.server import main
+from poise.apps.deploy.supervisor import Supervisor
+from poise.backends.flower import transport
+from poise.backends.flower.messages import Letter
 from poise.config.experiment import parse
-from poise.deploy import server
-from poise.deploy.folder import MARK, Deployment, make_deployment
-from poise.deploy.node import _own, replied
-from poise.deploy.server import main
-from poise.deploy.supervisor import Supervisor
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 
@@ -91,7 +91,7 @@ def leaks(folder: Path, known: set[bytes]) -> list[str]:
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Deployment, set[bytes]]:
     """A deployment after runs that succeed, are refused and fail, with all that its parts wrote and printed."""
-    monkeypatch.setattr(post, "PAUSE", 0.0)
+    monkeypatch.setattr(transport, "PAUSE", 0.0)
     monkeypatch.setattr(server, "Intake", lambda grid: grid)  # nothing comes in here: nodes are functions
     out = tmp_path / "printed.txt"
     begun = call("deploy", "init", tmp_path / "d", "--nodes", "2")

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 import poise
-from poise.backends import flower, post
-from poise.backends.letters import Letter, Parcel
+from poise.apps.deploy.policy import Policy
+from poise.backends.flower import nodes as flower_nodes
+from poise.backends.flower import transport
+from poise.backends.flower.messages import Letter, Parcel
 from poise.channels import TopK
 from poise.core.errors import LedgerError
-from poise.deploy.policy import Policy
 from poise.personal import BatchNorm, Layers
 from poise.samplers import Uniform
 
@@ -28,7 +29,7 @@ NORM = {"model": "mlp", "hidden": 6, "norm": True}
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (post, flower):
+    for module in (transport, flower_nodes):
         monkeypatch.setattr(module, "time", HOURS)
 
 

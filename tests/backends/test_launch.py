@@ -25,7 +25,7 @@ print(state.query("PRAGMA busy_timeout"))
 
 
 def launched(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "poise.deploy.launch", str(file), *words]
+    command = [sys.executable, "-m", "poise.apps.deploy.launch", str(file), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

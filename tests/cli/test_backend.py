@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from faults.support import SMALL, call, opened, same
+from poise.apps.cli.backend_options import Place
 from poise.backends import Local, Ray
-from poise.cli.placing import Place
 from poise.config.experiment import parse
 
 
@@ -79,7 +79,7 @@ def test_a_run_on_a_cluster_is_the_run_in_one_process(here: Path) -> None:
     around = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     try:
-        verb = [sys.executable, "-c", "from poise.cli import main; main()", "run", "exp.toml", "--out", "there"]
+        verb = [sys.executable, "-c", "from poise.apps.cli import main; main()", "run", "exp.toml", "--out", "there"]
         flags = ["--backend", "ray", "--address", made.address, "--workers", "2"]
         done = subprocess.run([*verb, *flags], env=around, capture_output=True, text=True, timeout=400)
     finally:

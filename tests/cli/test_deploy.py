@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from faults.support import call
+from poise.apps.deploy.control import alive, belonging, running
+from poise.apps.deploy.folder import make_deployment, open_deployment, read_toml
+from poise.apps.deploy.policy import Policy
 from poise.core.errors import DataError, InvalidOption
-from poise.deploy.control import alive, belonging, running
-from poise.deploy.folder import make_deployment, open_deployment, read_toml
-from poise.deploy.policy import Policy
 
 cryptography = pytest.importorskip("cryptography", reason="the extra [flower] is not installed")
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from faults.support import call
+from poise.apps.deploy import control, supervisor
+from poise.apps.deploy.folder import Deployment, make_deployment, read_toml
+from poise.apps.deploy.programs import program
 from poise.core.errors import InvalidOption
-from poise.deploy import control, supervisor
-from poise.deploy.folder import Deployment, make_deployment, read_toml
-from poise.deploy.programs import program
 
 pytest.importorskip("cryptography", reason="the extra [flower] is not installed")
 
@@ -182,7 +182,7 @@ def test_a_port_that_is_taken_and_a_node_in_order(tmp_path: Path, monkeypatch: p
     assert done.code == 2
     assert re.search(r"node.toml: port \d+ is taken: does the node run already\?", done.err)
     started: list[Path] = []
-    monkeypatch.setattr("poise.cli.deploying.run_node", started.append)
+    monkeypatch.setattr("poise.apps.cli.deploy.run_node", started.append)
     done = call("deploy", "node", node)
     assert (done.code, started) == (0, [node])
     assert "client 0, 719 samples" in done.err

@@ -17,9 +17,10 @@ import typer.main
 
 import poise
 from faults.support import SMALL, call
+from poise.analysis.explain import explain
+from poise.apps.cli.app import app
+from poise.apps.experiments.unlearning_arms import REQUEST_KEYS
 from poise.auditing.live import ACTIONS
-from poise.cli.app import app
-from poise.composition import compose, composed
 from poise.config.entries import entries_of
 from poise.config.experiment import TABLES, parse
 from poise.config.run_options import RUN_KEYS, AuditAction, Keep, RunOptions
@@ -29,11 +30,9 @@ from poise.core.options import options_of
 from poise.core.parts import parts_of
 from poise.core.slots import DEFAULTS, RUN_SLOTS
 from poise.engine import Parts
-from poise.experiments.forgetting import REQUEST_KEYS
-from poise.explaining import explain
 from poise.ledger.retention import RULES
 from poise.privacy.budget import Budget
-from poise.training import train
+from poise.training import compose, composed, train
 from poise.unlearning.operation import fulfil, unlearn
 from poise.unlearning.request import Request, load
 
@@ -205,8 +204,8 @@ def test_the_commands_have_every_option_of_a_request() -> None:
 
 
 def test_the_api_and_the_form_have_every_option_of_a_request() -> None:
-    models = pytest.importorskip("poise.ui.models")
-    views = pytest.importorskip("poise.ui.views.unlearning")
+    models = pytest.importorskip("poise.apps.ui.models")
+    views = pytest.importorskip("poise.apps.ui.views.unlearning")
     entries = entries_of(UnlearnRequest, without=("out",))
     fields = models.Wish.model_fields
     assert set(fields) == set(entries)
@@ -217,7 +216,7 @@ def test_the_api_and_the_form_have_every_option_of_a_request() -> None:
 
 
 def test_the_api_refuses_what_the_request_refuses() -> None:
-    models = pytest.importorskip("poise.ui.models")
+    models = pytest.importorskip("poise.apps.ui.models")
     for wrong in ({"delta": 1.0}, {"epsilon": 0.0}, {"sigma": -1.0}, {"min_rounds": -1}, {"method": "magic"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             models.Wish(clients="3", **wrong)
@@ -308,7 +307,7 @@ def test_numpy_values_become_plain_ones() -> None:
 
 def test_declared_options_load_nothing_heavy() -> None:
     code = (
-        "import sys, poise.config.run_options, poise.config.unlearn_request, poise.cli.app;"
+        "import sys, poise.config.run_options, poise.config.unlearn_request, poise.apps.cli.app;"
         "print([name for name in ('torch', 'numpy', 'scipy', 'pydantic', 'plotly') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,11 +17,11 @@ import tomli_w
 import typer
 
 from documentation.blocks import LANGUAGES, ROOT, SHELL, Block, Command, blocks_of, commands, pages, parse
-from poise.cli.app import app
-from poise.composition import compose, prepare
+from poise.apps.cli.app import app
 from poise.config.experiment import TABLES
 from poise.config.experiment import parse as parse_experiment
 from poise.core.errors import DataError
+from poise.training import compose, prepare
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 BASE = """

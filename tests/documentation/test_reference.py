@@ -19,7 +19,7 @@ from documentation.blocks import ROOT
 sys.path.insert(0, str(ROOT / "tools"))
 import reference
 
-INTERNAL = {"poise.cli", "poise.composition", "poise.engine", "poise.ui"}
+INTERNAL = {"poise.apps.cli", "poise.training", "poise.engine", "poise.apps.ui"}
 """Packages that have ``__all__`` and are no part of the library."""
 
 

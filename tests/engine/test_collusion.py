@@ -77,8 +77,8 @@ def test_two_attacks_do_not_share_what_they_see() -> None:
 def test_an_omniscient_attack_sees_honest_updates_and_the_report_says_so(tmp_path: Any) -> None:
     run = poise.train(QUAD, QUAD.task, SOLVER, rounds=1, attacks=[Opposed()], out=tmp_path / "run")
     assert run.model == pytest.approx([(0 + 2 + 4 - 3 * 2.0) / 6])
-    from poise.reports.groups import group_runs
-    from poise.reports.sections import headline
+    from poise.analysis.reports.groups import group_runs
+    from poise.analysis.reports.sections import headline
 
     said = headline("attacked", group_runs([run]))
     assert "Attacks that saw the updates of honest clients: Opposed." in said
@@ -151,9 +151,8 @@ def test_an_attacker_that_puts_nothing_aside_has_nothing_left(clients: tuple[int
     assert all("version" not in view.kept for view in attack.seen if view.client == 1 and view.version > 2)
     rounds: list[Any] = []
     train(out=tmp_path / "part", callbacks=[rounds.append], stop=lambda: len(rounds) >= 4).close()
-    from poise.composition import composed
     from poise.config.run_options import RunOptions
-    from poise.training import resume_run
+    from poise.training import composed, resume_run
 
     composition = composed(QUAD, QUAD.task, {"solver": SOLVER}, RunOptions(rounds=6), attacks=[Forgets(clients)])
     resumed = resume_run(composition, tmp_path / "part")

@@ -236,8 +236,8 @@ def test_the_old_spelling_of_batch_norm_is_understood(tmp_path: Path) -> None:
         "[data]\nsource='digits'\nclients=4\nclient_test_share=0.2\n[task]\nmodel='mlp'\nhidden=8\nnorm=true\n"
         "[solver]\nname='sgd'\nlr=0.1\nsteps=1\nbatch_size=8\n[run]\nrounds=1\npersonal='batchnorm'\n"
     )
-    from poise.composition import compose
     from poise.config.experiment import load
+    from poise.training import compose
 
     composition = compose(load(file), 0)
     assert composition.parts.personal == BatchNorm()

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 import poise
 from faults.support import SMALL, changed
+from poise.apps.experiments.runner import folders_in, run_experiment, runs_in
 from poise.clocks import Synchronous
-from poise.composition import compose
 from poise.config.experiment import load, parse
 from poise.config.lines import line_of
 from poise.core.errors import InvalidOption
 from poise.core.parts import build, describe
-from poise.experiments.runner import folders_in, run_experiment, runs_in
 from poise.samplers import Full, Uniform
 from poise.servers import Add
 from poise.solvers import SGD
+from poise.training import compose
 
 positive = st.floats(1e-6, 1e6, allow_nan=False)
 solvers = st.builds(

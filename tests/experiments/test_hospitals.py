@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import poise
-from poise.composition import parts_in
+from poise.apps.deploy.fault_injection import Trial
+from poise.apps.deploy.node_data import open_holding
 from poise.config.experiment import load
 from poise.core.errors import PoiseError
 from poise.data import listing
-from poise.deploy.holding import open_holding
-from poise.deploy.trials import Trial
+from poise.training import parts_in
 
 pytestmark = pytest.mark.slow
 

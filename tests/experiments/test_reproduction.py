@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import poise
-from poise.composition import compose
+from poise.apps.experiments.claims import judge, paired, score
+from poise.apps.experiments.reproduction import Reproduction, load_reproduction, presets
 from poise.core.errors import DataError, InvalidOption
-from poise.experiments.claims import judge, paired, score
-from poise.experiments.reproduction import Reproduction, load_reproduction, presets
+from poise.training import compose
 
 
 def quadratic_runs(lr: float, seeds=(0, 1, 2)):
@@ -274,7 +274,7 @@ def test_a_reproduction_writes_a_page_with_its_weights(tmp_path: Path, monkeypat
     from faults.support import call
 
     (tmp_path / "mini.toml").write_text(MINI)
-    monkeypatch.setattr("poise.experiments.reproduction.FOLDER", tmp_path)
+    monkeypatch.setattr("poise.apps.experiments.reproduction.FOLDER", tmp_path)
     outcome = call("reproduce", "mini", "--out", tmp_path / "out", "--json")
     assert outcome.code == 0, outcome.err
     page = Path(json.loads(outcome.out)["page"])
@@ -296,7 +296,7 @@ def test_a_page_about_homogeneity_shows_misalignments_and_spectra(
         f"[[claims]]\ncell = '{cell}'\n{claim}" for cell in ("even", "odd")
     )  # fmt: skip
     (tmp_path / "mini.toml").write_text(text)
-    monkeypatch.setattr("poise.experiments.reproduction.FOLDER", tmp_path)
+    monkeypatch.setattr("poise.apps.experiments.reproduction.FOLDER", tmp_path)
     outcome = call("reproduce", "mini", "--out", tmp_path / "out", "--json")
     assert outcome.code == 0, outcome.err
     said = json.loads(outcome.out)

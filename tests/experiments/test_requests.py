@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from poise.apps.experiments.claims import judge, score
+from poise.apps.experiments.reproduction import Reproduction
+from poise.apps.experiments.unlearning_arms import Requests, certificates
 from poise.core.errors import InvalidOption
-from poise.experiments.claims import judge, score
-from poise.experiments.forgetting import Requests, certificates
-from poise.experiments.reproduction import Reproduction
 from poise.ledger.run import Run, open_run
 from poise.unlearning import verify
 
@@ -159,7 +159,7 @@ def test_the_page_has_claims_and_bars(tmp_path: Path, monkeypatch: pytest.Monkey
     claim = {"text": "SIFU <spends> no more", "score": "retraining", "left": "sifu", "right": "scratch", "at_most": 1.0}
     scales = {"small": {"run": {"seeds": [0]}}}
     (tmp_path / "mini.toml").write_text(tomli_w.dumps({**TABLES, "scales": scales, "claims": [claim]}))
-    monkeypatch.setattr("poise.experiments.reproduction.FOLDER", tmp_path)
+    monkeypatch.setattr("poise.apps.experiments.reproduction.FOLDER", tmp_path)
     outcome = call("reproduce", "mini", "--out", tmp_path / "out", "--json")
     assert outcome.code == 0, outcome.err
     text = Path(json.loads(outcome.out)["page"]).read_text(encoding="utf-8")

@@ -8,11 +8,11 @@ import torch
 from scipy.optimize import minimize
 
 import poise
-from poise.explaining import curvature, sample_gradients
-from poise.explaining.client_gradients import Clients
-from poise.explaining.constants import constants
-from poise.explaining.convex import minimise
-from poise.explaining.curvature import largest_eigenvalues, logistic_bounds
+from poise.analysis.explain import curvature, sample_gradients
+from poise.analysis.explain.client_gradients import Clients
+from poise.analysis.explain.constants import constants
+from poise.analysis.explain.convex import minimise
+from poise.analysis.explain.curvature import largest_eigenvalues, logistic_bounds
 
 DECAY = 0.05
 FED = poise.federation("digits", partition="dirichlet", alpha=0.5, clients=5, samples=300, seed=2)

@@ -9,10 +9,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from poise.cli.app import app
+from poise.apps.cli.app import app
+from poise.apps.experiments.explanation import explain_named
+from poise.apps.experiments.reproduction import load_reproduction, presets
 from poise.core.errors import DataError, PoiseError
-from poise.experiments.explanation import explain_named
-from poise.experiments.reproduction import load_reproduction, presets
 
 KNOWN = {  # what an arm must be flagged for, where the answer is plain; "" for nothing
     ("fraboni-async-weights", "identical"): "Asynchronous with Identical",

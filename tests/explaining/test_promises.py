@@ -9,15 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 import poise
-from poise.cli.app import app
-from poise.composition import composed
+from poise.analysis.explain import explain_composition
+from poise.analysis.explain.bounds_vs_run import promises
+from poise.analysis.reports.bounds_vs_run import promise_figure
+from poise.apps.cli.app import app
 from poise.config.run_options import RunOptions
 from poise.core.errors import PoiseError
-from poise.explaining import explain_composition
-from poise.explaining.promises import promises
-from poise.reports.promises import promise_figure
 from poise.solvers import SGD
-from poise.training import begin
+from poise.training import begin, composed
 from poise.weightings import Adjacency
 
 OPTIMA = np.array([[4.0, 0.0], [0.0, 3.0], [-2.0, -1.0], [1.0, -5.0]])

@@ -15,9 +15,9 @@ from unittest import mock
 
 import numpy as np
 
-from poise.cli import main
+from poise.apps.cli import main
+from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import parse
-from poise.experiments.runner import run_experiment
 from poise.ledger.run import Run, open_run
 
 SMALL = """\
@@ -115,7 +115,7 @@ def shell(*arguments: object, cwd: Path | None = None, env: dict[str, str] | Non
 
 
 _fork = multiprocessing.get_context("forkserver")
-_fork.set_forkserver_preload(["poise.cli.running", "sklearn.datasets"])
+_fork.set_forkserver_preload(["poise.apps.cli.run", "sklearn.datasets"])
 
 
 class Command:

@@ -62,15 +62,15 @@ def test_files_get_the_users_umask(umask: int, tmp_path: Path) -> None:
 
 LIGHT = {
     "import poise": ("torch", "numpy", "plotly", "scipy", "sklearn", "typer"),
-    "import poise.cli": ("torch", "numpy", "plotly", "scipy", "sklearn"),
-    "import sys, poise.cli\nsys.argv = ['poise', '--help']\ntry:\n    poise.cli.main()\nexcept SystemExit:\n    pass": (
+    "import poise.apps.cli": ("torch", "numpy", "plotly", "scipy", "sklearn"),
+    "import sys, poise.apps.cli\nsys.argv = ['poise', '--help']\ntry:\n    poise.apps.cli.main()\nexcept SystemExit:\n    pass": (
         "torch", "numpy", "plotly", "scipy", "sklearn",
     ),
-    "import poise.cli.running": ("plotly",),
+    "import poise.apps.cli.run": ("plotly",),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("script", LIGHT, ids=["poise", "poise.cli", "poise --help", "poise run"])
+@pytest.mark.parametrize("script", LIGHT, ids=["poise", "poise.apps.cli", "poise --help", "poise run"])
 def test_importing_stays_light(script: str) -> None:
     heavy = LIGHT[script]
     code = f"{script}\nimport sys\nprint('loaded:', *[m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytest.importorskip("ray", reason="the extra [ray] is not installed")
 
-from poise.deploy.folder import environment, free_ports
-from poise.deploy.programs import listening, program
+from poise.apps.deploy.folder import environment, free_ports
+from poise.apps.deploy.programs import listening, program
 
 APP = Path(__file__).parents[2] / "examples" / "flower-app"
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(600)]

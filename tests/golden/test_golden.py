@@ -127,6 +127,6 @@ def test_requests_restart_half_way() -> None:
 
 
 def test_certificates_have_no_table_that_is_left_out() -> None:
-    from poise.unlearning.verifying import TABLES as EXAMINED
+    from poise.unlearning.verification import TABLES as EXAMINED
 
     assert {*TABLES, "evidence"} == set(EXAMINED)

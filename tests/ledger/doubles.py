@@ -9,11 +9,11 @@ import numpy as np
 from torch import Tensor
 
 import poise
-from poise.composition import Composition, composed
 from poise.config.run_options import RunOptions
 from poise.core.durations import FixedDurations, as_durations
 from poise.core.types import Flight, Setting, Sky, Step
 from poise.tasks import Quadratics
+from poise.training import Composition, composed
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import torch
 import poise
 from faults.support import opened, run_into, same, small
 from ledger.doubles import composition, quadratics
+from poise.apps.experiments.runner import run_experiment
 from poise.backends import Local
 from poise.config.experiment import parse
 from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError
-from poise.experiments.runner import run_experiment
 from poise.ledger.run import Run
 from poise.solvers import SGD
 from poise.training import begin, resume, resume_run

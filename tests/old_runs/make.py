@@ -132,8 +132,8 @@ AGAIN: dict[str, Any] = {**REQUEST, "clients": [4]}
 
 def trained(name: str, folder: Path, stop_after: int | None = None) -> Any:
     """A run of one of the experiments in this folder."""
+    from poise.apps.experiments.runner import run_experiment  # here: tests need the names above, wherever these are
     from poise.config.experiment import parse
-    from poise.experiments.runner import run_experiment  # here: tests need the names above, wherever these are
 
     done: list[Any] = []
     (run,) = run_experiment(

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import poise
+from poise.analysis.reports import cohorts
 from poise.clocks import Asynchronous
 from poise.core.types import Contribution, Record, Refusal
 from poise.ledger import Ledger, Run
-from poise.reports import cohorts
 from poise.solvers import SGD
 from reports.ledgers import made_run
 
@@ -95,7 +95,7 @@ def test_sizes_and_refusals() -> None:
 def test_of_many_pieces_of_work_the_first_or_the_latest_are_shown(
     latest: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from poise.reports import timelines
+    from poise.analysis.reports import timelines
 
     monkeypatch.setattr(timelines, "MOST_PIECES", 3)
     bar, _ = timelines.timeline_figure(made_run(rounds=4), latest=latest).data
@@ -103,7 +103,7 @@ def test_of_many_pieces_of_work_the_first_or_the_latest_are_shown(
 
 
 def test_curves_against_real_time() -> None:
-    from poise.reports.curves import axis_values
+    from poise.analysis.reports.curves import axis_values
 
     run = made_run(rounds=3)
     run.seconds = np.array([0.5, 1.0, 2.0])

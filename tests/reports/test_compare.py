@@ -9,8 +9,8 @@ import math
 import pytest
 from rich.console import Console
 
+from poise.analysis.reports import Comparison, Group, compare, comparison_as_data, score_table, terminal_table
 from poise.core.errors import InvalidOption
-from poise.reports import Comparison, Group, compare, comparison_as_data, score_table, terminal_table
 from reports.ledgers import made_run
 
 

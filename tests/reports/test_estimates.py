@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from poise.reports.estimates import estimate, paired_difference, welch_difference
+from poise.analysis.reports.estimates import estimate, paired_difference, welch_difference
 
 T2 = 4.30265272974946  # t(0.975) with 2 degrees of freedom
 T4 = 2.77644510519779  # with 4

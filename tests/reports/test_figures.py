@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from poise.analysis.reports import Group, class_composition, learning_curves, participation, weight_map
+from poise.analysis.reports.bins import heat
+from poise.analysis.reports.curves import curve, thinned
 from poise.core.errors import InvalidOption
-from poise.reports import Group, class_composition, learning_curves, participation, weight_map
-from poise.reports.bins import heat
-from poise.reports.curves import curve, thinned
 from reports.ledgers import made_run
 
 LINE = {"accuracy": [0.1, 0.2, 0.4]}

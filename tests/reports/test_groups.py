@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from poise.analysis.reports import Group, group_runs
+from poise.analysis.reports.groups import labels
 from poise.core.errors import InvalidOption, LedgerError
-from poise.reports import Group, group_runs
-from poise.reports.groups import labels
 from reports.ledgers import experiment, made_run
 
 SOME = {"accuracy": [0.1, 0.2]}

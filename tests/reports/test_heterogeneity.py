@@ -7,8 +7,8 @@ import pytest
 from scipy import integrate, stats
 
 import poise
+from poise.analysis.reports.inspection_page import log_normal_density, misalignment_distribution, spectra_figure
 from poise.graph import SimilarityGraph
-from poise.reports.heterogeneity import log_normal_density, misalignment_distribution, spectra_figure
 
 
 @pytest.mark.parametrize(("theta", "phi"), [(2.6, 0.8), (0.7, 1.5), (-0.3, 0.2)])

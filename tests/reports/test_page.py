@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import poise
+from poise.analysis.reports import Group, group_runs, render_page, write_page
 from poise.core.errors import InvalidOption, LedgerError
-from poise.reports import Group, group_runs, render_page, write_page
 from reports.ledgers import made_run
 
 VOID = {"meta", "input", "br", "link", "img"}

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from poise.analysis.reports import Group, score_table, scores
 from poise.core.errors import InvalidOption
-from poise.reports import Group, score_table, scores
 from reports.ledgers import made_run
 
 RISING = {"accuracy": [0.1, 0.4, 0.6, 0.5, 0.9]}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 import poise
+from poise.analysis.reports.groups import Group
+from poise.analysis.reports.plots import plots
+from poise.analysis.reports.timelines import overlaps, pieces, timeline_figure
 from poise.clocks import Asynchronous, Synchronous
-from poise.reports.groups import Group
-from poise.reports.plots import plots
-from poise.reports.timelines import overlaps, pieces, timeline_figure
 from poise.solvers import SGD
 from poise.weightings import Identical
 

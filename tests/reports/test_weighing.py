@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import poise
-from poise.reports import Group, departure, group_runs, trait_weights, weight_departure, weights_by_trait
-from poise.reports.plots import plots
+from poise.analysis.reports import Group, departure, group_runs, trait_weights, weight_departure, weights_by_trait
+from poise.analysis.reports.plots import plots
 from reports.ledgers import made_run
 
 RATIOS = np.array([1.0, 1.0, 0.1, 0.1])

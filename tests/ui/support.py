@@ -8,8 +8,8 @@ from pathlib import Path
 from fastapi.testclient import TestClient
 
 from faults.support import run_into, small
-from poise.ui.app import create_app
-from poise.ui.guard import Keys
+from poise.apps.ui.app import create_app
+from poise.apps.ui.guard import Keys
 
 HOME = "http://127.0.0.1:8765"
 

@@ -10,8 +10,8 @@ import pytest
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed: pip install 'poise[dev]'")
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-from poise.ui.app import create_app  # noqa: E402
-from poise.ui.guard import Keys  # noqa: E402
+from poise.apps.ui.app import create_app  # noqa: E402
+from poise.apps.ui.guard import Keys  # noqa: E402
 from ui.support import a_run, client  # noqa: E402
 
 HEADERS = {"host": "localhost", "authorization": "Bearer the-token"}
@@ -29,7 +29,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(autouse=True)
 def _nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """Actions are asked for like everything else, and go as far as the process that they would start."""
-    monkeypatch.setattr("poise.ui.jobs._spawn", lambda place, arguments, held: 0)
+    monkeypatch.setattr("poise.apps.ui.jobs._spawn", lambda place, arguments, held: 0)
 
 
 schema = schemathesis.pytest.from_fixture("described")

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from faults.support import call, run_into
-from poise.composition import compose
+from poise.apps.ui import quarantine
+from poise.apps.ui.views import audit as views
 from poise.config.experiment import parse
 from poise.core.errors import InvalidOption
 from poise.ledger.run import Run, open_run
-from poise.ui import quarantine
-from poise.ui.views import audit as views
+from poise.training import compose
 from ui.samples import attacked
 
 

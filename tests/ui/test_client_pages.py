@@ -13,10 +13,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from faults.support import call, shell
+from poise.apps.ui.guard import Keys
+from poise.apps.ui.jobs import Jobs
 from poise.ledger.lock import Lock
 from poise.ledger.store import LOCK
-from poise.ui.guard import Keys
-from poise.ui.jobs import Jobs
 from ui.samples import FAST
 from ui.support import HOME, client
 
@@ -81,7 +81,7 @@ def test_a_client_is_told_as_its_page_shows_it(browser: TestClient) -> None:
 
 
 def test_a_long_audit_is_waited_for_on_its_own_page_only(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poise.ui.gather.SOON", 119)  # the run has 10 clients and 12 rounds
+    monkeypatch.setattr("poise.apps.ui.gather.SOON", 119)  # the run has 10 clients and 12 rounds
     before = browser.get(f"/api/client/{NAME}", params={"client": 2}).json()
     assert (before["verdict"], "has not been audited yet" in before["no_verdict"]) == (None, True)
     drawn = lambda: [
@@ -278,12 +278,12 @@ def deployed(run: Path) -> None:
 def test_runs_of_nodes_are_asked_through_their_deployment(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from poise.ui.app import create_app
+    from poise.apps.ui.app import create_app
 
     deployed(runs / NAME)
     wish = {"clients": "1", "heuristic": True}
     asked: list[list[str]] = []
-    monkeypatch.setattr("poise.ui.jobs._spawn", lambda place, arguments, held: asked.append(arguments) or 0)
+    monkeypatch.setattr("poise.apps.ui.jobs._spawn", lambda place, arguments, held: asked.append(arguments) or 0)
     plain = client(runs, KEYS)
     assert "--deployment DIR" in plain.get(f"/unlearning/{NAME}?method=sifu&clients=1").text
     assert plain.post(f"/api/forget/{NAME}", json=wish, headers=ACT).status_code == 409
@@ -303,7 +303,7 @@ def test_runs_of_nodes_are_asked_through_their_deployment(
 
 def test_looking_loads_nothing_that_trains(runs: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from poise.ui.app import create_app\n"
+        "import sys; from pathlib import Path; from poise.apps.ui.app import create_app\n"
         f"create_app(Path({str(runs)!r}))\n"
         "print([m for m in ('torch', 'plotly.graph_objects', 'scipy.stats') if m in sys.modules])"
     )

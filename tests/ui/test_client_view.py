@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import poise
+from poise.analysis.reports.graphs import KeptGraph
+from poise.apps.ui.library import NotThere
+from poise.apps.ui.views import client as views
 from poise.graph import SimilarityGraph
 from poise.ledger.run import Run, open_run
 from poise.privacy.budget import Budget
-from poise.reports.graphs import KeptGraph
-from poise.ui.library import NotThere
-from poise.ui.views import client as views
-from poise.unlearning.counting import counted
+from poise.unlearning.ledger_sensitivity import counted
 from ui.samples import plain
 
 

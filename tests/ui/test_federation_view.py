@@ -10,9 +10,9 @@ import pytest
 
 import poise
 from faults.support import call
+from poise.analysis.reports.graphs import kept_graph
+from poise.apps.ui.views import federation as views
 from poise.ledger.run import Run, open_run
-from poise.reports.graphs import kept_graph
-from poise.ui.views import federation as views
 from ui.samples import plain
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from poise.ui.guard import Keys
+from poise.apps.ui.guard import Keys
 from ui.support import HOME, client
 
 KEYS = Keys("the-token", "the-session")
@@ -32,7 +32,7 @@ def test_no_other_name_is_answered(runs: Path, host: str) -> None:
 def test_opened_to_others_it_is_called_by_addresses_too_but_by_no_foreign_name(runs: Path) -> None:
     from fastapi.testclient import TestClient
 
-    from poise.ui.app import create_app
+    from poise.apps.ui.app import create_app
 
     wide = TestClient(create_app(runs, KEYS, host="0.0.0.0"), base_url=HOME)
     assert wide.get("/", headers={"host": "192.0.2.1:8765"}).status_code == 200

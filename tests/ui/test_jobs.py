@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from poise.ui.jobs import Busy, Job, Jobs
-from poise.ui.library import NotThere
+from poise.apps.ui.jobs import Busy, Job, Jobs
+from poise.apps.ui.library import NotThere
 
 
 def ended(jobs: Jobs, job: Job, seconds: float = 120.0) -> Job:
@@ -69,7 +69,7 @@ def test_a_killed_job_ended_without_a_result(tmp_path: Path) -> None:
 def test_a_killed_console_loses_no_job(tmp_path: Path) -> None:
     arguments = ["run", str(slow(tmp_path)), "--out", str(tmp_path / "out")]
     script = (
-        "import sys, time; from pathlib import Path; from poise.ui.jobs import Jobs\n"
+        "import sys, time; from pathlib import Path; from poise.apps.ui.jobs import Jobs\n"
         f"print(Jobs(Path({str(tmp_path)!r})).start('run', 'go on', {arguments!r}).id, flush=True)\n"
         "time.sleep(600)"
     )
@@ -102,7 +102,7 @@ def slow(folder: Path) -> Path:
 
 def grown(run: Path, seconds: float = 120.0) -> None:
     """Wait for the first rounds of a run."""
-    from poise.ledger.glance import glance
+    from poise.ledger.summary import glance
 
     until = time.monotonic() + seconds
     while not (run / "ledger.sqlite").exists() or glance(run).rounds < 2:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from faults.support import run_into, small
-from poise.ui import library as module
-from poise.ui.library import Library, NoSuchRun
-from poise.ui.views.listing import line_of
+from poise.apps.ui import library as module
+from poise.apps.ui.library import Library, NoSuchRun
+from poise.apps.ui.views.listing import line_of
 from ui.support import copied
 
 

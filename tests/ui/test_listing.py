@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from faults.support import opened, run_into, small
+from poise.analysis.reports import scores
+from poise.apps.experiments.runner import run_experiment
+from poise.apps.ui.views.listing import BRANCHES, line_of, lines
 from poise.config.experiment import parse
-from poise.experiments.runner import run_experiment
-from poise.ledger.glance import Glance, glance
 from poise.ledger.lock import Lock, held
 from poise.ledger.store import Ledger
-from poise.reports import scores
-from poise.ui.views.listing import BRANCHES, line_of, lines
+from poise.ledger.summary import Glance, glance
 from poise.unlearning import histories
 from ui.support import client, copied
 
@@ -202,7 +202,7 @@ def test_names_and_files_that_look_like_html_stay_texts(runs: Path, made: Path) 
 
 
 def test_tags_are_kept_beside_the_runs_and_never_in_the_ledger(runs: Path) -> None:
-    from poise.ui.guard import Keys
+    from poise.apps.ui.guard import Keys
 
     before = (runs / "small/seed-0/ledger.sqlite").read_bytes()
     browser = client(runs, Keys("t", "s"))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from poise.apps.ui import live
+from poise.apps.ui.library import Library
 from poise.training import resume
-from poise.ui import live
-from poise.ui.library import Library
 from ui.support import client
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from faults.support import call, changed, opened, run_into
-from poise.reports import compare, comparison_as_data, group_runs
-from poise.ui.views.drawing import OF_A_RUN, Drawings
+from poise.analysis.reports import compare, comparison_as_data, group_runs
+from poise.apps.ui.views.drawing import OF_A_RUN, Drawings
 from reports.ledgers import made_run
 from ui.support import a_run, client, copied
 

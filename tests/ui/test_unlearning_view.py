@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from faults.support import call
+from poise.apps.ui.jobs import Job
+from poise.apps.ui.views import unlearning as views
 from poise.core.errors import InvalidOption
 from poise.ledger.run import Run, open_run
-from poise.ui.jobs import Job
-from poise.ui.views import unlearning as views
 from ui.samples import FAST, forgetful
 
 

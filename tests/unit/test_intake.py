@@ -17,9 +17,9 @@ from flwr.app.message import make_message
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
-from poise.backends.intake import Intake
-from poise.backends.letters import MOST, Letter, Parcel
-from poise.backends.post import Mailbox, Post
+from poise.backends.flower.messages import MOST, Letter, Parcel
+from poise.backends.flower.receiver import Intake
+from poise.backends.flower.transport import Mailbox, Post
 from poise.core.errors import UpdateRefused
 
 ENTRIES = 1000

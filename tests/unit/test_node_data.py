@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from poise.apps.deploy.data_files import read_arrays
+from poise.apps.deploy.node import replied
+from poise.apps.deploy.node_data import open_holding
 from poise.core.errors import DataError, InvalidOption, PoiseError
-from poise.deploy.holding import open_holding
-from poise.deploy.node import replied
-from poise.deploy.reading import read_arrays
 
 CSV = "age,pressure,sick\n61,1.5,1\n48,2.5,0\n"
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import poise
-from poise.backends.letters import Letter, Parcel
+from poise.apps.deploy.node import Here, answer, replied
+from poise.apps.deploy.node_data import Holding, open_holding
+from poise.apps.deploy.policy import LEAVES, Policy, PolicyRefused, outgoing
+from poise.backends.flower.messages import Letter, Parcel
 from poise.core.arrivals import UPDATE, Arrivals
 from poise.core.errors import DataError, InvalidOption, UpdateRefused
 from poise.core.parts import describe
-from poise.deploy.holding import Holding, open_holding
-from poise.deploy.node import Here, answer, replied
-from poise.deploy.policy import LEAVES, Policy, PolicyRefused, outgoing
 from poise.solvers import FedDyn, Prox
 
 SGD = poise.solvers.SGD(lr=0.1, epochs=2, batch_size=10)

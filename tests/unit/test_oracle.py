@@ -20,9 +20,9 @@ from torch import nn
 
 import poise
 from poise.backends import Local
+from poise.core.algorithm_state import Memories
 from poise.core.arrivals import UPDATE, Arrivals
 from poise.core.batches import Plan
-from poise.core.memory import Memories
 from poise.core.protocols import WorkOrder
 from poise.core.rng import keys
 from poise.core.threads import one_thread

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from poise.backends.letters import Letter, Parcel
-from poise.backends.replies import Asked, PayloadForm, objection
+from poise.backends.flower.messages import Letter, Parcel
+from poise.backends.flower.reply_checks import Asked, PayloadForm, objection
 from poise.core.errors import UpdateRefused
 from poise.core.vectors import Layout
 from poise.engine.wire import Wire

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 import poise
-from poise.composition import composed
 from poise.config.run_options import RunOptions
 from poise.core.durations import as_durations
 from poise.core.types import Flight, Record, Setting, Sky, Step
 from poise.solvers import SGD
 from poise.tasks import Task
 from poise.testing import SampleFederation
-from poise.training import begin, resume_run
+from poise.training import begin, composed, resume_run
 
 
 @dataclass(frozen=True)

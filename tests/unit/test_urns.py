@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poise.core.errors import PoiseError
+from poise.core.sampling_distributions import Urns, cohort, in_line, packed, units_of, whole
 from poise.core.statistics import WeightStatistics
 from poise.core.types import Setting
-from poise.core.urns import Urns, cohort, in_line, packed, units_of, whole
 from poise.samplers import MD, ClusteredBySimilarity, ClusteredBySize
 from poise.samplers.clustered_by_similarity import subtrees
 

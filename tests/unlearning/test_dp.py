@@ -17,7 +17,7 @@ from poise.samplers import MD, Binomial, Full, Optimal, Poisson, Uniform
 from poise.servers import Add, Noisy
 from poise.solvers import SGD, Scaffold
 from poise.unlearning import epsilon_at, privacy_spent, verify
-from poise.unlearning.accounting import Release, by_distributions, epsilon_of, releases, rounded_up
+from poise.unlearning.privacy_accounting import Release, by_distributions, epsilon_of, releases, rounded_up
 from poise.weightings import Clipped, Proportional, SoftMax
 
 SIZES = np.array([1, 2, 3, 4, 5, 5])

@@ -14,7 +14,7 @@ from poise.samplers import MD, Binomial, Full, Uniform
 from poise.servers import Add, Momentum, Noisy
 from poise.solvers import SGD, Scaffold
 from poise.unlearning import verify
-from poise.unlearning.accumulation import reaggregated
+from poise.unlearning.fed_accum import reaggregated
 from poise.unlearning.histories import Histories
 from poise.unlearning.retraining import composition_of
 from poise.weightings import Clipped

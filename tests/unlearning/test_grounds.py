@@ -20,8 +20,8 @@ from poise.engine.plan import Parts
 from poise.privacy.budget import Budget
 from poise.solvers.base import LocalSGD
 from poise.unlearning import privacy_spent
-from poise.unlearning.accounting import mechanism, releases
 from poise.unlearning.methods import grounds_for
+from poise.unlearning.privacy_accounting import mechanism, releases
 from poise.unlearning.proof import grounds, private_grounds
 from poise.unlearning.retraining import for_clients
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poise.unlearning.tree import grown, influence, restart
+from poise.unlearning.restart_tree import grown, influence, restart
 
 
 def rising(*rates: float, rounds: int = 10) -> np.ndarray:

@@ -13,10 +13,10 @@ import poise
 from poise import clocks, samplers, servers, solvers
 from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError, RunLocked
 from poise.core.types import Record
-from poise.data.federated import Federation
+from poise.data.federation_data import Federation
 from poise.unlearning import Budget, operation, sensitivity
 from poise.unlearning.histories import Histories
-from poise.unlearning.previewing import preview
+from poise.unlearning.preview import preview
 
 SHORT: dict[str, Any] = {"min_rounds": 3, "max_rounds": 12, "target": 2.0}  # an accuracy nobody reaches
 

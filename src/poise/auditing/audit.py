@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poise.auditing.auditor import Auditor
-from poise.auditing.gauge import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD
+from poise.auditing.probe import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD
 from poise.core.errors import InvalidOption, require
 from poise.core.types import Floats
 from poise.ledger.run import Run

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from poise.auditing.counts import Nothing, Reports
-from poise.auditing.gauge import COHORT, ENTRIES, LAYERS, LOOKED_AT, RECEIVED, SKETCH, SPREAD
-from poise.auditing.noise import Direction, Entries, Layers, Persistence
-from poise.auditing.sight import Detector, Sight
+from poise.auditing.count_detectors import Nothing, Reports
+from poise.auditing.detector import Detector, Sight
+from poise.auditing.noise_detectors import Direction, Entries, Layers, Persistence
+from poise.auditing.probe import COHORT, ENTRIES, LAYERS, LOOKED_AT, RECEIVED, SKETCH, SPREAD
 from poise.core.types import Floats, Ints
 
 EVERYONE = 0.05

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from poise.core.algorithm_state import Memories, Versions
 from poise.core.allocator import keep_freed_memory
 from poise.core.arrivals import Arrivals
 from poise.core.errors import require
-from poise.core.memory import Memories, Versions
 from poise.core.parts import part
 from poise.core.protocols import Owners, WorkOrder
 from poise.core.threads import one_thread

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from poise.backends.local import Local, LocalWorkers
+from poise.core.algorithm_state import Memories
 from poise.core.allocator import keep_freed_memory
 from poise.core.arrivals import Arrivals
 from poise.core.errors import InvalidOption, require
-from poise.core.memory import Memories
 from poise.core.parts import part
 from poise.core.protocols import Owners, WorkOrder
 from poise.core.vectors import Stack, Vector

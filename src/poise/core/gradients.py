@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from poise.core.sampling_distributions import Urns
 from poise.core.similarity import Measure, to_all
 from poise.core.types import Floats, Record
-from poise.core.urns import Urns
 from poise.core.vectors import Stack, Vector
 
 GRADIENT = "gradient"

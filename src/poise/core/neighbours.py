@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from poise.core.memory import Memories
+from poise.core.algorithm_state import Memories
 from poise.core.round_updates import RoundUpdates
 from poise.core.types import Flight, Floats
 from poise.core.vectors import Vector

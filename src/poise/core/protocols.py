@@ -24,7 +24,7 @@ from poise.core.types import AttackerView, Cohort, Flight, Floats, ForgedUpdate,
 from poise.core.vectors import Layout, Stack, Vector
 
 if TYPE_CHECKING:
-    from poise.core.memory import Memories
+    from poise.core.algorithm_state import Memories
 
 Transform: TypeAlias = Callable[[Stack, Stack], Stack]
 """(gradients, parameters) -> gradients, row by row; may work in place on the gradients."""

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from poise.core.errors import InvalidOption, placed, require, suggest
 from poise.core.types import Floats
-from poise.data.dealing import Partition, Rule, deal, own_tests, subset, with_free_riders
-from poise.data.federated import Federation, plain
+from poise.data.federation_data import Federation, plain
 from poise.data.holdings import Held
 from poise.data.options import check_options, named, option_names, sort_options
+from poise.data.partitioning import Partition, Rule, deal, own_tests, subset, with_free_riders
 from poise.data.partitions import PARTITIONS, by_key
 from poise.data.populations import POPULATIONS
 from poise.data.sources import SOURCES, Source, arrays

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from poise.core.errors import require
 from poise.core.types import Ints
-from poise.data.apportion import apportion
+from poise.data.apportionment import apportion
 
 
 def share_of(value: float, name: str) -> float:

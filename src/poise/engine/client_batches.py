@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from poise.core.algorithm_state import Memories, memory_of
 from poise.core.arrivals import UPDATE, Arrivals, rows_of
 from poise.core.batches import batch_widths
 from poise.core.errors import PoiseError, UpdateRefused
-from poise.core.memory import Memories, memory_of
 from poise.core.protocols import Oracle, Solver, WorkOrder
 from poise.core.rng import U64, keys
 from poise.core.types import Flight, Ints

@@ -13,9 +13,9 @@ from typing import Any, Protocol, cast
 import numpy as np
 import torch
 
+from poise.core.algorithm_state import Memories, Recall
 from poise.core.arrivals import Arrivals
 from poise.core.batches import Plan
-from poise.core.memory import Memories, Recall
 from poise.core.protocols import Backend, Descends, Oracle, Owners, Rule, Solver
 from poise.core.rng import U64
 from poise.core.types import PERSONAL, Ints

@@ -10,9 +10,9 @@ import time as wall
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from poise.core.algorithm_state import Memories, memory_of
 from poise.core.errors import IncompatibleParts
 from poise.core.history import History
-from poise.core.memory import Memories, memory_of
 from poise.core.protocols import Backend, Oracle
 from poise.core.types import Record, Step
 from poise.engine.executor import LazyExecutor

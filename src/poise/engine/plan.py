@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from poise.core.algorithm_state import memory_of
 from poise.core.capabilities import KnowsLongRunWeights
 from poise.core.durations import SAME
 from poise.core.errors import IncompatibleParts
-from poise.core.memory import memory_of
 from poise.core.protocols import (
     Aggregator,
     Attack,

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from poise.core import equation, neighbours
+from poise.core.algorithm_state import Memories, Named, absorbed, memory_of
 from poise.core.arrivals import Arrivals
 from poise.core.history import History
-from poise.core.memory import Memories, Named, absorbed, memory_of
 from poise.core.protocols import ServerState, Weighting
 from poise.core.rng import keys
 from poise.core.round_updates import RoundUpdates
@@ -26,10 +26,10 @@ from poise.core.traits import AggregatorTraits, traits_of
 from poise.core.types import Floats, Record, Refusal, Step
 from poise.core.vectors import Stack, Vector
 from poise.core.weights import weigh, without_barred
-from poise.engine.attacking import NOTES, attacked
+from poise.engine.attacks import NOTES, attacked
 from poise.engine.executor import LazyExecutor
-from poise.engine.gauges import readings
 from poise.engine.plan import Parts, Plan
+from poise.engine.probes import readings
 from poise.engine.state import State
 from poise.engine.validation import check_coefficients, check_direction, late, validated
 from poise.engine.wire import Wire

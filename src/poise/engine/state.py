@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from poise.core.memory import Memories, Named
+from poise.core.algorithm_state import Memories, Named
 from poise.core.protocols import ServerState
 from poise.core.types import Cohort, Flight, Record, Sky, Step
 from poise.core.vectors import Stack, Vector

@@ -8,9 +8,9 @@ from functools import cached_property
 
 import torch
 
+from poise.core.algorithm_state import Memories, Named
 from poise.core.arrivals import UPDATE
 from poise.core.errors import IncompatibleParts
-from poise.core.memory import Memories, Named
 from poise.core.payloads import payload_bytes
 from poise.core.protocols import Channel, Encoded
 from poise.core.rng import U64, child, keys

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from poise.core.errors import IncompatibleParts, LedgerError
 from poise.core.types import Record, Sky
-from poise.ledger import models, own, rows, schema
+from poise.ledger import client_states, models, rows, schema
 from poise.ledger.rows import Hashes
 from poise.ledger.store import DATABASE, Ledger
 
@@ -140,12 +140,12 @@ def _last_restart(ledger: Ledger, entries: list[Entry], initial: str | None) -> 
                 v: ledger.store.get(models.name(v), entries[v - 1][1].model if v else initial)["theta"]
                 for v in {f.version for f in record.sky.flights}
             }
-            kept = own.read(ledger.store, entries[:index])
+            kept = client_states.read(ledger.store, entries[:index])
         except LedgerError as error:
             complaint = complaint or error.message
             continue
         records = tuple(r for r, _, _ in entries[:index])
-        ledger.own_files = own.OwnFiles((r, h) for r, h, _ in entries[:index])
+        ledger.own_files = client_states.OwnFiles((r, h) for r, h, _ in entries[:index])
         restart = Restart(index, theta, server=server, sky=record.sky, versions=versions, own=kept, records=records)
         return restart, complaint
     return Restart(0, None, {}, Sky(), {}), complaint

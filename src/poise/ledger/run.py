@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from poise.core.errors import InvalidOption, LedgerError, require, suggest
-from poise.core.types import Flight, Floats, Step
-from poise.ledger import models, own, rows, schema
+from poise.core.types import HELD, PERSONAL, Flight, Floats, Step
+from poise.ledger import client_states, models, rows, schema
 from poise.ledger.recovery import good_entries
 from poise.ledger.store import DATABASE, EXPERIMENT, MODELS, Ledger
 
@@ -120,16 +120,16 @@ class Run:
             return model
         with self._ledger.guard():
             entries, _ = good_entries(self._ledger.database)
-            state = own.read(self._ledger.store, entries).get(client, {})
-        if own.HELD in state:
+            state = client_states.read(self._ledger.store, entries).get(client, {})
+        if HELD in state:
             raise LedgerError(f"the personal layers of client {client} are on its node", "they do not leave it")
-        if own.PERSONAL in state:
+        if PERSONAL in state:
             if positions is None:
                 raise LedgerError(
                     "the run was made by poise 0.1, which did not record where personal entries lie",
                     "poise resume RUN --rounds N records it",
                 )
-            model[positions] = state[own.PERSONAL].cpu().numpy()
+            model[positions] = state[PERSONAL].cpu().numpy()
         return model
 
     @property

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from poise.core.errors import LedgerError
 from poise.core.sensitivity import Psi
 from poise.core.types import Record
-from poise.ledger import models, own, rows, schema
+from poise.ledger import client_states, models, rows, schema
 from poise.ledger.files import hint, write_whole
 from poise.ledger.lock import Lock
 from poise.ledger.models import FileStore, MemoryStore, ModelStore
@@ -38,7 +38,7 @@ class Ledger:
         self.path = path
         self.store: ModelStore = MemoryStore() if path is None else FileStore(path / MODELS)
         self._rule: Retention | None = None
-        self.own_files = own.OwnFiles()
+        self.own_files = client_states.OwnFiles()
         self._lock = Lock(path / LOCK) if path is not None and writing else None
         if self._lock is not None:
             self._lock.acquire()
@@ -120,7 +120,7 @@ class Ledger:
         after = models.name(record.index + 1)
         model = self.store.put(after, {"theta": theta})
         state = self.store.put(f"{after}.state", server) if server else ""
-        mine = own.put(self.store, record.index + 1, kept or {})
+        mine = client_states.put(self.store, record.index + 1, kept or {})
         stack = {} if updates is None or not len(updates) else {models.UPDATES: updates}
         hashes = rows.Hashes(model, state, mine, self.store.put(models.updates(record.index), stack) if stack else "")
         with self.guard(), self._transaction():
@@ -214,7 +214,7 @@ class Ledger:
             self.store.drop(models.name(version))
         self.store.drop(f"{models.name(record.index - 1)}.state")
         for version in self.own_files.surplus(record) if keeps else ():
-            self.store.drop(own.key(version))
+            self.store.drop(client_states.key(version))
 
     def _retention(self) -> Retention:
         """The rule, with its memory of earlier rounds read from the ledger when it is first needed."""

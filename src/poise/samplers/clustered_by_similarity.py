@@ -10,11 +10,11 @@ from poise.core.errors import IncompatibleParts, InvalidOption, require
 from poise.core.gradients import Gradients
 from poise.core.history import History
 from poise.core.parts import part
+from poise.core.sampling_distributions import Urns, checked, cohort, packed, units_of, whole
 from poise.core.similarity import Measure
 from poise.core.statistics import WeightStatistics
 from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Ints, Setting
-from poise.core.urns import Urns, checked, cohort, packed, units_of, whole
 
 
 @part("sampler", "clustered-by-similarity")

@@ -8,10 +8,10 @@ from numpy.typing import ArrayLike
 from poise.core.errors import require
 from poise.core.history import History
 from poise.core.parts import part
+from poise.core.sampling_distributions import Urns, checked, cohort, in_line, units_of, whole
 from poise.core.statistics import WeightStatistics
 from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
-from poise.core.urns import Urns, checked, cohort, in_line, units_of, whole
 
 
 @part("sampler", "clustered-by-size")

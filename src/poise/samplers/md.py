@@ -7,10 +7,10 @@ import numpy as np
 from poise.core.errors import require
 from poise.core.history import History
 from poise.core.parts import part
+from poise.core.sampling_distributions import cohort
 from poise.core.statistics import WeightStatistics
 from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
-from poise.core.urns import cohort
 
 
 @part("sampler", "md")

@@ -13,10 +13,10 @@ from poise.core.capabilities import Known
 from poise.core.errors import IncompatibleParts, require
 from poise.core.history import History
 from poise.core.parts import part
+from poise.core.sampling_distributions import Urns, checked, cohort, packed, units_of, whole
 from poise.core.statistics import WeightStatistics
 from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Ints, Setting
-from poise.core.urns import Urns, checked, cohort, packed, units_of, whole
 
 
 @part("sampler", "target")

@@ -13,7 +13,7 @@ from poise.core.protocols import Attack
 from poise.core.round_updates import RoundUpdates
 from poise.core.traits import AttackTraits, traits_of
 from poise.core.types import Setting
-from poise.engine.attacking import attacked
+from poise.engine.attacks import attacked
 from poise.testing.clauses import fits, holds, refused, setting_of
 
 

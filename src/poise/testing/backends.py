@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from poise.core.algorithm_state import Memories
 from poise.core.arrivals import UPDATE, Arrivals
-from poise.core.memory import Memories
 from poise.core.protocols import Backend, WorkOrder
 from poise.core.rng import keys
 from poise.core.types import Flight

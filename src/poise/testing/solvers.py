@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from poise.core.algorithm_state import memory_of
 from poise.core.arrivals import UPDATE
-from poise.core.memory import memory_of
 from poise.core.parts import with_options
 from poise.core.protocols import Oracle, Solver
 from poise.core.rng import keys

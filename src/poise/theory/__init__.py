@@ -88,5 +88,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "constants":  # estimates need a federation and a task, and this package knows neither
-        return importlib.import_module("poise.explaining.constants").constants
+        return importlib.import_module("poise.analysis.explain.constants").constants
     raise AttributeError(f"module 'poise.theory' has no attribute {name!r}")

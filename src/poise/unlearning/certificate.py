@@ -17,7 +17,7 @@ from poise.ledger.files import write_whole
 from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
 from poise.privacy.gaussian import epsilon_at
-from poise.unlearning import accounting
+from poise.unlearning import privacy_accounting
 from poise.unlearning.histories import CERTIFICATE, Histories, members_of
 from poise.unlearning.methods import CERTIFIED, along
 from poise.unlearning.proof import Grounds
@@ -92,7 +92,7 @@ def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
             "composed epsilon": 0.0,
         }
     if request.method == "dp":
-        found = accounting.guarantee(histories, histories.oracle, histories.forgotten, budget.epsilon, budget.delta)
+        found = privacy_accounting.guarantee(histories, histories.oracle, histories.forgotten, budget.epsilon, budget.delta)
         return {"promised": True, **found}
     nodes = histories.oracle if request.method == "last" else [request.node]  # its noise covers the whole history
     psi = along(histories, nodes, request.clients, budget)

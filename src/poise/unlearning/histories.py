@@ -11,19 +11,19 @@ import numpy as np
 
 from poise.core.errors import LedgerError, RunLocked
 from poise.core.types import Floats, Ints
-from poise.ledger import glance
+from poise.ledger import summary
 from poise.ledger.files import refused
 from poise.ledger.lock import Lock, held
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import LOCK
 from poise.privacy.budget import Budget
 from poise.unlearning import request as requests
-from poise.unlearning.counting import counted
+from poise.unlearning.ledger_sensitivity import counted
 from poise.unlearning.request import Request
-from poise.unlearning.tree import Node, grown
+from poise.unlearning.restart_tree import Node, grown
 
 FOLDER = "unlearning"
-CERTIFICATE = glance.CERTIFICATE
+CERTIFICATE = summary.CERTIFICATE
 
 
 @dataclass

@@ -12,13 +12,13 @@ from poise.core.types import Floats
 from poise.core.vectors import Vector
 from poise.engine.plan import Parts
 from poise.privacy.budget import Budget
-from poise.unlearning.accounting import mechanism
-from poise.unlearning.accumulation import reaggregated, refuse_unstored
+from poise.unlearning.fed_accum import reaggregated, refuse_unstored
 from poise.unlearning.histories import Histories
 from poise.unlearning.noise import perturbed
+from poise.unlearning.privacy_accounting import mechanism
 from poise.unlearning.proof import Grounds, grounds, private_grounds
 from poise.unlearning.request import Request
-from poise.unlearning.tree import Node, influence, restart
+from poise.unlearning.restart_tree import Node, influence, restart
 
 CERTIFIED = ("sifu", "scratch", "last", "dp")
 """Methods that promise something; the others keep what they were trained on."""

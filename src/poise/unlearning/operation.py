@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from poise.composition import Composition
 from poise.config.unlearn_request import Method, Noise, UnlearnRequest, client_numbers
 from poise.core.errors import InvalidOption
 from poise.core.federations import FederationLike, TaskLike
@@ -20,13 +19,14 @@ from poise.core.vectors import Layout, Vector
 from poise.ledger.run import Run, open_run
 from poise.privacy.budget import Participation
 from poise.privacy.gaussian import Calibration
-from poise.training import never
+from poise.training import Composition, never
 from poise.unlearning.certificate import certify, read, write
 from poise.unlearning.histories import CERTIFICATE, Branch, Histories, at_rest, one_at_a_time
 from poise.unlearning.methods import CERTIFIED, admit, decide, grounds_for, start_of
 from poise.unlearning.noise import commitment
 from poise.unlearning.proof import Grounds, refuse
 from poise.unlearning.request import Request, checked_clients, load
+from poise.unlearning.restart_tree import Node
 from poise.unlearning.retraining import (
     Goal,
     aimed,
@@ -41,7 +41,6 @@ from poise.unlearning.retraining import (
     short_of,
     without,
 )
-from poise.unlearning.tree import Node
 
 
 @dataclass(frozen=True)

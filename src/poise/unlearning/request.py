@@ -13,12 +13,12 @@ import numpy as np
 from poise.config.unlearn_request import UnlearnRequest, client_numbers
 from poise.core.errors import InvalidOption, LedgerError, require
 from poise.core.options import known_keys, options_of
-from poise.ledger import glance
+from poise.ledger import summary
 from poise.ledger.files import write_whole
 from poise.privacy.budget import Budget
-from poise.unlearning.tree import Node
+from poise.unlearning.restart_tree import Node
 
-FILE = glance.REQUEST
+FILE = summary.REQUEST
 
 RECORDED = ("clients", "method", "target", "min_rounds", "max_rounds", "heuristic", "noise")
 """Options that request.json holds beside the budget; the others say where and what to measure, not what to do."""

@@ -9,12 +9,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from poise.composition import Composition, compose, experiment_of, recorded
 from poise.config.unlearn_request import UnlearnRequest
+from poise.core.algorithm_state import Memories
 from poise.core.capabilities import LetsClientsLeave, PerClient
 from poise.core.errors import IncompatibleParts, require
 from poise.core.federations import FederationLike, TaskLike
-from poise.core.memory import Memories
 from poise.core.protocols import Attack, Oracle
 from poise.core.rng import address
 from poise.core.types import Ints, Record
@@ -23,7 +22,7 @@ from poise.engine.local_work import LocalWork
 from poise.engine.plan import Parts
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE
-from poise.training import begin, resume_run
+from poise.training import Composition, begin, compose, experiment_of, recorded, resume_run
 from poise.unlearning.request import Request
 
 RESTARTING = ("sifu", "scratch")

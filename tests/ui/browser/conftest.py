@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from poise.ui.app import create_app
-from poise.ui.guard import Keys
+from poise.apps.ui.app import create_app
+from poise.apps.ui.guard import Keys
 
 CHROMIUM = Path("/usr/bin/chromium")
 OPTIONS = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from poise.ui import app
+from poise.apps.ui import app
 from ui.browser.conftest import Open
 
 Start = Callable[[Path], str]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from faults.support import opened, run_into, small
+from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import parse
-from poise.experiments.runner import run_experiment
 from ui.browser.conftest import Open
 
 Start = Callable[[Path], str]

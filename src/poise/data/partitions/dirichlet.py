@@ -7,7 +7,7 @@ import numpy as np
 from poise.core.errors import require
 from poise.core.rng import generator, keys, words
 from poise.core.types import Floats, Ints
-from poise.data.apportion import apportion
+from poise.data.apportionment import apportion
 from poise.data.partitions.common import (
     Labels,
     Sizes,

@@ -7,7 +7,7 @@ import numpy as np
 from poise.core.errors import require
 from poise.core.rng import generator
 from poise.core.types import Floats, Ints
-from poise.data.apportion import largest_remainders
+from poise.data.apportionment import largest_remainders
 from poise.data.partitions.common import Labels, check_classes, check_clients, deal_classes, shuffled_by_class
 
 _FLOOR = 1e-9

@@ -10,7 +10,7 @@ import numpy as np
 from poise.core.errors import require
 from poise.core.rng import generator, keys, words
 from poise.core.types import Floats, Ints
-from poise.data.apportion import largest_remainders
+from poise.data.apportionment import largest_remainders
 from poise.data.partitions.common import (
     Labels,
     check_classes,

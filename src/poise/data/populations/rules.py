@@ -9,7 +9,7 @@ import numpy as np
 
 from poise.core.rng import keys, permutations
 from poise.core.types import Floats, Ints
-from poise.data.apportion import apportion
+from poise.data.apportionment import apportion
 from poise.data.partitions.dirichlet import proportions
 from poise.data.partitions.imbalanced import class_counts, draw, equal_counts
 
