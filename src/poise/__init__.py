@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from poise._version import __version__
 
-# MKL may round a product otherwise when its memory starts elsewhere; one fixed code path makes a client's result
+# MKL may round a product otherwise when its memory starts elsewhere; one fixed code path makes a
+# client's result
 # independent of its place in the stack. Read by MKL at its first call; a user's own setting stands.
 os.environ.setdefault("MKL_CBWR", "AVX2")
 

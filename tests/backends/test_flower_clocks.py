@@ -1,4 +1,5 @@
-"""Clocks and what clients remember, on four real nodes: what the ledger says happened gives the same model here."""
+"""Clocks and what clients remember, on four real nodes: what the ledger says happened gives the
+same model here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every reproduction in the repository can be explained; how long it takes is measured, not asserted."""
+"""Every reproduction in the repository can be explained; how long it takes is measured, not
+asserted."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def test_every_preset_can_be_explained(name: str, arm: str) -> None:
     assert found.unbiased is not None
     assert found.rounds > 0
     assert json.dumps(
-        found.as_data(), default=lambda v: v.tolist() if isinstance(v, np.ndarray | np.generic) else str(v)
+        found.as_data(),
+        default=lambda v: v.tolist() if isinstance(v, np.ndarray | np.generic) else str(v),
     )
     if (name, arm) in KNOWN:
         wanted = KNOWN[name, arm]
@@ -84,7 +86,9 @@ def test_the_command_explains_files_and_runs(tmp_path) -> None:  # type: ignore[
     found = json.loads(call(str(file), "--set", "sampler.name=md", "--json").output)
     assert (found["unbiased"], found["warnings"], found["clients"]) == (True, [], 6)
     assert found["constants"]["convexity"]["value"] == 0.05
-    assert CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "run")]).exit_code == 0
+    assert (
+        CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "run")]).exit_code == 0
+    )
     again = json.loads(call(str(tmp_path / "run"), "--json").output)
     assert again["warnings"] == json.loads(call(str(file), "--json").output)["warnings"]
 

@@ -26,17 +26,25 @@ FED = poise.quadratics(OPTIMA, curvature=CURVATURE, sizes=[1, 2, 3, 4])
 
 def test_a_run_stays_below_its_bound() -> None:
     """Logistic regression at the rate of C Theorem 4.1: below the bound at every kept model."""
-    fed = poise.federation("digits", partition="dirichlet", alpha=0.5, clients=5, samples=300, seed=2)
+    fed = poise.federation(
+        "digits", partition="dirichlet", alpha=0.5, clients=5, samples=300, seed=2
+    )
     task, decay, steps = poise.task("logistic", dtype="float64"), 0.2, 2
     known = poise.theory.constants(fed, task, weight_decay=decay)
     solver = SGD(lr=1 / (2 * known.smoothness.value * steps), steps=steps, weight_decay=decay)
-    composition = composed(fed, task, {"solver": solver}, RunOptions(rounds=60, keep="all", evaluate_every=60))
+    composition = composed(
+        fed, task, {"solver": solver}, RunOptions(rounds=60, keep="all", evaluate_every=60)
+    )
     found = explain_composition(composition)
     drawn = promises(composition, found, begin(composition))
-    bound = np.interp(drawn.measured_rounds[1:], drawn.rounds, drawn.bounds["loss gap of FedProx, fixed rate"])
+    bound = np.interp(
+        drawn.measured_rounds[1:], drawn.rounds, drawn.bounds["loss gap of FedProx, fixed rate"]
+    )
     assert (drawn.measured[1:] <= bound).all()
     assert (drawn.measured >= -1e-9).all()
-    assert (np.diff(drawn.measured) < 0).all()  # exact gradients and small steps: the loss only falls
+    assert (
+        np.diff(drawn.measured) < 0
+    ).all()  # exact gradients and small steps: the loss only falls
     assert drawn.bias <= 1e-9
 
 
@@ -60,7 +68,9 @@ def test_the_predicted_bias_is_the_loss_at_the_optimum_of_the_surrogate() -> Non
 
 def test_without_an_optimum_there_is_no_picture() -> None:
     fed = poise.federation("digits", clients=3, samples=60)
-    composition = composed(fed, poise.task("mlp", hidden=4), {"solver": SGD(lr=0.1, steps=1)}, RunOptions(rounds=2))
+    composition = composed(
+        fed, poise.task("mlp", hidden=4), {"solver": SGD(lr=0.1, steps=1)}, RunOptions(rounds=2)
+    )
     with pytest.raises(PoiseError, match="optimum of this problem is not known"):
         promises(composition, explain_composition(composition))
 
@@ -76,8 +86,13 @@ run = {rounds = 4, keep = "all"}
 def test_the_page_of_a_run(tmp_path: Path) -> None:
     file, page = tmp_path / "exp.toml", tmp_path / "page.html"
     file.write_text(FILE)
-    assert CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "runs")]).exit_code == 0
-    assert CliRunner().invoke(app, ["explain", str(tmp_path / "runs"), "--out", str(page)]).exit_code == 0
+    assert (
+        CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "runs")]).exit_code == 0
+    )
+    assert (
+        CliRunner().invoke(app, ["explain", str(tmp_path / "runs"), "--out", str(page)]).exit_code
+        == 0
+    )
     text = page.read_text()
     assert "What was promised" in text
     assert "loss gap of FedProx, fixed rate" in text

@@ -17,7 +17,9 @@ def test_student_interval_of_three_values() -> None:
     s = math.sqrt((0.03**2 + 0.01**2 + 0.04**2) / 2)
     assert e.mean == pytest.approx(0.83)
     assert e.half_width == pytest.approx(T2 * s / math.sqrt(3))
-    assert (e.low, e.high) == pytest.approx((0.83 - T2 * s / math.sqrt(3), 0.83 + T2 * s / math.sqrt(3)))
+    assert (e.low, e.high) == pytest.approx(
+        (0.83 - T2 * s / math.sqrt(3), 0.83 + T2 * s / math.sqrt(3))
+    )
 
 
 @pytest.mark.parametrize("values", [[0.5], [0.5, math.nan], [0.5, math.inf]])

@@ -61,7 +61,10 @@ def test_no_two_labels_are_equal() -> None:
 
 
 def test_data_made_in_python_are_told_apart_by_their_size() -> None:
-    assert [g.label for g in group_runs([made_run(SOME), made_run(SOME, clients=6)])] == ["clients=4", "clients=6"]
+    assert [g.label for g in group_runs([made_run(SOME), made_run(SOME, clients=6)])] == [
+        "clients=4",
+        "clients=6",
+    ]
 
 
 def test_damaged_experiment_file_is_named(tmp_path: Path) -> None:

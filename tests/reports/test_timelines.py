@@ -15,7 +15,9 @@ from poise.weightings import Identical
 
 def run_with(clock: object) -> poise.Run:
     fed = poise.quadratics(np.eye(2))
-    return poise.train(fed, fed.task, SGD(lr=0.1, steps=1), clock=clock, weighting=Identical(), rounds=4)
+    return poise.train(
+        fed, fed.task, SGD(lr=0.1, steps=1), clock=clock, weighting=Identical(), rounds=4
+    )
 
 
 def test_pieces_of_work_by_hand() -> None:

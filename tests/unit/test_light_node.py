@@ -9,7 +9,14 @@ import sys
 import pytest
 
 HEAVY = {"pandas", "plotly", "rich", "scipy", "sklearn", "sqlite3", "typer"}
-SERVERS = {"poise.auditing", "poise.apps.cli", "poise.training", "poise.apps.experiments", "poise.ledger", "poise.analysis.reports"}
+SERVERS = {
+    "poise.auditing",
+    "poise.apps.cli",
+    "poise.training",
+    "poise.apps.experiments",
+    "poise.ledger",
+    "poise.analysis.reports",
+}
 
 
 def imported(module: str, then: str = "pass") -> set[str]:
@@ -23,7 +30,10 @@ def test_a_node_imports_nothing_that_only_the_server_or_the_command_line_needs()
 
 
 def test_a_run_starts_without_what_it_may_never_need() -> None:
-    parts = "poise.federation('synthetic', clients=3), poise.task('logistic'), poise.solvers.SGD(lr=0.1, steps=1)"
+    parts = (
+        "poise.federation('synthetic', clients=3), poise.task('logistic'), "
+        "poise.solvers.SGD(lr=0.1, steps=1)"
+    )
     seen = imported("poise", f"poise.train({parts}, rounds=1).close()")
     assert "poise.engine" in seen
     assert not seen & {"pandas", "plotly", "scipy", "sklearn"}

@@ -13,10 +13,11 @@ from poise.core.types import Floats, Ints
 
 @dataclass
 class Nothing:
-    """Rounds in which a client sent nothing, or nothing but a multiple of what it had received itself.
+    """Rounds in which a client sent nothing, or nothing but a multiple of what it had received
+    itself.
 
-    ``p = P(Binomial(rounds, rate) >= such rounds)``: a working client has such a round with probability ``rate``
-    at most.
+    ``p = P(Binomial(rounds, rate) >= such rounds)``: a working client has such a round with
+    probability ``rate`` at most.
     """
 
     rate: float = 0.01
@@ -30,7 +31,9 @@ class Nothing:
     def add(self, who: Ints, sight: Sight) -> None:
         """Count such rounds."""
         longest = sight.norms.max(initial=0.0)
-        empty = (sight.norms <= self.empty * longest) & (longest > 0)  # where nobody moves, all is learned
+        empty = (sight.norms <= self.empty * longest) & (
+            longest > 0
+        )  # where nobody moves, all is learned
         left, length = (np.linalg.norm(v, axis=1) for v in (sight.left, sight.sketch))
         copied = ~empty & (sight.copied > 0) & (left <= ALIKE * length)
         self.sums.add("rounds", who, np.ones(len(who)))
@@ -46,12 +49,15 @@ class Nothing:
         """How often."""
         rounds, empty, copied = (int(self.sums[n][who]) for n in ("rounds", "empty", "copied"))
         said = [f"an empty update in {empty} of {rounds} rounds"] if empty else []
-        return "; ".join(said + ([f"a copy of earlier steps in {copied} of {rounds} rounds"] if copied else []))
+        return "; ".join(
+            said + ([f"a copy of earlier steps in {copied} of {rounds} rounds"] if copied else [])
+        )
 
 
 @dataclass
 class Reports:
-    """Losses that cannot have been computed: not changed by the work, or to the last bit those of another round.
+    """Losses that cannot have been computed: not changed by the work, or to the last bit those of
+    another round.
 
     ``p = P(Binomial(reports, rate) >= such reports)``.
     """

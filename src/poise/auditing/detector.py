@@ -1,8 +1,10 @@
-"""What a detector is: it adds up evidence about every client, and says how likely a client that works looks so.
+"""What a detector is: it adds up evidence about every client, and says how likely a client that
+works looks so.
 
-The null hypothesis of each is *a client that works*, drawn as weakly as it can be: its updates keep at least a
-little direction from round to round, have at least a few large entries, … The p-value is the probability that such a
-client looks as much like noise, or as empty, as this one does; it is 1 as long as there is nothing to go by.
+The null hypothesis of each is *a client that works*, drawn as weakly as it can be: its updates keep
+at least a little direction from round to round, have at least a few large entries, … The p-value is
+the probability that such a client looks as much like noise, or as empty, as this one does; it is 1
+as long as there is nothing to go by.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class Sight:
     def rests(self) -> NDArray[np.bool_]:
         """(m,) where something is left that is more than rounding."""
         left, length = (np.linalg.norm(v, axis=1) for v in (self.left, self.sketch))
-        return np.asarray((self.copied > 0) & (left > ALIKE * length) & (self.dimension >= SMALLEST))
+        return np.asarray(
+            (self.copied > 0) & (left > ALIKE * length) & (self.dimension >= SMALLEST)
+        )
 
 
 class Detector(Protocol):
@@ -67,13 +71,17 @@ class Columns:
     """Sums that are kept for every client."""
 
     def __init__(self, **shapes: tuple[int, ...]) -> None:
-        self.values: dict[str, Floats] = {name: np.zeros((0, *shape)) for name, shape in shapes.items()}
+        self.values: dict[str, Floats] = {
+            name: np.zeros((0, *shape)) for name, shape in shapes.items()
+        }
 
     def grow(self, count: int) -> None:
         """Make room for so many clients; new ones begin at 0."""
         for name, old in self.values.items():
             if len(old) < count:
-                self.values[name] = np.concatenate([old, np.zeros((count - len(old), *old.shape[1:]))])
+                self.values[name] = np.concatenate(
+                    [old, np.zeros((count - len(old), *old.shape[1:]))]
+                )
 
     def add(self, name: str, who: Ints, what: Floats) -> None:
         """Add to some clients' sums."""

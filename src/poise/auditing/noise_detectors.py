@@ -20,10 +20,12 @@ NOISE_95 = 3.84
 
 @dataclass
 class Persistence:
-    """How much of a client's direction comes back in its other rounds: ``mean over pairs of cos(Delta(s), Delta(t))``.
+    """How much of a client's direction comes back in its other rounds: ``mean over pairs of
+    cos(Delta(s), Delta(t))``.
 
     Of T sketches of noise in k dimensions it is 0 with variance ``2 / (k T (T-1))``;
-    ``p = Phi((found - least) / deviation)``, which is 1/2 after one round, where the deviation is infinite.
+    ``p = Phi((found - least) / deviation)``, which is 1/2 after one round, where the deviation is
+    infinite.
     """
 
     least: float = 0.1
@@ -74,10 +76,11 @@ class Persistence:
 
 @dataclass
 class Entries:
-    """Whether the entries are those of noise: ``mean|x| / rms``, 0.798 for normal numbers, less for learned updates.
+    """Whether the entries are those of noise: ``mean|x| / rms``, 0.798 for normal numbers, less for
+    learned updates.
 
-    Of n normal numbers it has variance ``(1 - 3/pi)/n``; ``p = 1 - Phi((found - most) / deviation)``, with
-    ``wobble`` added to the deviation for what differs between rounds.
+    Of n normal numbers it has variance ``(1 - 3/pi)/n``; ``p = 1 - Phi((found - most) /
+    deviation)``, with ``wobble`` added to the deviation for what differs between rounds.
     """
 
     most: float = 0.76
@@ -107,7 +110,9 @@ class Entries:
         rounds = self.sums["rounds"]
         seen = np.maximum(rounds, 1)
         deviation = np.sqrt((1 - 3 / np.pi) / (seen * max(self.numbers, 1)) + self.wobble**2)
-        return np.where(rounds > 0, normal((self.most - self.sums["total"] / seen) / deviation), 1.0)
+        return np.where(
+            rounds > 0, normal((self.most - self.sums["total"] / seen) / deviation), 1.0
+        )
 
     def words(self, who: int) -> str:
         """The ratio."""
@@ -116,15 +121,20 @@ class Entries:
             return ""
         ratio = self.sums["total"][who] / rounds
         what = "what it has not received" if self.of_rest else "its update"
-        return f"{what} has the entries of normal noise (mean over rms {ratio:.3f}; noise {GAUSSIAN_RATIO:.3f})"
+        return (
+            f"{what} has the entries of normal noise (mean over rms {ratio:.3f}; noise "
+            f"{GAUSSIAN_RATIO:.3f})"
+        )
 
 
 @dataclass
 class Direction:
-    """Whether its direction has to do with the cohort's: ``d * sum of cos^2`` to the sum of the others' updates.
+    """Whether its direction has to do with the cohort's: ``d * sum of cos^2`` to the sum of the
+    others' updates.
 
-    Of noise it is chi-squared with one degree of freedom per round; a working client has a mean cosine^2 of ``least^2``
-    or more: then the mean is ``T (1 + d least^2)`` and the variance ``2 T + 4 T d least^2``; p is the normal tail.
+    Of noise it is chi-squared with one degree of freedom per round; a working client has a mean
+    cosine^2 of ``least^2`` or more: then the mean is ``T (1 + d least^2)`` and the variance ``2 T +
+    4 T d least^2``; p is the normal tail.
     """
 
     least: float = 0.05
@@ -146,7 +156,9 @@ class Direction:
         self.sums.add("alone", who[~usable], np.ones(int((~usable).sum())))
 
     def p_values(self) -> Floats:
-        """The normal tail; 0 for a client that was always alone: then the cohort cannot vouch for it."""
+        """The normal tail; 0 for a client that was always alone: then the cohort cannot vouch for
+        it.
+        """
         rounds, strength = self.sums["rounds"], self.dimension * self.least**2
         deviation = np.sqrt(np.maximum(2 * rounds + 4 * rounds * strength, 1.0))
         p = normal((self.sums["total"] - rounds * (1 + strength)) / deviation)
@@ -157,15 +169,19 @@ class Direction:
         rounds = int(self.sums["rounds"][who])
         if not rounds:
             return ""
-        return f"direction uncorrelated with the cohort in {int(self.sums['apart'][who])} of {rounds} rounds"
+        return (
+            f"direction uncorrelated with the cohort in {int(self.sums['apart'][who])} of "
+            f"{rounds} rounds"
+        )
 
 
 @dataclass
 class Layers:
-    """Whether all layers have the same scale, as noise has: ``deviation over layers of log rms``, mean over rounds.
+    """Whether all layers have the same scale, as noise has: ``deviation over layers of log rms``,
+    mean over rounds.
 
-    Of noise it is at most about ``wobble``, ``1/sqrt(2 n)`` for a layer of which n = 32 entries are looked at;
-    ``p = Phi((found - least) / (wobble / sqrt(T)))``.
+    Of noise it is at most about ``wobble``, ``1/sqrt(2 n)`` for a layer of which n = 32 entries are
+    looked at; ``p = Phi((found - least) / (wobble / sqrt(T)))``.
     """
 
     least: float = 0.25
@@ -179,7 +195,9 @@ class Layers:
     def add(self, who: Ints, sight: Sight) -> None:
         """Add up deviations."""
         usable = (sight.layers > 0).all(axis=1) & (sight.layers.shape[1] > 1)
-        apart = np.log(sight.layers[usable].astype(float)).std(axis=1) if usable.any() else np.zeros(0)
+        apart = (
+            np.log(sight.layers[usable].astype(float)).std(axis=1) if usable.any() else np.zeros(0)
+        )
         self.sums.add("rounds", who[usable], np.ones(int(usable.sum())))
         self.sums.add("total", who[usable], apart)
         self.sums.add("alone", who[~usable], np.ones(int((~usable).sum())))
@@ -194,11 +212,16 @@ class Layers:
     def words(self, who: int) -> str:
         """How far apart."""
         rounds = self.sums["rounds"][who]
-        return f"all layers have one scale (to {100 * self.sums['total'][who] / rounds:.0f} %)" if rounds else ""
+        return (
+            f"all layers have one scale (to {100 * self.sums['total'][who] / rounds:.0f} %)"
+            if rounds
+            else ""
+        )
 
 
 def small_sample(n: int) -> float:
-    """``E[mean|x| / rms] / sqrt(2/pi)`` of n normal numbers: ``sqrt(n/2) Gamma(n/2) / Gamma((n+1)/2)``.
+    """``E[mean|x| / rms] / sqrt(2/pi)`` of n normal numbers: ``sqrt(n/2) Gamma(n/2) /
+    Gamma((n+1)/2)``.
 
     >>> round(small_sample(1) * GAUSSIAN_RATIO, 12), round(small_sample(10_000), 4)
     (1.0, 1.0)

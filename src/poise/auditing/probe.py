@@ -42,17 +42,21 @@ class Places(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class AuditGauge:
+class AuditProbe:
     """A sketch of every update and three numbers about its direction and its entries.
 
-    - ``audit/sketch`` (m, k + p), linear in the update and, up to one factor, an isometry on average: k coordinates
-      and p orthonormal combinations of others. Of noise ``phi N(0, I)`` it is ``phi N(0, I)`` again.
-    - ``audit/cohort`` (m,): the exact cosine to what the others sent, ``cos(Delta_i, D - omega_i Delta_i)``.
-    - ``audit/spread`` (m,): Geary's ratio ``mean|x| / sqrt(mean x^2)`` of the entries looked at: sqrt(2/pi) = 0.798 for
-      noise, less where a few entries are large, as in updates that were learned.
+    - ``audit/sketch`` (m, k + p), linear in the update and, up to one factor, an isometry on
+      average: k coordinates and p orthonormal combinations of others. Of noise ``phi N(0, I)`` it
+          is ``phi N(0, I)`` again.
+    - ``audit/cohort`` (m,): the exact cosine to what the others sent, ``cos(Delta_i, D - omega_i
+      Delta_i)``.
+    - ``audit/spread`` (m,): Geary's ratio ``mean|x| / sqrt(mean x^2)`` of the entries looked at:
+      sqrt(2/pi) = 0.798 for noise, less where a few entries are large, as in updates that were
+      learned.
     - ``audit/layers`` (m, L): the root mean square of the entries of each layer.
-    - ``audit/received`` (m, k + p): the same sketch of the model that the client received, in double precision. It is
-      read where the model moves otherwise than by the weighted sum of the updates; else the sum tells.
+    - ``audit/received`` (m, k + p): the same sketch of the model that the client received, in
+      double precision. It is read where the model moves otherwise than by the weighted sum of the
+      updates; else the sum tells.
 
     Args:
         layout: where each tensor lies in the vector.
@@ -73,21 +77,37 @@ class AuditGauge:
         drawn = rng.permutation(size)[:LOOKED_AT]
         shown, mixed = np.sort(drawn[:ENTRIES]), np.sort(drawn[ENTRIES:])
         count = min(PROJECTIONS, len(mixed))
-        directions = np.linalg.qr(rng.standard_normal((len(mixed), count)))[0] if count else np.zeros((0, 0))
+        directions = (
+            np.linalg.qr(rng.standard_normal((len(mixed), count)))[0] if count else np.zeros((0, 0))
+        )
         looked_at = np.concatenate([shown, mixed])
         inside = [(looked_at >= e.start) & (looked_at < e.stop) for e in self.layout.parameters]
-        large = sorted((i for i in inside if i.sum() >= SMALLEST_LAYER), key=lambda i: -int(i.sum()))[:MOST_LAYERS]
-        layers = np.array([i / i.sum() for i in large]).T if large else np.zeros((len(looked_at), 0))
-        return Places(*(torch.from_numpy(a) for a in (looked_at, directions.astype("f4"), layers.astype("f4"))))
+        large = sorted(
+            (i for i in inside if i.sum() >= SMALLEST_LAYER), key=lambda i: -int(i.sum())
+        )[:MOST_LAYERS]
+        layers = (
+            np.array([i / i.sum() for i in large]).T if large else np.zeros((len(looked_at), 0))
+        )
+        return Places(
+            *(
+                torch.from_numpy(a)
+                for a in (looked_at, directions.astype("f4"), layers.astype("f4"))
+            )
+        )
 
     def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
-        """The readings of every row."""
+        """The measurements of every row."""
         at = self.places
         seen = updates.look(self._look)
-        found: dict[str, Floats] = {name: np.concatenate([piece[name] for piece in seen]) for name in seen[0]}
+        found: dict[str, Floats] = {
+            name: np.concatenate([piece[name] for piece in seen]) for name in seen[0]
+        }
         found[COHORT] = others(updates).astype(np.float32)
         if self.received:
-            models = {v: self._sketch(updates.models[v][at.looked_at][None].double())[0] for v in set(updates.versions)}
+            models = {
+                v: self._sketch(updates.models[v][at.looked_at][None].double())[0]
+                for v in set(updates.versions)
+            }
             found[RECEIVED] = np.stack([models[v] for v in updates.versions])
         return found
 
@@ -112,7 +132,8 @@ class AuditGauge:
 def others(updates: RoundUpdates) -> Floats:
     """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where one of the two is zero.
 
-    With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D - omega_i |Delta_i|^2``.
+    With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D - omega_i
+    |Delta_i|^2``.
     """
     product, lengths = updates.products
     omega, squares = updates.weights, lengths**2

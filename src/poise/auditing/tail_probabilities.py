@@ -1,4 +1,6 @@
-"""How unlikely what was seen is. SciPy is loaded by the first question: a run that asks none starts without it."""
+"""How unlikely what was seen is. SciPy is loaded by the first question: a run that asks none starts
+without it.
+"""
 
 from __future__ import annotations
 

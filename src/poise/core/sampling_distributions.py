@@ -1,7 +1,7 @@
 """m urns from which one client each is drawn: the common ground of the clustered samplers.
 
-Everything is counted in whole units, so that the probabilities are exact: client i has m n_i units, every urn holds
-M = sum_j n_j of them, and r_ki = (units of client i in urn k) / M.
+Everything is counted in whole units, so that the probabilities are exact: client i has m n_i units,
+every urn holds M = sum_j n_j of them, and r_ki = (units of client i in urn k) / M.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ LARGEST = 2**62
 
 
 @dataclass(frozen=True)
-class Urns:
-    """Urns laid end to end on a line of whole units, urn k from ``k * room`` to ``(k + 1) * room``.
+class SamplingDistributions:
+    """SamplingDistributions laid end to end on a line of whole units, urn k from ``k * room`` to
+    ``(k + 1) * room``.
 
     Piece e of the line belongs to ``clients[e]`` and ends before ``ends[e]``: 16 bytes per piece.
     """
@@ -43,12 +44,16 @@ class Urns:
 
     def draw(self, rng: np.random.Generator) -> Ints:
         """One client from each urn, (m,). O(m log N)."""
-        units = np.arange(self.count, dtype=np.int64) * self.room + rng.integers(0, self.room, self.count)
+        units = np.arange(self.count, dtype=np.int64) * self.room + rng.integers(
+            0, self.room, self.count
+        )
         return self.clients[np.searchsorted(self.ends, units, side="right")]
 
     def units(self, clients: int) -> sparse.csr_array:
         """The whole units of each client in each urn, (m, N), sparse."""
-        from scipy import sparse  # loaded where it is used: a node imports this module for every message
+        from scipy import (
+            sparse,
+        )  # loaded where it is used: a node imports this module for every message
 
         borders = np.arange(1, self.count, dtype=np.int64) * self.room
         cuts = np.union1d(self.ends, borders)  # a piece that crosses a border is two
@@ -62,7 +67,9 @@ class Urns:
         return np.asarray(self.units(clients).toarray() / self.room, dtype=np.float64)
 
     def statistics(self, clients: int) -> WeightStatistics:
-        """The closed forms of E, appendix A.1.7; gamma is that of Lemma A.4, Var omega_i + sum_k r_ki^2 / m^2."""
+        """The closed forms of E, appendix A.1.7; gamma is that of Lemma A.4, Var omega_i + sum_k
+        r_ki^2 / m^2.
+        """
         m = self.count
         r = self.units(clients).astype(np.float64) / self.room
         mean = np.asarray(r.sum(axis=0)).ravel() / m
@@ -77,24 +84,33 @@ class Urns:
             return matrix
 
         return WeightStatistics(
-            mean, mean / m - squares, alpha=None, sum_variance=0.0, expected_clients=float(-np.expm1(missed).sum()),
-            pairwise=pairwise, overlap=squares,
-        )  # fmt: skip
+            mean,
+            mean / m - squares,
+            alpha=None,
+            sum_variance=0.0,
+            expected_clients=float(-np.expm1(missed).sum()),
+            pairwise=pairwise,
+            overlap=squares,
+        )
 
 
-def in_line(units: Ints, m: int) -> Urns:
-    """Algorithm 2: clients by size, largest first, laid end to end and cut into m equal segments (E section 3.4)."""
+def in_line(units: Ints, m: int) -> SamplingDistributions:
+    """Algorithm 2: clients by size, largest first, laid end to end and cut into m equal segments (E
+    section 3.4).
+    """
     order = np.argsort(-units, kind="stable").astype(np.int64)
     order = order[units[order] > 0]
-    return Urns(order, np.cumsum(m * units[order]), int(units.sum()))
+    return SamplingDistributions(order, np.cumsum(m * units[order]), int(units.sum()))
 
 
-def packed(units: Ints, groups: Iterable[Ints], m: int) -> Urns:
-    """Urns that keep groups of clients together as far as they hold (E, Algorithm 3, lines 3 to 18).
+def packed(units: Ints, groups: Iterable[Ints], m: int) -> SamplingDistributions:
+    """SamplingDistributions that keep groups of clients together as far as they hold (E, Algorithm
+    3, lines 3 to 18).
 
-    A client with m n_i >= M first fills floor(m n_i / M) urns alone; only the rest of it goes on (without this the
-    scheme would be biased). The largest groups open one urn each; the clients of the others fill what room is left,
-    urn after urn. What does not fit into the urn of its own group goes the same way.
+    A client with m n_i >= M first fills floor(m n_i / M) urns alone; only the rest of it goes on
+    (without this the scheme would be biased). The largest groups open one urn each; the clients of
+    the others fill what room is left, urn after urn. What does not fit into the urn of its own
+    group goes the same way.
     """
     room = int(units.sum())
     full, rest = np.divmod(m * units, room)
@@ -114,7 +130,7 @@ def packed(units: Ints, groups: Iterable[Ints], m: int) -> Urns:
         urns[k], waiting = _fill(urn, waiting, room)
     pieces = [*alone, *(piece for urn in urns for piece in urn)]
     clients, lengths = np.array(pieces, dtype=np.int64).T
-    return Urns(clients, np.cumsum(lengths), room)
+    return SamplingDistributions(clients, np.cumsum(lengths), room)
 
 
 def _fill(
@@ -133,7 +149,9 @@ def _fill(
 
 
 def cohort(drawn: Ints, independent: bool) -> Cohort:
-    """M draws as a cohort: one row per draw with weight 1/m, or one per client with weight count/m."""
+    """M draws as a cohort: one row per draw with weight 1/m, or one per client with weight
+    count/m.
+    """
     if independent:
         return Cohort(np.sort(drawn), np.full(len(drawn), 1 / len(drawn)))
     clients, counts = np.unique(drawn, return_counts=True)
@@ -141,7 +159,9 @@ def cohort(drawn: Ints, independent: bool) -> Cohort:
 
 
 def units_of(setting: Setting, m: int) -> Ints:
-    """Whole units in proportion to the importance: the sizes themselves where importance is by size."""
+    """Whole units in proportion to the importance: the sizes themselves where importance is by
+    size.
+    """
     sizes, p = setting.sizes.astype(np.int64), setting.importance
     if np.allclose(sizes / sizes.sum(), p, rtol=1e-12, atol=0):
         return checked(sizes, m)
@@ -149,20 +169,24 @@ def units_of(setting: Setting, m: int) -> Ints:
 
 
 def whole(importance: Floats, m: int) -> Ints:
-    """Whole numbers in proportion to the importance: exact where it has a common denominator, else to 1e-12 or better.
+    """Whole numbers in proportion to the importance: exact where it has a common denominator, else
+    to 1e-12 or better.
 
     >>> whole(np.array([0.5, 1 / 3, 1 / 6]), 2)
     array([3, 2, 1])
     """
     p = np.asarray(importance, dtype=np.float64)
     require(
-        p.ndim == 1 and bool((p >= 0).all()) and bool(p.sum() > 0), "importance must be numbers >= 0, one per client"
+        p.ndim == 1 and bool((p >= 0).all()) and bool(p.sum() > 0),
+        "importance must be numbers >= 0, one per client",
     )
     p = p / p.sum()
     if len(p) <= EXACT:
         shares = [Fraction(float(v)).limit_denominator(10**7) for v in p]
         total = lcm(*(s.denominator for s in shares))
-        if total * m < LARGEST and np.allclose(p * total, np.round(p * total), rtol=1e-12, atol=1e-9):
+        if total * m < LARGEST and np.allclose(
+            p * total, np.round(p * total), rtol=1e-12, atol=1e-9
+        ):
             return np.asarray(np.round(p * total), dtype=np.int64)
     total = LARGEST // (2 * m)
     return np.asarray(np.floor(p * min(total, 2**52)), dtype=np.int64)
@@ -174,11 +198,23 @@ EXACT = 20_000  # clients up to which a common denominator is looked for
 def checked(sizes: Ints, m: int) -> Ints:
     """Client sizes as units, or an error that says what is wrong with them."""
     units = np.asarray(sizes)
-    require(units.ndim == 1 and len(units) > 0, "sizes must be a list of whole numbers, one per client")
-    if not np.array_equal(units, np.round(units)) or bool((units < 0).any()) or not bool(units.sum() > 0):
+    require(
+        units.ndim == 1 and len(units) > 0, "sizes must be a list of whole numbers, one per client"
+    )
+    if (
+        not np.array_equal(units, np.round(units))
+        or bool((units < 0).any())
+        or not bool(units.sum() > 0)
+    ):
         bad = np.flatnonzero(~(units >= 0) | (units != np.round(units)))
         raise InvalidOption(
-            f"size of client {bad[0] if len(bad) else 0} must be a whole number >= 0, with a sum above 0"
+
+                f"size of client {bad[0] if len(bad) else 0} must be a whole number >= 0, with a sum "
+                "above 0"
+
         )
-    require(m * int(units.sum()) < LARGEST, f"{m} x {int(units.sum())} units cannot be counted in 64 bits")
+    require(
+        m * int(units.sum()) < LARGEST,
+        f"{m} x {int(units.sum())} units cannot be counted in 64 bits",
+    )
     return units.astype(np.int64)

@@ -1,4 +1,6 @@
-"""Federated data: sources, partitions, populations on demand, corruptions, and the files they come from."""
+"""Federated data: sources, partitions, populations on demand, corruptions, and the files they come
+from.
+"""
 
 from poise.data.federation import federation
 from poise.data.federation_data import Federation

@@ -28,7 +28,8 @@ def largest_remainders(shares: Floats, totals: Ints) -> Ints:
 
 
 def apportion(weights: NDArray[np.float64], totals: Ints, capacity: Ints) -> Ints:
-    """Whole numbers (m, K) with row sums ``totals`` (m,), in proportion to ``weights``, at most ``capacity``.
+    """Whole numbers (m, K) with row sums ``totals`` (m,), in proportion to ``weights``, at most
+    ``capacity``.
 
     Where a column is full, what it could not take is dealt to the columns with room, again in
     proportion to their weights; where these weights are all zero, in proportion to the room.

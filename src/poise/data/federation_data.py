@@ -37,7 +37,8 @@ class Federation:
         seed: of the federation.
         partition: the rule in words, for people.
         weighing: ``size``, ``equal``, or the importance of each client.
-        spec: ``poise.federation(**spec)`` makes this federation again; None for arrays and index lists.
+        spec: ``poise.federation(**spec)`` makes this federation again; None for arrays and index
+            lists.
         corruptions: applied on top, in this order.
         client_tests: the pool and the holdings of the clients' own test samples.
         names: of the clients, or None.
@@ -69,7 +70,9 @@ class Federation:
 
     @property
     def members(self) -> Ints:
-        """Which owner in the holdings each client is, (N,): 0 to N - 1 unless clients have left (`without`)."""
+        """Which owner in the holdings each client is, (N,): 0 to N - 1 unless clients have left
+        (`without`).
+        """
         return np.arange(self.clients) if self.chosen is None else self.chosen
 
     @property
@@ -112,7 +115,9 @@ class Federation:
 
     def _corrupt(self, shards: Shards, clients: Ints, corruptions: Sequence[Corruption]) -> Shards:
         for corruption in corruptions:
-            shards = corruption.apply(shards, clients, self._span if corruption.features else (0.0, 0.0))
+            shards = corruption.apply(
+                shards, clients, self._span if corruption.features else (0.0, 0.0)
+            )
         return shards
 
     def _plain(self, clients: Ints) -> Shards:
@@ -147,10 +152,15 @@ class Federation:
     def _checked(self, clients: Sequence[int] | Ints) -> Ints:
         given = np.asarray(clients)
         require(given.ndim == 1, "clients must be a list of client numbers")
-        require(given.dtype.kind in "iu" or not len(given), f"clients are whole numbers, not {given.dtype}")
+        require(
+            given.dtype.kind in "iu" or not len(given),
+            f"clients are whole numbers, not {given.dtype}",
+        )
         wrong = given[(given < 0) | (given >= self.clients)]
         first = wrong[0] if len(wrong) else 0
-        require(not len(wrong), f"there is no client {first}", f"clients are 0 to {self.clients - 1}")
+        require(
+            not len(wrong), f"there is no client {first}", f"clients are 0 to {self.clients - 1}"
+        )
         return given.astype(np.int64)
 
     def label_counts(self) -> Ints:
@@ -173,14 +183,17 @@ class Federation:
         return counted.reshape(self.clients, self.classes)
 
     def traits(self) -> dict[str, Floats]:
-        """What sets clients apart by design, (N,) each: ``imbalance ratio``, ``flip ratio``; empty where nothing does.
+        """What sets clients apart by design, (N,) each: ``imbalance ratio``, ``flip ratio``; empty
+        where nothing does.
 
         >>> from poise.data import federation
         >>> federation("digits", clients=3).with_corruption("flip-labels", rate=1.0, ratio=0.5).traits()
         {'flip ratio': array([0.5, 0.5, 0.5])}
         """
         makers: tuple[Holdings | Corruption, ...] = (self.holdings, *self.corruptions)
-        return {name: values for maker in makers for name, values in maker.traits(self.members).items()}
+        return {
+            name: values for maker in makers for name, values in maker.traits(self.members).items()
+        }
 
     # test data ----------------------------------------------------------------------------------
 
@@ -244,7 +257,10 @@ class Federation:
         sort_options(options, {name: option_names(maker)}, [])
         check_options(maker, options, name)
         require(
-            name != "flip-labels" or "rate" in options, "flip-labels needs rate", "for example rate=1/3", where="rate"
+            name != "flip-labels" or "rate" in options,
+            "flip-labels needs rate",
+            "for example rate=1/3",
+            where="rate",
         )
         made: Corruption = maker(**options)
         made.fit(self.source.train, self.clients)
@@ -255,7 +271,8 @@ class Federation:
         return replace(self, spec=spec, corruptions=(*self.corruptions, made))
 
     def without(self, clients: Sequence[int] | Ints) -> Federation:
-        """The federation that is left when these clients are gone; the others move up, in order (`members`).
+        """The federation that is left when these clients are gone; the others move up, in order
+        (`members`).
 
         >>> from poise.data import federation
         >>> left = federation("digits", clients=5).without([1, 3])
@@ -264,10 +281,16 @@ class Federation:
         """
         gone = np.unique(self._checked(clients))
         stay = np.delete(self.members, gone)
-        require(len(stay) > 0, f"without: no client of {self.clients} would be left", where="without")
+        require(
+            len(stay) > 0, f"without: no client of {self.clients} would be left", where="without"
+        )
         missing = np.setdiff1d(np.arange(self.holdings.clients), stay)
         spec = None if self.spec is None else {**self.spec, "without": missing.tolist()}
-        names = None if self.names is None else tuple(np.delete(np.array(self.names, dtype=object), gone))
+        names = (
+            None
+            if self.names is None
+            else tuple(np.delete(np.array(self.names, dtype=object), gone))
+        )
         return replace(self, chosen=_frozen(stay), spec=spec, names=names)
 
     def digest(self) -> str:
@@ -296,8 +319,9 @@ class Federation:
 def _shards(pool: Samples, rows: Ints, offsets: Ints) -> Shards:
     """Rows of a pool with the pool's labels.
 
-    Gathered by NumPy: torch would split this small work over its threads, and these wait for each other, a
-    whole time slice of the scheduler, wherever a second process computes on the same cores.
+    Gathered by NumPy: torch would split this small work over its threads, and these wait for each
+    other, a whole time slice of the scheduler, wherever a second process computes on the same
+    cores.
     """
     labels = torch.from_numpy(pool.labels.numpy()[rows])
     return Shards(pool, torch.from_numpy(rows), labels, offsets)

@@ -23,7 +23,8 @@ Partition: TypeAlias = str | Sequence[ArrayLike]
 """The name of a rule, or one index array per client."""
 
 Rule: TypeAlias = Callable[..., Any]
-"""A partition takes the labels, the number of clients and the seed, a population one request; both take options."""
+"""A partition takes the labels, the number of clients and the seed, a population one request; both
+take options."""
 
 
 def subset(pool: Source, samples: int | None, test_samples: int | None, seed: int) -> Source:
@@ -32,11 +33,14 @@ def subset(pool: Source, samples: int | None, test_samples: int | None, seed: in
         rows = _positions(pool.train, pool.rows)
         with placed("samples"):
             chosen = _chosen(pool.train, rows, samples, generator(seed, "samples"))
-        pool = replace(pool, rows=rows[chosen], keys=None if pool.keys is None else pool.keys[chosen])
+        pool = replace(
+            pool, rows=rows[chosen], keys=None if pool.keys is None else pool.keys[chosen]
+        )
     if test_samples is not None:
         if pool.test is None:
             raise InvalidOption(
-                f"test_samples = {test_samples}, but {pool.name} has no held-out data", where=("test_samples",)
+                f"test_samples = {test_samples}, but {pool.name} has no held-out data",
+                where=("test_samples",),
             )
         rows = _positions(pool.test, pool.test_rows)
         with placed("test_samples"):
@@ -55,16 +59,29 @@ def _chosen(pool: Samples, rows: Ints, count: int, rng: np.random.Generator) -> 
 
 
 def deal(
-    pool: Source, partition: Partition, rule: Rule | None, clients: int | None, seed: int, options: dict[str, Any]
+    pool: Source,
+    partition: Partition,
+    rule: Rule | None,
+    clients: int | None,
+    seed: int,
+    options: dict[str, Any],
 ) -> tuple[Holdings, Ints | None]:
-    """Who owns which rows of the training pool, and, for natural clients, which key each client is."""
+    """Who owns which rows of the training pool, and, for natural clients, which key each client
+    is.
+    """
     rows = _positions(pool.train, pool.rows)
     if rule is None:
         return Held.of([rows[part] for part in _given(partition, clients, len(rows))]), None
     if rule is by_key:
         if pool.keys is None:
-            hint = "pass by='writer' or by='series'" if pool.name == "mnist" else "pass keys= with (x, y) arrays"
-            raise InvalidOption(f"by-key: {pool.name} has no natural clients here", hint, where=("partition",))
+            hint = (
+                "pass by='writer' or by='series'"
+                if pool.name == "mnist"
+                else "pass keys= with (x, y) arrays"
+            )
+            raise InvalidOption(
+                f"by-key: {pool.name} has no natural clients here", hint, where=("partition",)
+            )
         parts, keys = by_key(pool.keys, clients, seed, **options)
         return Held.of([rows[part] for part in parts]), keys
     labels = pool.train.labels.numpy()[rows]
@@ -80,9 +97,15 @@ def _given(partition: Partition, clients: int | None, available: int) -> list[In
     parts = [np.asarray(part) for part in partition]
     require(len(parts) > 0, "the partition has no clients", where="partition")
     agrees = clients is None or clients == len(parts)
-    require(agrees, f"clients = {clients}, but the partition has {len(parts)} index arrays", where="clients")
+    require(
+        agrees,
+        f"clients = {clients}, but the partition has {len(parts)} index arrays",
+        where="clients",
+    )
     for client, part in enumerate(parts):
-        require(part.ndim == 1 and len(part) > 0, f"client {client} owns no samples", where="partition")
+        require(
+            part.ndim == 1 and len(part) > 0, f"client {client} owns no samples", where="partition"
+        )
         require(
             part.dtype.kind in "iu",
             f"client {client}: indices must be whole numbers, not {part.dtype}",
@@ -106,7 +129,9 @@ def own_tests(
     if keys is not None and pool.test_keys is not None and pool.test is not None and share is None:
         test_rows = _positions(pool.test, pool.test_rows)
         order = np.argsort(pool.test_keys, kind="stable")
-        begin, end = (np.searchsorted(pool.test_keys[order], keys, side=side) for side in ("left", "right"))
+        begin, end = (
+            np.searchsorted(pool.test_keys[order], keys, side=side) for side in ("left", "right")
+        )
         parts = [test_rows[order[b:e]] for b, e in zip(begin, end, strict=True)]
         return held, (pool.test, Held.of(parts))
     natural = pool.client_test_share if keys is not None else 0.0
@@ -120,7 +145,8 @@ def own_tests(
 def with_free_riders(held: Held, count: int, seed: int) -> Held:
     """More clients that own nothing and declare the mean size of the others.
 
-    Rows drawn from all that is owned, each at most once per free-rider, stand for what it claims to have.
+    Rows drawn from all that is owned, each at most once per free-rider, stand for what it claims to
+    have.
 
     >>> with_free_riders(Held.of([np.array([4, 7]), np.array([1, 2, 3, 9])]), 2, seed=0).sizes().tolist()
     [2, 4, 3, 3]
@@ -134,5 +160,8 @@ def with_free_riders(held: Held, count: int, seed: int) -> Held:
         return held
     size = round(len(held.flat) / held.clients)
     fair = np.split(held.flat, held.offsets[1:-1])
-    claims = [generator(seed, "free-riders", k).choice(held.flat, size, replace=False) for k in range(count)]
+    claims = [
+        generator(seed, "free-riders", k).choice(held.flat, size, replace=False)
+        for k in range(count)
+    ]
     return Held.of([*fair, *claims])

@@ -35,7 +35,9 @@ def held_out(groups: NDArray[Any], share: float, rng: np.random.Generator) -> ND
     return marked
 
 
-def balanced_subset(labels: NDArray[Any], count: int, classes: int, rng: np.random.Generator) -> Ints:
+def balanced_subset(
+    labels: NDArray[Any], count: int, classes: int, rng: np.random.Generator
+) -> Ints:
     """``count`` random positions, as many of each class as possible, in ascending order.
 
     A class that is too small gives all it has and the others make up for it. For regression

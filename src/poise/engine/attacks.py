@@ -23,10 +23,11 @@ NOTES = "attack/"
 def attacked(
     updates: RoundUpdates, attacks: Sequence[Attack], seed: int, own: Mapping[int, Named]
 ) -> tuple[RoundUpdates, dict[int, Named]]:
-    """Replace the rows of dishonest clients by what they send, and say what these put aside; others stay as they are.
+    """Replace the rows of dishonest clients by what they send, and say what these put aside; others
+    stay as they are.
 
-    ``own`` is what every client keeps between its rounds. An attack sees what its own clients see, all together. A
-    client in several attacks sends what the last of them says.
+    ``own`` is what every client keeps between its rounds. An attack sees what its own clients see,
+    all together. A client in several attacks sends what the last of them says.
     """
     notes: dict[int, Named] = {}
     for attack in attacks:
@@ -35,7 +36,9 @@ def attacked(
             forged = _forged(updates, attack, mine, seed, own)
             updates = _replaced(updates, attack, mine, forged)
             for row, sent in zip(mine.tolist(), forged, strict=True):
-                notes[int(updates.clients[row])] = {NOTES + name: v for name, v in sent.keep.items()}
+                notes[int(updates.clients[row])] = {
+                    NOTES + name: v for name, v in sent.keep.items()
+                }
     return updates, notes
 
 
@@ -50,7 +53,10 @@ def _forged(
     for sent in forged:
         if not isinstance(sent, ForgedUpdate):
             raise IncompatibleParts(
-                f"{type(attack).__name__}: answer returned {type(sent).__name__}, not a ForgedUpdate",
+                (
+                    f"{type(attack).__name__}: answer returned {type(sent).__name__}, not a "
+                    "ForgedUpdate"
+                ),
                 "return ForgedUpdate(update)",
                 where=("attacks",),
             )
@@ -60,7 +66,9 @@ def _forged(
 def _view(updates: RoundUpdates, row: int, works: bool, own: Mapping[int, Named]) -> AttackerView:
     """What one client has itself."""
     client, version = int(updates.clients[row]), int(updates.versions[row])
-    aside = {n.removeprefix(NOTES): v for n, v in own.get(client, {}).items() if n.startswith(NOTES)}
+    aside = {
+        n.removeprefix(NOTES): v for n, v in own.get(client, {}).items() if n.startswith(NOTES)
+    }
     return AttackerView(
         client=client,
         version=version,
@@ -78,14 +86,21 @@ def _honest(updates: RoundUpdates, mine: Ints) -> Stack:
     return updates.stack[torch.from_numpy(others)]
 
 
-def _replaced(updates: RoundUpdates, attack: Attack, mine: Ints, forged: Sequence[ForgedUpdate]) -> RoundUpdates:
-    """The rows ``mine``, as this attack sends them; clients that do their work report its losses."""
+def _replaced(
+    updates: RoundUpdates, attack: Attack, mine: Ints, forged: Sequence[ForgedUpdate]
+) -> RoundUpdates:
+    """The rows ``mine``, as this attack sends them; clients that do their work report its
+    losses.
+    """
     stack, norms = updates.stack.clone(), updates.norms.copy()
     for row, sent in zip(mine.tolist(), forged, strict=True):
         if sent.update.shape != stack[row].shape:
             who = f"{type(attack).__name__}: client {updates.clients[row]}"
             raise IncompatibleParts(
-                f"{who} sends an update of shape {tuple(sent.update.shape)} instead of ({stack.shape[1]},)",
+                (
+                    f"{who} sends an update of shape {tuple(sent.update.shape)} instead of "
+                    f"({stack.shape[1]},)"
+                ),
                 "return an update like AttackerView.received",
                 where=("attacks",),
             )

@@ -1,7 +1,7 @@
 """What the clients keep to themselves between rounds, on disk.
 
-Each round writes one file with what its clients keep now (``<version>.clients``). A file stays for as long as it
-holds the newest of some client, or held it one round ago (to fall back on).
+Each round writes one file with what its clients keep now (``<version>.clients``). A file stays for
+as long as it holds the newest of some client, or held it one round ago (to fall back on).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from poise.ledger import models
 from poise.ledger.models import ModelStore
 from poise.ledger.rows import Hashes
 
-__all__ = ["HELD", "PERSONAL", "OwnFiles", "key", "put", "read"]
+__all__ = ["HELD", "PERSONAL", "ClientStateFiles", "key", "put", "read"]
 
 if TYPE_CHECKING:
     from poise.core.vectors import Vector
@@ -31,7 +31,9 @@ def put(store: ModelStore, version: int, own: Mapping[int, Mapping[str, Vector]]
     return store.put(key(version), tensors) if tensors else ""
 
 
-def read(store: ModelStore, entries: Sequence[tuple[Record, Hashes, str]]) -> dict[int, dict[str, Vector]]:
+def read(
+    store: ModelStore, entries: Sequence[tuple[Record, Hashes, str]]
+) -> dict[int, dict[str, Vector]]:
     """What every client keeps after these rounds."""
     own: dict[int, dict[str, Vector]] = {}
     newest = _newest((r, h) for r, h, _ in entries)
@@ -43,7 +45,7 @@ def read(store: ModelStore, entries: Sequence[tuple[Record, Hashes, str]]) -> di
     return own
 
 
-class OwnFiles:
+class ClientStateFiles:
     """Says which of the files are no longer needed."""
 
     def __init__(self, written: Iterable[tuple[Record, Hashes]] = ()) -> None:
@@ -61,4 +63,9 @@ class OwnFiles:
 
 def _newest(written: Iterable[tuple[Record, Hashes]]) -> dict[int, int]:
     """The version of each client's newest file."""
-    return {c.client: record.index + 1 for record, h in written if h.clients for c in record.contributions}
+    return {
+        c.client: record.index + 1
+        for record, h in written
+        if h.clients
+        for c in record.contributions
+    }

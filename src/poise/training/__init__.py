@@ -5,8 +5,23 @@
 and continue runs.
 """
 
-from poise.training.composition import OF_CLIENTS, BackendPart, Composition, Prepared, fit, prepare, seeded
-from poise.training.experiment_files import NODES, compose, experiment_of, federation_in, parts_in, recorded
+from poise.training.composition import (
+    OF_CLIENTS,
+    BackendPart,
+    Composition,
+    Prepared,
+    fit,
+    prepare,
+    seeded,
+)
+from poise.training.experiment_files import (
+    NODES,
+    compose,
+    experiment_of,
+    federation_in,
+    parts_in,
+    recorded,
+)
 from poise.training.operation import begin, never, refuse_branch, resume, resume_run, train
 from poise.training.slots import composed, slot
 

@@ -11,7 +11,7 @@ import tomli_w
 
 from poise import engine
 from poise._version import __version__
-from poise.auditing.probe import AuditGauge
+from poise.auditing.probe import AuditProbe
 from poise.config.run_options import RunOptions
 from poise.core.algorithm_state import memory_of
 from poise.core.capabilities import Seeded
@@ -29,7 +29,7 @@ from poise.core.federations import (
 )
 from poise.core.numerics import mkl_mode
 from poise.core.parts import describe
-from poise.core.protocols import Backend, Gauge, Oracle, Owners, Personal
+from poise.core.protocols import Backend, Oracle, Owners, Personal, Probe
 from poise.core.sensitivity import Moved, Psi
 from poise.core.traits import AggregatorTraits, AttackTraits, ServerTraits, traits_of
 from poise.core.types import Floats, Ints, Setting
@@ -131,7 +131,7 @@ class Composition:
             evaluate_every=options.evaluate_every,
             metrics=self._metrics(oracle),
             drop_refused=options.bad_updates == "drop",
-            gauges=self.gauges(oracle.layout),
+            probes=self.probes(oracle.layout),
             keep_updates=options.keep_updates,
         )
 
@@ -143,7 +143,7 @@ class Composition:
         with placed("personal"):
             return engine.Wire(oracle.layout, parts.channel, _personal(parts.personal, oracle))
 
-    def gauges(self, layout: Layout) -> tuple[Gauge, ...]:
+    def probes(self, layout: Layout) -> tuple[Probe, ...]:
         """What is read of every update."""
         limit = np.inf
         if self.unlearning is not None and self.unlearning.contraction(self.parts.solver) == 1:
@@ -151,7 +151,7 @@ class Composition:
         server = traits_of(self.parts.server, ServerTraits)
         linear = traits_of(self.parts.aggregator, AggregatorTraits).linear
         adds = server.adds and server.noise == 0 and memory_of(self.parts.solver) is None
-        audit = AuditGauge(layout, self.seed, received=not (adds and linear))
+        audit = AuditProbe(layout, self.seed, received=not (adds and linear))
         return audit, Moved(self._rate, limit)  # the first computes in its pass what both need
 
     @property
@@ -179,27 +179,38 @@ class Composition:
         with placed("run", "metrics"):
             self._check_metrics(known)
             held_out = {name for name in known if not name.startswith(OF_CLIENTS)}
-            if self.parts.personal is not None:  # no single model could be measured on held-out data
+            if (
+                self.parts.personal is not None
+            ):  # no single model could be measured on held-out data
                 for name in held_out & asked:
                     raise IncompatibleParts(
-                        f"{name} is of one model, but clients have layers of their own", f"use own_{name}"
+                        f"{name} is of one model, but clients have layers of their own",
+                        f"use own_{name}",
                     )
                 held_out = {name for name in known if name.startswith("own_")}
         fed = self.federation
-        unasked = not fed.on_demand and (fed.measured if isinstance(fed, DecidesMeasuring) else True)
+        unasked = not fed.on_demand and (
+            fed.measured if isinstance(fed, DecidesMeasuring) else True
+        )
         fallback = {"train_loss"} & known if unasked else set()
         return frozenset((held_out or fallback) | asked)
 
     def _check_metrics(self, known: frozenset[str]) -> None:
-        """Refuse metrics that the task does not have, and those that need clients who are not there."""
+        """Refuse metrics that the task does not have, and those that need clients who are not
+        there.
+        """
         for name in self.options.metrics:
             if name not in known:
                 raise InvalidOption(f"unknown metric {name!r}", suggest(name, known))
             if self.federation.on_demand and name.startswith(OF_CLIENTS):
-                raise IncompatibleParts(f"{name} needs all clients, but they are made on demand", "leave it out")
+                raise IncompatibleParts(
+                    f"{name} needs all clients, but they are made on demand", "leave it out"
+                )
 
     def table(self) -> dict[str, Any]:
-        """The experiment file's tables; ``data`` or ``task`` is absent where Python objects were given."""
+        """The experiment file's tables; ``data`` or ``task`` is absent where Python objects were
+        given.
+        """
         tables: dict[str, Any] = {}
         for name, spec in (("data", self.federation.spec), ("task", self.task.spec)):
             if spec is not None:
@@ -242,7 +253,9 @@ class Composition:
         return meta, arrays
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        """What the ledger keeps of every client; nothing for a federation that is too large for a table."""
+        """What the ledger keeps of every client; nothing for a federation that is too large for a
+        table.
+        """
         fed = self.federation
         arrays: dict[str, np.ndarray] = {}
         if fed.clients <= TABLE_LIMIT:
@@ -250,26 +263,40 @@ class Composition:
             if isinstance(fed, HasClasses) and fed.classes:
                 arrays["label_counts"] = fed.label_counts()
             if isinstance(fed, HasClientTraits):
-                arrays |= {f"trait/{name}": np.asarray(values) for name, values in fed.traits().items()}
+                arrays |= {
+                    f"trait/{name}": np.asarray(values) for name, values in fed.traits().items()
+                }
         members = fed.members if isinstance(fed, HasMembers) else None
-        if members is not None and members[-1] >= fed.clients:  # some have left, the others moved up
+        if (
+            members is not None and members[-1] >= fed.clients
+        ):  # some have left, the others moved up
             arrays["members"] = np.asarray(members)
         return arrays
 
 
 def _personal(part: Personal, oracle: Oracle) -> tuple[str, ...]:
-    """The names of the tensors that stay with each client; refused where they do not fit the model."""
+    """The names of the tensors that stay with each client; refused where they do not fit the
+    model.
+    """
     if oracle.module is None:
-        raise IncompatibleParts("personal layers need a model whose parts have names", "leave personal out")
+        raise IncompatibleParts(
+            "personal layers need a model whose parts have names", "leave personal out"
+        )
     name, layout = type(part).__name__, oracle.layout
     names, known = tuple(sorted(part.names(oracle.module))), set(oracle.module.state_dict())
     for entry in names:
         if entry not in known:
-            raise IncompatibleParts(f"{name}: the model has no entry {entry!r}", suggest(entry, known))
+            raise IncompatibleParts(
+                f"{name}: the model has no entry {entry!r}", suggest(entry, known)
+            )
     if len(layout.positions(names)) == 0:
-        raise IncompatibleParts(f"{name}: nothing that is trained would stay with clients", "leave personal out")
+        raise IncompatibleParts(
+            f"{name}: nothing that is trained would stay with clients", "leave personal out"
+        )
     if {entry.name for entry in layout.parameters} <= set(names):
-        raise IncompatibleParts(f"{name}: every trained parameter would stay with its client", "share some of them")
+        raise IncompatibleParts(
+            f"{name}: every trained parameter would stay with its client", "share some of them"
+        )
     return names
 
 
@@ -286,7 +313,9 @@ def fit(parts: engine.Parts, setting: Setting) -> None:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A composition with the gradient oracle of its task and the engine's plan: ready to begin, or to go on."""
+    """A composition with the gradient oracle of its task and the engine's plan: ready to begin, or
+    to go on.
+    """
 
     composition: Composition
     oracle: Oracle
@@ -321,7 +350,9 @@ def prepare(composition: Composition) -> Prepared:
 
 
 def _shares(federation: FederationLike) -> Floats:
-    """p_ij of the federation's similarity graph; clients on nodes of their own tell their messages."""
+    """p_ij of the federation's similarity graph; clients on nodes of their own tell their
+    messages.
+    """
     from poise.graph import SimilarityGraph, similarity
 
     if isinstance(federation, SendsMessages):

@@ -29,9 +29,14 @@ NODES = "nodes"
 
 
 def compose(
-    experiment: Experiment, seed: int, federation: FederationLike | None = None, task: TaskLike | None = None
+    experiment: Experiment,
+    seed: int,
+    federation: FederationLike | None = None,
+    task: TaskLike | None = None,
 ) -> Composition:
-    """The composition of one seed; objects given here stand for tables that the file does not have."""
+    """The composition of one seed; objects given here stand for tables that the file does not
+    have.
+    """
     if federation is None:
         federation = federation_in(experiment, seed)
     if task is None:
@@ -55,7 +60,9 @@ def backend_in(written: str | Mapping[str, Any]) -> BackendPart:
     """The backend that a file names, by its name or by a table."""
     table = {"name": written} if isinstance(written, str) else written
     if not isinstance(table, Mapping):
-        raise InvalidOption(f"backend must be a name or a table, not {written!r}", 'for example backend = "local"')
+        raise InvalidOption(
+            f"backend must be a name or a table, not {written!r}", 'for example backend = "local"'
+        )
     made: BackendPart = build("backend", table, "[run.backend]")
     return made
 
@@ -82,7 +89,9 @@ def _attacks_in(experiment: Experiment) -> tuple[Any, ...]:
 
 
 def experiment_of(run: Run) -> Experiment:
-    """The experiment of a run: as its folder has it, or as its ledger has it for a run in memory."""
+    """The experiment of a run: as its folder has it, or as its ledger has it for a run in
+    memory.
+    """
     return parse(run.experiment) if run.path is None else recorded(run.path)
 
 
@@ -100,13 +109,15 @@ def federation_in(experiment: Experiment, seed: int) -> Federation:
     with experiment.located(), reading("data"):
         if not options:
             raise InvalidOption(
-                "the data of this run were Python objects", "give them again: resume(path, federation=…)"
+                "the data of this run were Python objects",
+                "give them again: resume(path, federation=…)",
             )
         if "source" not in options:
             raise InvalidOption("[data] has no source", 'for example source = "digits"')
         if options["source"] == NODES:
             raise InvalidOption(
-                "the data of this experiment are on its nodes", "poise deploy run|resume|unlearn … --to DIR"
+                "the data of this experiment are on its nodes",
+                "poise deploy run|resume|unlearn … --to DIR",
             )
         return make_federation(**{"seed": seed, **options})
 

@@ -19,7 +19,7 @@ from poise import engine
 from poise.auditing.live import LiveAudit
 from poise.config.experiment import migrated
 from poise.config.run_options import AuditAction, BadUpdates, Keep, RunOptions
-from poise.core.algorithm_state import Memories
+from poise.core.algorithm_state import AlgorithmState
 from poise.core.errors import IncompatibleParts, PoiseError, require
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.gradients import Gradients
@@ -110,10 +110,13 @@ def train(
         stop: asked before each round; true ends the run cleanly.
         personal: which parameters stay with each client; none by default.
         start: the model to begin with, (d,); the task's own initial model by default.
-        unlearning: what requests to forget will be promised; ``keep="unlearnable"`` keeps models for it.
-        keep_updates: keep every update of every round, for re-aggregation without some clients (``fed-accum``).
-        audit: look for free-riders after every round, and ``"warn"``, or ``"quarantine"`` them: weight 0, the others as
-            much in total as all had. Both are events of the run and warnings, never silent.
+        unlearning: what requests to forget will be promised; ``keep="unlearnable"`` keeps models
+            for it.
+        keep_updates: keep every update of every round, for re-aggregation without some clients
+            (``fed-accum``).
+        audit: look for free-riders after every round, and ``"warn"``, or ``"quarantine"`` them:
+            weight 0, the others as much in total as all had. Both are events of the run and
+            warnings, never silent.
         aggregator: how weighted updates become one direction; their weighted sum by default.
         channel: what happens to an update on its way to the server; nothing by default.
     """
@@ -139,7 +142,9 @@ def train(
         "server": server,
         "personal": personal,
     }
-    composition = composed(federation, task, chosen, options, attacks=attacks, unlearning=unlearning)
+    composition = composed(
+        federation, task, chosen, options, attacks=attacks, unlearning=unlearning
+    )
     return begin(composition, out, callbacks=callbacks, stop=stop, start=start)
 
 
@@ -150,7 +155,9 @@ def begin(
     stop: Callable[[], bool] = never,
     start: ArrayLike | torch.Tensor | None = None,
 ) -> Run:
-    """Begin a composed run in a new folder, or in memory; from the task's own initial model, or from ``start``."""
+    """Begin a composed run in a new folder, or in memory; from the task's own initial model, or
+    from ``start``.
+    """
     warn_if_unfixed()
     prepared = prepare(composition)
     state = engine.initial(prepared.oracle, prepared.plan)
@@ -162,7 +169,9 @@ def begin(
     ledger = Ledger.create(Path(out) if out is not None else None, meta, arrays, meta["experiment"])
     with _closed_on_error(ledger):
         ledger.start(state.theta)
-        return _run_rounds(prepared, ledger, state, _history(prepared), Watchers(tuple(callbacks), stop))
+        return _run_rounds(
+            prepared, ledger, state, _history(prepared), Watchers(tuple(callbacks), stop)
+        )
 
 
 def _starting(state: engine.State, start: ArrayLike | torch.Tensor) -> engine.State:
@@ -170,7 +179,11 @@ def _starting(state: engine.State, start: ArrayLike | torch.Tensor) -> engine.St
     given = torch.as_tensor(np.asarray(start))
     finite = given.is_floating_point() and bool(torch.isfinite(given).all())
     fits = given.shape == state.theta.shape and finite
-    require(fits, f"start has shape {tuple(given.shape)}, the task's models ({len(state.theta)},)", "finite numbers")
+    require(
+        fits,
+        f"start has shape {tuple(given.shape)}, the task's models ({len(state.theta)},)",
+        "finite numbers",
+    )
     return replace(state, theta=given.to(state.theta).clone())
 
 
@@ -207,7 +220,9 @@ def resume(
 
 
 def refuse_branch(folder: Path, verb: str = "poise unlearn") -> None:
-    """Refuse to resume a branch directly: how it ends, and what it guarantees, depends on its request."""
+    """Refuse to resume a branch directly: how it ends, and what it guarantees, depends on its
+    request.
+    """
     if (folder / REQUEST).exists():
         raise IncompatibleParts(
             f"{folder} was made by a request to forget, and ends where that request says",
@@ -240,7 +255,9 @@ def resume_run(
         personal = {name: values for name, values in arrays.items() if name == "personal"}
         if personal and ledger.array("personal") is None:  # poise 0.1 did not record them
             ledger.add_arrays(personal)
-        if not (recorded_meta["status"] == "done" and _ended(composition, state)):  # else the ledger stays as it is
+        if not (
+            recorded_meta["status"] == "done" and _ended(composition, state)
+        ):  # else the ledger stays as it is
             ledger.event("resumed" + _other_numerics(recorded_meta))
             ledger.set("status", "running")
         history = _history(prepared)
@@ -271,14 +288,15 @@ def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.St
         restart.index,
         restart.theta.to(like),
         server={name: values for name, values in tensors.items() if "/" not in name},
-        sky=restart.sky,
+        in_flight=restart.in_flight,
         models={version: model.to(like) for version, model in restart.versions.items()},
-        memories=Memories.of(tensors, restart.own),
+        algorithm_state=AlgorithmState.of(tensors, restart.own),
     )
 
 
 def _history(prepared: Prepared) -> History:
-    """An empty history that keeps what the sampler needs, and counts sensitivities as the declared budget does.
+    """An empty history that keeps what the sampler needs, and counts sensitivities as the declared
+    budget does.
 
     It holds the live audit, where the run has one.
     """
@@ -311,7 +329,9 @@ class Watchers:
     stop: Callable[[], bool] = never
 
 
-def _run_rounds(prepared: Prepared, ledger: Ledger, state: engine.State, history: History, watchers: Watchers) -> Run:
+def _run_rounds(
+    prepared: Prepared, ledger: Ledger, state: engine.State, history: History, watchers: Watchers
+) -> Run:
     """Run the engine to its end, and write into the ledger how the run ended."""
     composition, local = prepared.composition, prepared.local
     backend = composition.backend.open(local, composition.federation, composition.seed)
@@ -389,11 +409,16 @@ def _comparable(tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _other_numerics(recorded: dict[str, str]) -> str:
-    """A remark, where the run began in a process whose products may round otherwise than in this one."""
+    """A remark, where the run began in a process whose products may round otherwise than in this
+    one.
+    """
     began = recorded.get("mkl", "")
     if began == mkl_mode():
         return ""
-    remark = f"the run began with MKL's reproducibility {began or 'unknown'!r}, this process has {mkl_mode()!r}"
+    remark = (
+        f"the run began with MKL's reproducibility {began or 'unknown'!r}, this process has "
+        f"{mkl_mode()!r}"
+    )
     warnings.warn(f"{remark}: it may not end in the same bits ({HINT})", stacklevel=4)
     return f"; {remark}"
 

@@ -49,7 +49,9 @@ PROTOCOLS = {
 }
 
 MEMBERS = {
-    slot: tuple(member for member in vars(protocol) if not member.startswith("_") and member != "traits")
+    slot: tuple(
+        member for member in vars(protocol) if not member.startswith("_") and member != "traits"
+    )
     for slot, protocol in PROTOCOLS.items()
 }
 """The members that the engine reads of a part, by slot; ``traits`` may be left out."""
@@ -74,13 +76,20 @@ def composed(
         unlearning: what later requests to forget will guarantee.
     """
     fed_hint, task_hint = "make one: poise.federation(…)", "make one: poise.task(…)"
-    require(hasattr(federation, "importance"), f"{federation!r} is not a federation", fed_hint, where="data")
+    require(
+        hasattr(federation, "importance"),
+        f"{federation!r} is not a federation",
+        fed_hint,
+        where="data",
+    )
     require(hasattr(task, "bind"), f"{task!r} is not a task", task_hint, where="task")
     parts = {name: filled(name, chosen.get(name)) for name in RUN_SLOTS}
     with placed("attacks"):
         hostile = tuple(slot("attack", attack) for attack in attacks)
     options = replace(options, backend=filled("backend", options.backend))
-    return Composition(federation, task, engine.Parts(**parts, attacks=hostile), options, unlearning)
+    return Composition(
+        federation, task, engine.Parts(**parts, attacks=hostile), options, unlearning
+    )
 
 
 def filled(name: str, given: Any) -> Any:
@@ -97,7 +106,9 @@ def slot(name: str, given: Any) -> Any:
     if is_part(given) and given.slot != name:
         raise IncompatibleParts(f"{type(given).__name__} is a {given.slot}, not a {name}")
     if isinstance(given, type):
-        raise InvalidOption(f"{name} is the class {given.__name__}", f"make one: {given.__name__}(…)")
+        raise InvalidOption(
+            f"{name} is the class {given.__name__}", f"make one: {given.__name__}(…)"
+        )
     if isinstance(given, str):
         return build(name, {"name": given}, name)
     missing = [member for member in MEMBERS.get(name, ()) if not hasattr(given, member)]

@@ -1,4 +1,5 @@
-"""Forgetting: certified client unlearning (IFU, SIFU), its baselines, and certificates that can be checked.
+"""Forgetting: certified client unlearning (IFU, SIFU), its baselines, and certificates that can be
+checked.
 
 `poise.unlearn` is the operation; here are its pieces. Names load when they are first used.
 """
@@ -30,9 +31,16 @@ _HOMES = {
 }
 
 __all__ = [
-    "Budget", "epsilon_at", "examine", "preview", "privacy_curve", "privacy_spent", "sensitivity",
-    "sensitivity_budget", "verify",
-]  # fmt: skip
+    "Budget",
+    "epsilon_at",
+    "examine",
+    "preview",
+    "privacy_curve",
+    "privacy_spent",
+    "sensitivity",
+    "sensitivity_budget",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,8 @@
-"""Whether forgetting worked, seen from outside: by the forgotten clients' own data, and by their watermark.
+"""Whether forgetting worked, seen from outside: by the forgotten clients' own data, and by their
+watermark.
 
-This reads the data of the forgotten, which `poise.unlearn` does not; it is for experiments, and for clients who want
-to see for themselves.
+This reads the data of the forgotten, which `poise.unlearn` does not; it is for experiments, and for
+clients who want to see for themselves.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Trace:
 
     @property
     def recognition(self) -> float | None:
-        """How much better it does because it has seen the watermark; about 0 for a model that never did."""
+        """How much better it does because it has seen the watermark; about 0 for a model that never
+        did.
+        """
         return None if self.unmarked is None else self.score - self.unmarked
 
 
@@ -44,7 +47,8 @@ def examine(
     federation: FederationLike | None = None,
     task: TaskLike | None = None,
 ) -> dict[str, Trace]:
-    """Look for traces of clients in models: before, after, and after retraining from scratch, side by side.
+    """Look for traces of clients in models: before, after, and after retraining from scratch, side
+    by side.
 
     Args:
         training: the training run, whose federation is looked at.
@@ -62,7 +66,9 @@ def examine(
     if isinstance(marked, Federation):
         plain = tuple(c for c in marked.corruptions if c.name != "watermark")
         if len(plain) < len(marked.corruptions):
-            oracles.append(whole.task.bind(replace(marked, corruptions=plain), whole.backend.device))
+            oracles.append(
+                whole.task.bind(replace(marked, corruptions=plain), whole.backend.device)
+            )
     score = score_of(oracles[0].metrics)
     found = {}
     for name, model in models.items():

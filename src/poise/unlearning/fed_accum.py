@@ -21,7 +21,9 @@ from poise.unlearning.restart_tree import Node
 
 
 def refuse_unstored(histories: Histories, parts: Parts) -> None:
-    """Raise where the updates of some branch were not kept, or the server used more than updates."""
+    """Raise where the updates of some branch were not kept, or the server used more than
+    updates.
+    """
     for branch in range(histories.newest + 1):
         if not histories.run(branch).keeps_updates:
             raise IncompatibleParts(
@@ -30,17 +32,24 @@ def refuse_unstored(histories: Histories, parts: Parts) -> None:
             )
     if memory_of(parts.solver) is not None:
         raise IncompatibleParts(
-            f"fed-accum: the server of {type(parts.solver).__name__} uses a memory beside the updates",
+            (
+                f"fed-accum: the server of {type(parts.solver).__name__} uses a memory beside the "
+                "updates"
+            ),
             "use SGD or Prox",
         )
 
 
-def reaggregated(histories: Histories, nodes: Sequence[Node], parts: Parts, gone: Sequence[int]) -> Vector:
-    r"""The initial model, moved by the stored updates of everyone but ``gone``, branch after branch.
+def reaggregated(
+    histories: Histories, nodes: Sequence[Node], parts: Parts, gone: Sequence[int]
+) -> Vector:
+    r"""The initial model, moved by the stored updates of everyone but ``gone``, branch after
+    branch.
 
-    ``theta <- Server(theta, sum_{i in S_n \ W} omega_i O_n/(O_n - W_n) Delta_i)`` for every round n up to each branch's
-    node, with the coefficients omega that were applied, O_n their sum and W_n the sum of those of the clients gone. The
-    updates are those that were sent in view of models that the others had moved too: nothing is promised.
+    ``theta <- Server(theta, sum_{i in S_n \ W} omega_i O_n/(O_n - W_n) Delta_i)`` for every round n
+    up to each branch's node, with the coefficients omega that were applied, O_n their sum and W_n
+    the sum of those of the clients gone. The updates are those that were sent in view of models
+    that the others had moved too: nothing is promised.
 
     Args:
         histories: the training and its branches.
@@ -54,13 +63,19 @@ def reaggregated(histories: Histories, nodes: Sequence[Node], parts: Parts, gone
     with one_thread():
         for branch, rounds in nodes:
             theta = _replayed(
-                theta, histories.run(branch), parts, np.isin(histories.members(branch), list(gone)), rounds
+                theta,
+                histories.run(branch),
+                parts,
+                np.isin(histories.members(branch), list(gone)),
+                rounds,
             )
     return theta
 
 
 def _replayed(theta: Vector, run: Run, parts: Parts, gone: np.ndarray, rounds: int) -> Vector:
-    """The steps of one branch; ``gone`` says of each of its clients whether it is to be left out."""
+    """The steps of one branch; ``gone`` says of each of its clients whether it is to be left
+    out.
+    """
     server = seeded(parts, int(run.meta["seed"])).server
     state = server.init(theta[: run.trainable])
     c = run.contributions
@@ -72,7 +87,9 @@ def _replayed(theta: Vector, run: Run, parts: Parts, gone: np.ndarray, rounds: i
         deltas = torch.from_numpy(run.updates(n)).to(theta)
         deltas = deltas if stays[span].all() else deltas[torch.from_numpy(stays[span])]
         direction = parts.aggregator.combine(deltas, omega)
-        theta, state = equation.step(equation.Moving(theta, run.trainable, state), direction, omega, server)
+        theta, state = equation.step(
+            equation.Moving(theta, run.trainable, state), direction, omega, server
+        )
     return theta
 
 

@@ -26,7 +26,8 @@ class Preview:
         ideal: where it would restart if every model had been kept.
         given_up: rounds of the present history that would be done for nothing.
         sigma: noise on the restart model.
-        psi: sensitivity of the present model to each client asked for, counted along the present history.
+        psi: sensitivity of the present model to each client asked for, counted along the present
+            history.
         limit: Psi*.
         not_proved: why no guarantee can be given, if there is a reason.
         kept: models on disk that a request could restart from.
@@ -50,11 +51,16 @@ class Preview:
             ("restart", f"branch {self.restart[0]}, round {self.restart[1]}"),
             ("rounds given up", str(self.given_up)),
             ("noise", f"{self.sigma:g}"),
-            ("largest sensitivity", f"{self.psi[worst]:.4g} (client {worst}), limit {self.limit:.4g}"),
+            (
+                "largest sensitivity",
+                f"{self.psi[worst]:.4g} (client {worst}), limit {self.limit:.4g}",
+            ),
             ("models to restart from", f"{self.kept}, {self.kept_bytes / 2**20:.1f} MiB"),
         ]
         if self.ideal != self.restart:
-            found.insert(1, ("if every model were kept", f"branch {self.ideal[0]}, round {self.ideal[1]}"))
+            found.insert(
+                1, ("if every model were kept", f"branch {self.ideal[0]}, round {self.ideal[1]}")
+            )
         return found + [("not proved", gap) for gap in self.not_proved]
 
 
@@ -110,7 +116,9 @@ def preview(
 def declared_by(run: Run | str | Path) -> dict[str, Any]:
     """The table [unlearning] of the training that a run belongs to."""
     trained = open_run(run) if isinstance(run, str | Path) else run
-    table: dict[str, Any] = tomllib.loads(Histories.of(trained).root.experiment).get("unlearning", {})
+    table: dict[str, Any] = tomllib.loads(Histories.of(trained).root.experiment).get(
+        "unlearning", {}
+    )
     return table
 
 

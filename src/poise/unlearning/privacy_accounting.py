@@ -1,8 +1,9 @@
 """What a training with clipping and noise reveals of a client: (epsilon, delta), from the ledger.
 
-Every round publishes ``D + N(0, sigma^2 I)``, and the next model follows from it. A client adds at most ``W C`` to D,
-with W the weight it was given and C the norm that updates are clipped to; so a round is a Gaussian mechanism whose
-means are ``W C / sigma`` standard deviations apart, and rounds compose.
+Every round publishes ``D + N(0, sigma^2 I)``, and the next model follows from it. A client adds at
+most ``W C`` to D, with W the weight it was given and C the norm that updates are clipped to; so a
+round is a Gaussian mechanism whose means are ``W C / sigma`` standard deviations apart, and rounds
+compose.
 """
 
 from __future__ import annotations
@@ -35,13 +36,21 @@ from poise.unlearning.histories import Histories
 from poise.unlearning.restart_tree import Node
 
 EXACT = "exact composition of Gaussian mechanisms (Balle & Wang 2018)"
-SUBSAMPLED = "dp-accounting: privacy loss distributions of the Poisson-subsampled Gaussian mechanism, an upper bound"
-COMPARED = "the training in which the client had sent no change: chances and weights of the others as they were"
+SUBSAMPLED = (
+    "dp-accounting: privacy loss distributions of the Poisson-subsampled Gaussian "
+    "mechanism, an upper bound"
+)
+COMPARED = (
+    "the training in which the client had sent no change: chances and weights of the "
+    "others as they were"
+)
 
 
 @dataclass(frozen=True)
 class Release:
-    """``count`` rounds to each of which a client, if drawn, adds at most ``ratio`` standard deviations of the noise."""
+    """``count`` rounds to each of which a client, if drawn, adds at most ``ratio`` standard
+    deviations of the noise.
+    """
 
     ratio: float
     count: int = 1
@@ -75,7 +84,10 @@ class Mechanism:
             return f"{name}: amplification by independent draws, which are not published"
         if traits_of(self.sampler, SamplerTraits).selects_everyone:
             return f"{name}: everyone in every round"
-        return f"{name}: no amplification claimed; the rounds in which the client really took part, taken as known"
+        return (
+            f"{name}: no amplification claimed; the rounds in which the client really took "
+            "part, taken as known"
+        )
 
 
 def mechanism(parts: Parts) -> Mechanism:
@@ -84,27 +96,41 @@ def mechanism(parts: Parts) -> Mechanism:
     weights, noise = traits_of(weighting, WeightingTraits), traits_of(server, ServerTraits).noise
     if weights.shortens_to is None or weights.shortens_to == np.inf or noise == 0:
         raise IncompatibleParts(
-            f"dp: the run was not trained with clipping and noise, but with {weighting!r} and {server!r}",
-            "train with weighting=poise.weightings.Clipped(norm), server=poise.servers.Noisy(sigma)",
+            (
+                f"dp: the run was not trained with clipping and noise, but with {weighting!r} and "
+                f"{server!r}"
+            ),
+            (
+                "train with weighting=poise.weightings.Clipped(norm), "
+                "server=poise.servers.Noisy(sigma)"
+            ),
         )
     if not weights.proportional:
         raise IncompatibleParts(
-            f"dp: the coefficients of {weighting!r} depend on what clients send, and carry no noise",
+            (
+                f"dp: the coefficients of {weighting!r} depend on what clients send, and carry no "
+                "noise"
+            ),
             "clip proportional weights: Clipped(norm)",
         )
     if not traits_of(parts.aggregator, AggregatorTraits).linear:
         raise IncompatibleParts(
-            f"dp: clipping bounds what a client adds to a weighted sum, not to {parts.aggregator!r}",
+            (
+                "dp: clipping bounds what a client adds to a weighted sum, not to "
+                f"{parts.aggregator!r}"
+            ),
             "leave the aggregator out",
         )
     return Mechanism(float(weights.shortens_to), float(noise), parts.sampler)
 
 
 def releases(run: Run, client: int, rounds: int | None = None) -> list[Release]:
-    """What the first ``rounds`` rounds of a run (None: all) released of a client, numbered as in that run.
+    """What the first ``rounds`` rounds of a run (None: all) released of a client, numbered as in
+    that run.
 
-    Where clients are drawn by coins of their own, every round counts with the client's chance; else those in which it
-    took part, with the weight it had. Raises where the ledger shows an update that was not clipped.
+    Where clients are drawn by coins of their own, every round counts with the client's chance; else
+    those in which it took part, with the weight it had. Raises where the ledger shows an update
+    that was not clipped.
     """
     made = mechanism(parts_in(parse(run.experiment)))
     last = run.rounds if rounds is None else rounds
@@ -119,7 +145,10 @@ def releases(run: Run, client: int, rounds: int | None = None) -> list[Release]:
     mine = c[c["client"] == client]
     weights = np.bincount(mine["round"], mine["base"], minlength=1)
     found, counts = np.unique(weights[weights > 0], return_counts=True)
-    return [Release(float(w) * made.clip / made.sigma, int(k)) for w, k in zip(found, counts, strict=True)]
+    return [
+        Release(float(w) * made.clip / made.sigma, int(k))
+        for w, k in zip(found, counts, strict=True)
+    ]
 
 
 def _coin(run: Run, made: Mechanism, client: int) -> tuple[float, float]:
@@ -152,25 +181,37 @@ def epsilon_of(released: Iterable[Release], delta: float) -> float:
 
 @lru_cache(maxsize=1024)  # clients of equal weight have the same
 def by_distributions(released: tuple[Release, ...], delta: float) -> float:
-    """`epsilon_of` by composing privacy loss distributions on a grid, rounded so that it is an upper bound."""
+    """`epsilon_of` by composing privacy loss distributions on a grid, rounded so that it is an
+    upper bound.
+    """
     try:
         from dp_accounting import NeighboringRelation, dp_event
         from dp_accounting.pld import PLDAccountant
     except ImportError as error:
         raise PoiseError(
-            "the accountant of sampled clients is the package dp-accounting, which is not installed",
+            (
+                "the accountant of sampled clients is the package dp-accounting, which is not "
+                "installed"
+            ),
             "pip install 'poise[dp]'",
         ) from error
-    span = sum(r.count * r.ratio**2 / 2 for r in released) + 8 * sqrt(sum(r.count * r.ratio**2 for r in released))
-    books = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=max(1e-4, span / 1e5))
+    span = sum(r.count * r.ratio**2 / 2 for r in released) + 8 * sqrt(
+        sum(r.count * r.ratio**2 for r in released)
+    )
+    books = PLDAccountant(
+        NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=max(1e-4, span / 1e5)
+    )
     for r in released:
         noise = dp_event.GaussianDpEvent(1 / r.ratio)
-        books.compose(noise if r.chance >= 1 else dp_event.PoissonSampledDpEvent(r.chance, noise), r.count)
+        books.compose(
+            noise if r.chance >= 1 else dp_event.PoissonSampledDpEvent(r.chance, noise), r.count
+        )
     return float(books.get_epsilon(delta))
 
 
 def privacy_spent(run: Run, clients: Iterable[int], delta: float = 0.01) -> dict[int, float]:
-    """The epsilon that a run with clipping and noise has spent on each of these clients, at this delta.
+    """The epsilon that a run with clipping and noise has spent on each of these clients, at this
+    delta.
 
     Compared with the run in which the client had sent no change at all.
 
@@ -187,10 +228,11 @@ def privacy_spent(run: Run, clients: Iterable[int], delta: float = 0.01) -> dict
 def guarantee(
     histories: Histories, nodes: Sequence[Node], clients: Sequence[int], asked: float, delta: float
 ) -> dict[str, Any]:
-    """What branches that were all trained with clipping and noise give each of these clients, beside what is asked.
+    """What branches that were all trained with clipping and noise give each of these clients,
+    beside what is asked.
 
-    Where the others share the weight of a client that is gone, the direction moves by up to ``2 W C``, which is given
-    as well; no amplification is claimed for it.
+    Where the others share the weight of a client that is gone, the direction moves by up to ``2 W
+    C``, which is given as well; no amplification is claimed for it.
     """
     made = mechanism(parts_in(parse(histories.root.experiment)))
     released = {c: _over(histories, nodes, c) for c in clients}
@@ -198,11 +240,18 @@ def guarantee(
     twice = [[Release(2 * r.ratio, r.count) for r in found] for found in released.values()]
     spent, shared = max(each.values()), max(rounded_up(epsilon_of(found, delta)) for found in twice)
     return {
-        "epsilon": spent, "delta": delta, "asked epsilon": asked, "met": spent <= asked, "epsilon of each": each,
-        "clipped to": made.clip, "noise of a round": made.sigma, "sampling": made.sampling,
-        "accountant": SUBSAMPLED if made.amplified else EXACT, "compared with": COMPARED,
+        "epsilon": spent,
+        "delta": delta,
+        "asked epsilon": asked,
+        "met": spent <= asked,
+        "epsilon of each": each,
+        "clipped to": made.clip,
+        "noise of a round": made.sigma,
+        "sampling": made.sampling,
+        "accountant": SUBSAMPLED if made.amplified else EXACT,
+        "compared with": COMPARED,
         "had the others shared its weight": {"epsilon": shared, "met": shared <= asked},
-    }  # fmt: skip
+    }
 
 
 def _over(histories: Histories, nodes: Sequence[Node], client: int) -> list[Release]:
@@ -216,7 +265,8 @@ def _over(histories: Histories, nodes: Sequence[Node], client: int) -> list[Rele
 
 
 def rounded_up(value: float, digits: int = 6) -> float:
-    """The next number above with this many digits, so that a certificate does not hang on the last bit.
+    """The next number above with this many digits, so that a certificate does not hang on the last
+    bit.
 
     >>> rounded_up(2.31778904), rounded_up(0.0)
     (2.31779, 0.0)

@@ -10,7 +10,8 @@ import numpy as np
 from poise.core.types import Floats, Ints
 
 Node: TypeAlias = tuple[int, int]
-"""(branch, round): the model after so many aggregations of a branch; branch 0 is the training itself."""
+"""(branch, round): the model after so many aggregations of a branch; branch 0 is the training
+itself."""
 
 
 def influence(psi: Floats, clients: Sequence[int] | Ints) -> Floats:
@@ -20,18 +21,21 @@ def influence(psi: Floats, clients: Sequence[int] | Ints) -> Floats:
 
 
 def restart(
-    psi: Sequence[Floats], oracle: Sequence[Node], clients: Sequence[int] | Ints, limit: float,
+    psi: Sequence[Floats],
+    oracle: Sequence[Node],
+    clients: Sequence[int] | Ints,
+    limit: float,
     forgotten: Sequence[int] = (),
-) -> Node:  # fmt: skip
+) -> Node:
     """(zeta_r, T_r): the branch and the round that a request restarts from.
 
-    ``zeta_r`` is the first branch s with a node (s, n) of the oracle where ``Psi_s(n, W_r) > Psi*``, else the newest
-    branch; ``T_r = max{n : Psi_zeta(n, W_r) <= Psi*}``.
+    ``zeta_r`` is the first branch s with a node (s, n) of the oracle where ``Psi_s(n, W_r) >
+    Psi*``, else the newest branch; ``T_r = max{n : Psi_zeta(n, W_r) <= Psi*}``.
 
-    The new node takes the place of the old one in its branch, so it also has to cover those forgotten before. For
-    sensitivities that only rise it does, since it lies before a node that did. Where they fade, or where the old
-    node had noise of its own (``last``), this is looked at: T_r is at most the old node's round, and within Psi* for
-    everyone.
+    The new node takes the place of the old one in its branch, so it also has to cover those
+    forgotten before. For sensitivities that only rise it does, since it lies before a node that
+    did. Where they fade, or where the old node had noise of its own (``last``), this is looked at:
+    T_r is at most the old node's round, and within Psi* for everyone.
 
     Args:
         psi: Psi_s(n, i) of every branch s, (R_s + 1, N) each, clients numbered as in branch 0.

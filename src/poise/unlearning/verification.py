@@ -22,9 +22,17 @@ from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import influence
 
 TABLES = (
-    "clients", "forgotten so far", "request", "guarantee", "restart", "history", "grounds", "noise", "result",
+    "clients",
+    "forgotten so far",
+    "request",
+    "guarantee",
+    "restart",
+    "history",
+    "grounds",
+    "noise",
+    "result",
     "evidence",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -36,10 +44,12 @@ class Check:
 
 
 def verify(path: str | Path, training: str | Path | None = None) -> list[Check]:
-    """Recompute everything in a certificate that the run folder allows; raises on the first byte that was altered.
+    """Recompute everything in a certificate that the run folder allows; raises on the first byte
+    that was altered.
 
-    The readings from which sensitivities are summed cannot be made again from the ledger, since updates are not kept;
-    the chain of digests shows that they are those that were written while training.
+    The measurements from which sensitivities are summed cannot be made again from the ledger, since
+    updates are not kept; the chain of digests shows that they are those that were written while
+    training.
 
     Args:
         path: ``certificate.json``, where it was written: in its branch's folder.
@@ -56,7 +66,9 @@ def verify(path: str | Path, training: str | Path | None = None) -> list[Check]:
     return checks
 
 
-def _rebuilt(file: Path, document: dict[str, Any], training: str | Path | None) -> tuple[Histories, Request]:
+def _rebuilt(
+    file: Path, document: dict[str, Any], training: str | Path | None
+) -> tuple[Histories, Request]:
     """The histories as they were when the certificate was written."""
     branches = file.parent.parent
     if training is None and branches.name != FOLDER:
@@ -70,7 +82,9 @@ def _rebuilt(file: Path, document: dict[str, Any], training: str | Path | None) 
     return histories, histories.branches[-1].request
 
 
-def _examined(histories: Histories, request: Request, document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _examined(
+    histories: Histories, request: Request, document: dict[str, Any]
+) -> Iterator[tuple[str, str]]:
     """Every check with what is wrong, empty where nothing is."""
     runs = [histories.run(s) for s in range(request.index + 1)]
     said = [document["evidence"]["training"], *document["evidence"]["branches"]]
@@ -96,7 +110,9 @@ def _grown(run: Run, wanted: dict[str, Any], branch: int) -> str:
     return ""
 
 
-def _recomputed(histories: Histories, request: Request, document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _recomputed(
+    histories: Histories, request: Request, document: dict[str, Any]
+) -> Iterator[tuple[str, str]]:
     """The certificate made again, table by table."""
     root, said = histories.root, document["evidence"]["training"]
     assert root.path is not None
@@ -115,7 +131,11 @@ def _recomputed(histories: Histories, request: Request, document: dict[str, Any]
     )
     if root.rounds > said["rounds"]:  # the training went on since: its first rounds are what counts
         grown = {k: said[k] for k in ("rounds", "experiment", "file")}
-        then = {**again["evidence"]["training"], **grown, "digest": root.digest_after(said["rounds"])}
+        then = {
+            **again["evidence"]["training"],
+            **grown,
+            "digest": root.digest_after(said["rounds"]),
+        }
         again = {**again, "evidence": {**again["evidence"], "training": then}}
     for table in TABLES:
         yield f"{table}: recomputed", _difference(document[table], again[table])
@@ -128,7 +148,9 @@ def _difference(left: Any, right: Any) -> str:
             if key not in left or key not in right:
                 return f"{key} is missing"
             if inside := _difference(left[key], right[key]):
-                return f"{key}: {inside}" if isinstance(left[key], dict | list) else f"{key} {inside}"
+                return (
+                    f"{key}: {inside}" if isinstance(left[key], dict | list) else f"{key} {inside}"
+                )
         return ""
     return "" if left == right else f"is {left}, recomputed {right}"
 
@@ -143,9 +165,14 @@ def _restarted(histories: Histories, request: Request) -> Iterator[tuple[str, st
         if request.method == "sifu":
             moved = influence(histories.psi(branch, request.budget), histories.forgotten)[n]
             late = late or bool(moved > request.budget.limit)
-        yield "the restart follows from the sensitivities", f"round {n} of branch {branch} is too late" if late else ""
+        yield (
+            "the restart follows from the sensitivities",
+            f"round {n} of branch {branch} is too late" if late else "",
+        )
     least = least_noise(histories, request)
-    said = f"it is {request.sigma:g}, {least:g} is due" if request.sigma < least * (1 - 1e-12) else ""
+    said = (
+        f"it is {request.sigma:g}, {least:g} is due" if request.sigma < least * (1 - 1e-12) else ""
+    )
     yield "the noise is as large as the promise asks for", said
     made, seed = histories.run(request.index), int(histories.root.meta["seed"])
     model = torch.from_numpy(histories.run(branch).models(n))
@@ -153,7 +180,10 @@ def _restarted(histories: Histories, request: Request) -> Iterator[tuple[str, st
         start = torch.from_numpy(made.models(0))
         spread = float((start - model).double().std()) / request.sigma
         slack = 6 / np.sqrt(2 * len(model))  # six standard errors of a standard deviation
-        yield "the start is the restart model with noise of that size", "" if abs(spread - 1) < slack else f"{spread:g}"
+        yield (
+            "the start is the restart model with noise of that size",
+            "" if abs(spread - 1) < slack else f"{spread:g}",
+        )
         return
     if request.sigma:
         bound = commitment(seed, request.index) == request.commitment
@@ -162,7 +192,11 @@ def _restarted(histories: Histories, request: Request) -> Iterator[tuple[str, st
     start = start_of(request, before, parts_in(recorded(histories.root.path)), seed)
     same = content_hash({"theta": start}) == made.meta["initial"]
     stored = request.method == "fed-accum"
-    said = "what the stored updates of the others give" if stored else "the restart model with that noise"
+    said = (
+        "what the stored updates of the others give"
+        if stored
+        else "the restart model with that noise"
+    )
     yield f"the start is {said}", "" if same else "it is not"
 
 

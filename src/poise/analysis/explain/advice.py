@@ -17,7 +17,9 @@ KEPT = 0.5
 """The least share of its importance that advice on temperatures leaves to every client."""
 
 
-def advice(seen: Seen, constants: Constants | None, rounds: float, time: float | None) -> tuple[str, ...]:
+def advice(
+    seen: Seen, constants: Constants | None, rounds: float, time: float | None
+) -> tuple[str, ...]:
     """Where a paper gives a choice: local steps, sampler, window, temperature."""
     found = [*_sampler(seen), *_window(seen, constants, time), *_temperature(seen)]
     return (*found, *(_steps(seen, constants, rounds) if constants is not None else ()))
@@ -30,7 +32,10 @@ def _steps(seen: Seen, constants: Constants, rounds: float) -> Iterator[str]:
         return
     now = int(np.median(seen.parts.solver.steps_for(np.asarray(seen.setting.sizes)[:1000])))
     if isfinite(problem.heterogeneity) and isfinite(problem.noise):
-        best, where = theory.best_steps(problem, beta), "C section 4.4, strongly convex, falling rates"
+        best, where = (
+            theory.best_steps(problem, beta),
+            "C section 4.4, strongly convex, falling rates",
+        )
     elif isfinite(problem.gap) and isfinite(problem.noise) and rounds >= 1:
         best, where = theory.best_steps_nonconvex(problem, int(rounds), beta), "C Corollary 4.1"
     else:
@@ -57,17 +62,28 @@ def _window(seen: Seen, constants: Constants | None, time: float | None) -> Iter
     tau = times.mean(seen.setting.clients)
     known: dict[str, float] = {}
     if constants is not None:
-        pairs = {"distance": constants.distance, "residual": constants.heterogeneity, "variance": constants.gradient}
+        pairs = {
+            "distance": constants.distance,
+            "residual": constants.heterogeneity,
+            "variance": constants.gradient,
+        }
         known = {k: c.value for k, c in pairs.items() if c.known}
     steps = int(np.median(seen.parts.solver.steps_for(np.asarray(seen.setting.sizes))))
     span = max(100 * float(tau.max()) if time is None else time, float(tau.max()))
     best = theory.best_window(tau, span, steps, parts=10, **known)
-    now, then = (theory.fedfix_terms(tau, length, span, steps, **known).total for length in (dt, best))
+    now, then = (
+        theory.fedfix_terms(tau, length, span, steps, **known).total for length in (dt, best)
+    )
     if then < now:
         gain = f"{then / now:.2g} × that of dt = {dt:g}"
-        yield f"window: dt = {best:.3g} has the least bound of τ_max/k, {gain} (E eq. 4.42, up to constants)"
+        yield (
+            f"window: dt = {best:.3g} has the least bound of τ_max/k, {gain} (E eq. 4.42, up to "
+            "constants)"
+        )
     else:
-        yield f"window: dt = {dt:g} has a bound as good as any τ_max/k (E eq. 4.42, up to constants)"
+        yield (
+            f"window: dt = {dt:g} has a bound as good as any τ_max/k (E eq. 4.42, up to constants)"
+        )
 
 
 def _temperature(seen: Seen) -> Iterator[str]:
@@ -76,4 +92,7 @@ def _temperature(seen: Seen) -> Iterator[str]:
     if tilt is None or tilt.of != "loss" or losses is None or np.ptp(losses) <= 0:
         return
     enough = theory.least_temperature(float(np.ptp(losses)), KEPT)
-    yield f"{tilt.option}: from {enough:.3g} on every client keeps half of its importance, π ≥ {KEPT:g} (A eq. 17)"
+    yield (
+        f"{tilt.option}: from {enough:.3g} on every client keeps half of its importance, π ≥ "
+        f"{KEPT:g} (A eq. 17)"
+    )

@@ -1,4 +1,6 @@
-"""The bounds that speak of a composition, at the end of its training, and the conditions that hold."""
+"""The bounds that speak of a composition, at the end of its training, and the conditions that
+hold.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,20 @@ def bounds(seen: Seen, constants: Constants, rounds: float) -> Mapping[str, Term
     together = selects_everyone(seen.parts) and waits_for_all(seen.parts.clock)
     if together and isfinite(problem.smoothness):
         convex = isfinite(problem.convexity) and problem.convexity > 0
-        found += _convex(seen, problem, steps, int(rounds)) if convex else _smooth(seen, problem, steps, int(rounds))
+        found += (
+            _convex(seen, problem, steps, int(rounds))
+            if convex
+            else _smooth(seen, problem, steps, int(rounds))
+        )
     if waits_for_all(seen.parts.clock) and not by_losses(seen.scheme.weighting):
         found += _sampled(seen, constants, steps, int(rounds))
     if not seen.parts.clock.waits:
         found += _late(seen, constants, steps, rounds)
     kept = Assumption("the mean weights are the importance", not seen.scheme.biased(seen.p))
-    whole = [replace(t, assumptions=(*t.assumptions, kept)) if "weights" not in t.name else t for t in found]
+    whole = [
+        replace(t, assumptions=(*t.assumptions, kept)) if "weights" not in t.name else t
+        for t in found
+    ]
     return {terms.name: terms for terms in whole if not isnan(terms.total)}
 
 
@@ -69,24 +78,46 @@ def _sampled(seen: Seen, constants: Constants, steps: int, rounds: int) -> list[
     """Paper E, chapter 2."""
     weights, problem = seen.scheme.statistics, constants.problem()
     rate, server = _rates(seen)
-    solver, weighting = traits_of(seen.parts.solver, SolverTraits), traits_of(seen.scheme.weighting, WeightingTraits)
-    plain = solver.gradient_steps and solver.pull == 0 and weighting.proportional and not weighting.reads_updates
+    solver, weighting = (
+        traits_of(seen.parts.solver, SolverTraits),
+        traits_of(seen.scheme.weighting, WeightingTraits),
+    )
+    plain = (
+        solver.gradient_steps
+        and solver.pull == 0
+        and weighting.proportional
+        and not weighting.reads_updates
+    )
     if weights is None or rate is None or not isfinite(problem.smoothness) or not plain:
         return []
     spread = (2.0, 2 * constants.dissimilarity.value)
     return [
         theory.sampling_bound(
-            problem, weights, steps=steps, rounds=rounds, rate=rate, server_rate=server, dissimilarity=spread
+            problem,
+            weights,
+            steps=steps,
+            rounds=rounds,
+            rate=rate,
+            server_rate=server,
+            dissimilarity=spread,
         )
     ]
 
 
 def _late(seen: Seen, constants: Constants, steps: int, rounds: float) -> list[Terms]:
     """Paper E, chapter 4: fixed times, everyone starts again at once."""
-    scheme, problem, clock = seen.scheme, constants.problem(), traits_of(seen.parts.clock, ClockTraits)
+    scheme, problem, clock = (
+        seen.scheme,
+        constants.problem(),
+        traits_of(seen.parts.clock, ClockTraits),
+    )
     rate, server = _rates(seen)
     times = seen.parts.clock.times(seen.setting.clients)
-    known = isfinite(problem.distance) and isfinite(problem.smoothness) and isinstance(times, FixedDurations)
+    known = (
+        isfinite(problem.distance)
+        and isfinite(problem.smoothness)
+        and isinstance(times, FixedDurations)
+    )
     if not known or rate is None or scheme.shares is None or clock.schedule is None:
         return []
     assert isinstance(times, FixedDurations)
@@ -94,13 +125,23 @@ def _late(seen: Seen, constants: Constants, steps: int, rounds: float) -> list[T
     weights = scheme.mean / scheme.shares
     alone = clock.schedule == "asynchronous"
     spread = float(scheme.mean @ np.full(len(tau), problem.gradient))
-    return [theory.asynchronous_bound(
-        problem, steps, rounds, rate, staleness=theory.staleness(clock.schedule, tau, dt),
-        window=theory.window(clock.schedule, tau, dt), covariance=0.0 if alone else 1.0,
-        excess=float(weights.max()) if alone else 0.0, residual=problem.heterogeneity, variance=spread,
-        largest=float(weights.max()), server_rate=server,
-        sum_of_weights=float(weights.max() if alone else weights.sum()),
-    )]  # fmt: skip
+    return [
+        theory.asynchronous_bound(
+            problem,
+            steps,
+            rounds,
+            rate,
+            staleness=theory.staleness(clock.schedule, tau, dt),
+            window=theory.window(clock.schedule, tau, dt),
+            covariance=0.0 if alone else 1.0,
+            excess=float(weights.max()) if alone else 0.0,
+            residual=problem.heterogeneity,
+            variance=spread,
+            largest=float(weights.max()),
+            server_rate=server,
+            sum_of_weights=float(weights.max() if alone else weights.sum()),
+        )
+    ]
 
 
 def _steps(seen: Seen) -> int | None:
@@ -140,11 +181,15 @@ def conditions(seen: Seen, constants: Constants | None) -> tuple[Assumption, ...
     texts: dict[str, bool | None] = {
         "E[ω_i] = p_i (E Definition 2.1)": whole_mean,
         "q̃ = p: the objective asked for is minimised (E Theorem 4.3)": kept,
-        "Cov ω_i ω_j = −α p_i p_j (E Assumption 2.1)": None if statistics is None else statistics.alpha is not None,
+        "Cov ω_i ω_j = −α p_i p_j (E Assumption 2.1)": None
+        if statistics is None
+        else statistics.alpha is not None,
         "the weights of every aggregation sum to one (A, B, C, D)": bool(whole),
         "everyone takes part in every round (A, B, C, D)": everyone,
         "everyone makes the same number of local steps (all papers)": _steps(seen) is not None,
-        "every client's loss is strongly convex (A, B, C §4.2.2, D)": bool(mu and mu > 0) if known else None,
+        "every client's loss is strongly convex (A, B, C §4.2.2, D)": bool(mu and mu > 0)
+        if known
+        else None,
         "the server adds (E)": _adds(seen),
     }
     if not in_theory(seen.parts):

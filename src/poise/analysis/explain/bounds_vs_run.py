@@ -23,7 +23,9 @@ PASSES = 300
 
 @dataclass(frozen=True)
 class Promises:
-    """F - F* over the aggregations: bounds by name, where the surrogate leads, and what a run reached."""
+    """F - F* over the aggregations: bounds by name, where the surrogate leads, and what a run
+    reached.
+    """
 
     rounds: Floats  # (k,)
     bounds: dict[str, Floats]  # (k,) each
@@ -33,7 +35,8 @@ class Promises:
 
 
 def promises(composition: Composition, found: Explanation, run: Run | None = None) -> Promises:
-    """Evaluate the bounds along the run, solve for the optimum of the objective really minimised, measure kept models.
+    """Evaluate the bounds along the run, solve for the optimum of the objective really minimised,
+    measure kept models.
 
     Args:
         composition: what was explained, on a convex task that is small enough to be solved.
@@ -43,7 +46,8 @@ def promises(composition: Composition, found: Explanation, run: Run | None = Non
     known = found.constants
     if known is None or known.optimum is None:
         raise InvalidOption(
-            "the optimum of this problem is not known", "a convex task with weight decay, not too large"
+            "the optimum of this problem is not known",
+            "a convex task with weight decay, not too large",
         )
     fed, decay = composition.federation, known_decay(composition.parts.solver)
     oracle = double(composition.task).bind(fed)
@@ -61,10 +65,14 @@ def promises(composition: Composition, found: Explanation, run: Run | None = Non
             if name.startswith("loss gap"):
                 curves.setdefault(name, []).append(terms.total)
     bounds = {name: np.array(values) for name, values in curves.items()}
-    there = surrogate_optimum(clients, found.objective, known.optimum, known.smoothness.value, PASSES)
+    there = surrogate_optimum(
+        clients, found.objective, known.optimum, known.smoothness.value, PASSES
+    )
     bias = max(gap(there), 0.0)
     if run is None:
         return Promises(steps.astype(float), bounds, bias)
     kept = np.array(run.kept)[np.unique(np.linspace(0, len(run.kept) - 1, POINTS).astype(int))]
-    measured = np.array([gap(torch.from_numpy(np.array(run.models(int(n)), dtype=np.float64))) for n in kept])
+    measured = np.array(
+        [gap(torch.from_numpy(np.array(run.models(int(n)), dtype=np.float64))) for n in kept]
+    )
     return Promises(steps.astype(float), bounds, bias, kept.astype(float), measured)

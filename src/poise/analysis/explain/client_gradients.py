@@ -37,11 +37,24 @@ class Clients:
     decay: float  # L2 penalty
 
     @classmethod
-    def open(cls, oracle: Oracle, numbers: Ints, decay: float = 0.0, most: int | None = None, seed: int = 0) -> Clients:
+    def open(
+        cls,
+        oracle: Oracle,
+        numbers: Ints,
+        decay: float = 0.0,
+        most: int | None = None,
+        seed: int = 0,
+    ) -> Clients:
         """Open clients; ``most`` samples are read of each, drawn at random."""
         data = oracle.open(numbers, keys(seed, "explain", numbers))
         if not oracle.batches:
-            return cls(oracle, numbers, data, tuple(torch.zeros(1, dtype=torch.int64) for _ in numbers), decay)
+            return cls(
+                oracle,
+                numbers,
+                data,
+                tuple(torch.zeros(1, dtype=torch.int64) for _ in numbers),
+                decay,
+            )
         if most is not None:
             data = replace(data, shards=_fewer(data.shards, numbers, most, seed))
         ends = data.offsets.tolist()
@@ -61,7 +74,11 @@ class Clients:
         width = max(1, BLOCK // max(1, len(rows) * max(1, self._features())))
         for start in range(0, int(sizes.max()), width):
             counts = (sizes - start).clamp(0, width)
-            total += self._block(rows, start, counts) * counts[:, None].to(rows) / sizes[:, None].to(rows)
+            total += (
+                self._block(rows, start, counts)
+                * counts[:, None].to(rows)
+                / sizes[:, None].to(rows)
+            )
         return total + self.decay * rows[:, :trainable]
 
     def _block(self, rows: Stack, start: int, counts: torch.Tensor) -> Stack:
@@ -69,7 +86,9 @@ class Clients:
         out = rows.new_zeros((len(rows), self.oracle.layout.trainable))
         if not self.oracle.batches:
             ones = torch.ones(len(rows), dtype=torch.int64)
-            self.oracle.gradients(rows, self.data, Batch(torch.zeros((len(rows), 1)).long(), ones, True), out)
+            self.oracle.gradients(
+                rows, self.data, Batch(torch.zeros((len(rows), 1)).long(), ones, True), out
+            )
             return out
         there = torch.nonzero(counts > 0).ravel()
         width = int(counts.max())
@@ -96,7 +115,11 @@ class Clients:
 
     def losses(self, rows: Stack) -> Floats:
         """F_i at each row with the penalty, over all data of the client."""
-        penalty = self.decay / 2 * rows[:, : self.oracle.layout.trainable].square().sum(dim=1).double().numpy()
+        penalty = (
+            self.decay
+            / 2
+            * rows[:, : self.oracle.layout.trainable].square().sum(dim=1).double().numpy()
+        )
         return np.asarray(self.oracle.losses(rows, self.data) + penalty, dtype=np.float64)
 
     def same(self, theta: Vector) -> Stack:
@@ -110,11 +133,15 @@ def _fewer(shards: Shards, numbers: Ints, most: int, seed: int) -> Shards:
     for k, n in enumerate(shards.sizes.tolist()):
         drawn = np.arange(n)
         if n > most:
-            drawn = np.sort(generator(seed, "explain", int(numbers[k])).choice(n, most, replace=False))
+            drawn = np.sort(
+                generator(seed, "explain", int(numbers[k])).choice(n, most, replace=False)
+            )
         kept.append(drawn + int(shards.offsets[k]))
         offsets.append(offsets[-1] + len(drawn))
     index = torch.from_numpy(np.concatenate(kept))
-    return Shards(shards.samples, shards.rows[index], shards.labels[index], np.array(offsets, dtype=np.int64))
+    return Shards(
+        shards.samples, shards.rows[index], shards.labels[index], np.array(offsets, dtype=np.int64)
+    )
 
 
 def cost(oracle: Oracle) -> float:
@@ -134,4 +161,6 @@ def some_clients(federation: FederationLike, most: int, seed: int = 0) -> Ints:
     n = int(federation.clients)
     if n <= most:
         return np.arange(n, dtype=np.int64)
-    return np.sort(generator(seed, "explain clients").choice(n, most, replace=False)).astype(np.int64)
+    return np.sort(generator(seed, "explain clients").choice(n, most, replace=False)).astype(
+        np.int64
+    )

@@ -1,4 +1,6 @@
-"""The constants of a problem that bounds speak of, estimated from it, each with its method and an interval."""
+"""The constants of a problem that bounds speak of, estimated from it, each with its method and an
+interval.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from poise.core.vectors import Vector
 from poise.theory import Problem
 
 BUDGET = 4e9
-"""Multiplications that solving the convex problem may take; decides the number of passes, never a stopwatch."""
+"""Multiplications that solving the convex problem may take; decides the number of passes, never a
+stopwatch."""
 
 MOST_PASSES = 600
 LEAST_PASSES = 25
@@ -31,7 +34,9 @@ PASS = 4e8  # multiplications of a pass over the clients that are looked at othe
 
 @dataclass(frozen=True)
 class Constants:
-    """L, mu, sigma^2, G^2, Gamma, the distance and the gap of the start, and the spread of the clients' gradients."""
+    """L, mu, sigma^2, G^2, Gamma, the distance and the gap of the start, and the spread of the
+    clients' gradients.
+    """
 
     smoothness: Constant
     convexity: Constant
@@ -78,11 +83,12 @@ def constants(
 ) -> Constants:
     """What the bounds need to know of a problem.
 
-    L: power iteration on Hessian-vector products at the start and, where there is one, at the optimum; for logistic
-    regression with the bound ``|X_i|^2/(2 n_i) + decay``, which holds everywhere. mu: the weight decay (for
-    quadratics the least eigenvalue). sigma^2 and G^2: from gradients of single samples at the same points, the
-    largest client. Gamma, distance and gap: by solving the convex problem and those of the clients, unless it takes
-    more than a fixed number of operations.
+    L: power iteration on Hessian-vector products at the start and, where there is one, at the
+        optimum; for logistic
+    regression with the bound ``|X_i|^2/(2 n_i) + decay``, which holds everywhere. mu: the weight
+    decay (for quadratics the least eigenvalue). sigma^2 and G^2: from gradients of single samples
+    at the same points, the largest client. Gamma, distance and gap: by solving the convex problem
+    and those of the clients, unless it takes more than a fixed number of operations.
 
     Args:
         federation: who owns what.
@@ -108,7 +114,9 @@ def constants(
     noise, gradient, apart = gradient_constants(
         oracle, federation, points=points, decay=weight_decay, batch_size=batch_size, seed=seed
     )
-    heterogeneity, distance, gap = _gaps(clients, importance, start=start, solved=solved, bent=bent, kind=kind)
+    heterogeneity, distance, gap = _gaps(
+        clients, importance, start=start, solved=solved, bent=bent, kind=kind
+    )
     return Constants(
         smoothness=bent.smoothness,
         convexity=bent.convexity,
@@ -126,7 +134,9 @@ def constants(
 def _opened(
     oracle: Oracle, federation: FederationLike, kind: str | None, decay: float, seed: int
 ) -> tuple[Clients, int]:
-    """Everyone, and the passes for which there is room, where the problem can be solved; else some, and 0."""
+    """Everyone, and the passes for which there is room, where the problem can be solved; else some,
+    and 0.
+    """
     few = not federation.on_demand and federation.clients <= MOST_CLIENTS
     if kind and few and (kind == "quadratic" or decay > 0):
         whole = Clients.open(oracle, some_clients(federation, MOST_CLIENTS, seed), decay, seed=seed)
@@ -161,13 +171,21 @@ def _solved(clients: Clients, p: Floats, start: Vector, kind: str, passes: int) 
     optimum = minimise(together, start[None], step.min(dim=0, keepdim=True).values, passes)
     own = minimise(clients.gradients, clients.same(start), step, passes)
     return Solved(
-        optimum[0], float(p @ clients.losses(clients.same(optimum[0]))), float(together(optimum).square().sum()),
-        clients.losses(own), clients.gradients(own).square().sum(dim=1).numpy(),
-    )  # fmt: skip
+        optimum[0],
+        float(p @ clients.losses(clients.same(optimum[0]))),
+        float(together(optimum).square().sum()),
+        clients.losses(own),
+        clients.gradients(own).square().sum(dim=1).numpy(),
+    )
 
 
 def _gaps(
-    clients: Clients, p: Floats, start: Vector, solved: Solved | None, bent: Curvature, kind: str | None
+    clients: Clients,
+    p: Floats,
+    start: Vector,
+    solved: Solved | None,
+    bent: Curvature,
+    kind: str | None,
 ) -> tuple[Constant, Constant, Constant]:
     """Gamma, |w^0 - w*|^2 and F(w^0) - F*."""
     shown = p[clients.numbers] / p[clients.numbers].sum()
@@ -176,12 +194,20 @@ def _gaps(
         why = "not known to be convex"
         if kind is not None:
             why = (
-                "too large to be solved here" if bent.convexity.value > 0 else "no optimum is sure without weight decay"
+                "too large to be solved here"
+                if bent.convexity.value > 0
+                else "no optimum is sure without weight decay"
             )
         unknown = Constant(nan, nan, nan, why)
         seen = f"{clients.samples} samples of {len(clients.numbers)} clients"
-        gap = Constant(at_start, 0.0, at_start, f"loss of the first model, {seen}: losses are at least 0")
-        return Constant(nan, 0.0, at_start, f"{why}; at most the loss of the first model"), unknown, gap
+        gap = Constant(
+            at_start, 0.0, at_start, f"loss of the first model, {seen}: losses are at least 0"
+        )
+        return (
+            Constant(nan, 0.0, at_start, f"{why}; at most the loss of the first model"),
+            unknown,
+            gap,
+        )
     mu = bent.convexity.value
     slack, slack_alone = solved.left / (2 * mu), float(p @ solved.left_alone) / (2 * mu)
     gamma = solved.best - float(p @ solved.alone)
@@ -191,5 +217,7 @@ def _gaps(
     return (
         Constant(max(gamma, 0.0), max(gamma - slack, 0.0), max(gamma + slack_alone, 0.0), how),
         Constant(away, max(np.sqrt(away) - off, 0.0) ** 2, (np.sqrt(away) + off) ** 2, how),
-        Constant(at_start - solved.best, at_start - solved.best, at_start - solved.best + slack, how),
+        Constant(
+            at_start - solved.best, at_start - solved.best, at_start - solved.best + slack, how
+        ),
     )

@@ -11,11 +11,14 @@ from poise.core.vectors import Stack
 Gradient = Callable[[Stack], Stack]
 
 
-def minimise(gradient: Gradient, start: Stack, step: torch.Tensor, passes: int, exact: float = 1e-12) -> Stack:
-    """Rows at which the gradient is small: gradient steps of Barzilai and Borwein's length, each row on its own.
+def minimise(
+    gradient: Gradient, start: Stack, step: torch.Tensor, passes: int, exact: float = 1e-12
+) -> Stack:
+    """Rows at which the gradient is small: gradient steps of Barzilai and Borwein's length, each
+    row on its own.
 
-    The row with the smallest gradient so far is kept; with strong convexity mu it is within ``|g|^2/(2 mu)`` of the
-    least value.
+    The row with the smallest gradient so far is kept; with strong convexity mu it is within
+    ``|g|^2/(2 mu)`` of the least value.
 
     Args:
         gradient: of stacked rows, (m, d) -> (m, d).

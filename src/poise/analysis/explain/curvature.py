@@ -19,7 +19,9 @@ GRAM = 2e9  # multiplications for the largest singular values of the clients' da
 
 @dataclass(frozen=True)
 class Constant:
-    """A number, the interval that it lies in, and how it was found; nan for one that is not known."""
+    """A number, the interval that it lies in, and how it was found; nan for one that is not
+    known.
+    """
 
     value: float
     low: float
@@ -35,7 +37,9 @@ class Constant:
         if not self.known:
             return f"unknown ({self.method})"
         around = (
-            "" if self.low == self.high else f" [{self.low:.3g}, {'…' if self.high == inf else f'{self.high:.3g}'}]"
+            ""
+            if self.low == self.high
+            else f" [{self.low:.3g}, {'…' if self.high == inf else f'{self.high:.3g}'}]"
         )
         return f"{self.value:.4g}{around} ({self.method})"
 
@@ -49,15 +53,22 @@ class Curvature:
     each: torch.Tensor  # (m,)
 
 
-def curvature_of(clients: Clients, points: list[Vector], kind: str | None, decay: float) -> Curvature:
-    """L by power iteration at these points, with the bound that holds everywhere where there is one; mu."""
+def curvature_of(
+    clients: Clients, points: list[Vector], kind: str | None, decay: float
+) -> Curvature:
+    """L by power iteration at these points, with the bound that holds everywhere where there is
+    one; mu.
+    """
     looked = _few(clients)
     if looked is None:
         unknown = Constant(nan, nan, nan, "a Hessian of this model takes too long here")
         return Curvature(unknown, unknown, torch.ones(len(clients.numbers)))
     at = torch.stack([largest_eigenvalues(looked, w) for w in points]).max(dim=0).values
     found = float(at.max())
-    where = f"power iteration on Hessian-vector products at {len(points)} model{'s' * (len(points) > 1)}"
+    where = (
+        f"power iteration on Hessian-vector products at {len(points)} "
+        f"model{'s' * (len(points) > 1)}"
+    )
     if kind == "quadratic":
         least = float((found - largest_eigenvalues(looked, points[0], shift=found)).min())
         how = f"{where}; the Hessian is constant"
@@ -67,8 +78,11 @@ def curvature_of(clients: Clients, points: list[Vector], kind: str | None, decay
         most = max(float(each.max()), found)
         seen = len(clients.numbers)
         how = f"bound |X|²/(2n) + decay of {seen} clients; lower end by {where}"
-        mu = Constant(decay, decay, found, "weight decay of the solver") if decay > 0 else Constant(
-            0.0, 0.0, 0.0, "convex, but without weight decay not strongly")  # fmt: skip
+        mu = (
+            Constant(decay, decay, found, "weight decay of the solver")
+            if decay > 0
+            else Constant(0.0, 0.0, 0.0, "convex, but without weight decay not strongly")
+        )
         return Curvature(Constant(most, found, most, how), mu, each)
     unknown = Constant(nan, nan, nan, "not known to be convex")
     how = f"{where}, {len(looked.numbers)} clients; it may be larger elsewhere"
@@ -76,7 +90,9 @@ def curvature_of(clients: Clients, points: list[Vector], kind: str | None, decay
 
 
 def _few(clients: Clients) -> Clients | None:
-    """As many clients and samples as the budget of one product allows; None where it allows hardly any."""
+    """As many clients and samples as the budget of one product allows; None where it allows hardly
+    any.
+    """
     room = MOST / cost(clients.oracle)
     if clients.samples <= room:
         return clients
@@ -89,15 +105,18 @@ def _few(clients: Clients) -> Clients | None:
 
 
 def largest_eigenvalues(clients: Clients, theta: Vector, shift: float = 0.0) -> torch.Tensor:
-    """The largest |eigenvalue| of each client's Hessian at a model, (m,); of ``shift - Hessian`` where one is given.
+    """The largest |eigenvalue| of each client's Hessian at a model, (m,); of ``shift - Hessian``
+    where one is given.
 
-    ``H v`` is the difference of two gradients along v. Power iteration comes from below, so this is a lower bound that
-    tightens with the iterations.
+    ``H v`` is the difference of two gradients along v. Power iteration comes from below, so this is
+    a lower bound that tightens with the iterations.
     """
     trainable, rows = clients.oracle.layout.trainable, clients.same(theta)
     direction = torch.randn(
-        (len(rows), trainable), generator=torch_generator(0, "explain direction"), dtype=torch.float64
-    ).to(rows)  # fmt: skip
+        (len(rows), trainable),
+        generator=torch_generator(0, "explain direction"),
+        dtype=torch.float64,
+    ).to(rows)
     direction /= direction.norm(dim=1, keepdim=True)
     reach = 1e-4 * max(1.0, float(theta[:trainable].norm()))
     found = torch.zeros(len(rows), dtype=torch.float64)
@@ -122,7 +141,8 @@ def _along(clients: Clients, rows: Stack, step: Stack) -> Stack:
 def logistic_bounds(clients: Clients) -> torch.Tensor:
     """``|[X_i, 1]|^2 / (2 n_i)`` for every client, (m,): no softmax bends more than 1/2.
 
-    The norm is the largest singular value, or, where that takes too many operations, that of all entries together.
+    The norm is the largest singular value, or, where that takes too many operations, that of all
+    entries together.
     """
     found = []
     room = GRAM / max(len(clients.positions), 1)

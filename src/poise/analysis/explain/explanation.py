@@ -14,7 +14,7 @@ from poise.analysis.explain.bounds import bounds, conditions, room_of
 from poise.analysis.explain.constants import Constants, constants
 from poise.analysis.explain.fixed_point import SETTLED, at_the_optimum, known_decay, settle
 from poise.analysis.explain.remarks import Remark, Seen, remarks, unknowns
-from poise.analysis.explain.reported_losses import Probe, probe
+from poise.analysis.explain.reported_losses import ReportedLosses, reported_losses
 from poise.analysis.explain.scheme import Scheme, reads_updates, scheme_of, selects_everyone
 from poise.config.run_options import RunOptions
 from poise.core.algorithm_state import memory_of
@@ -44,12 +44,13 @@ from poise.weightings import Proportional
 
 @dataclass(frozen=True)
 class Explanation:
-    """Which objective a composition minimises, how noisy its weights are, what the bounds promise, what is wrong.
+    """Which objective a composition minimises, how noisy its weights are, what the bounds promise,
+    what is wrong.
 
-    ``objective`` is q~, (N,): the weights of the losses that are really minimised, local work included; ``mean`` is
-    E[omega_i]. ``chi2`` is the distance of the objective from the importance asked for, with an interval where the
-    weights were estimated. ``terms`` holds the bounds by name, at the end of training; ``terms_at(n)`` those after n
-    aggregations.
+    ``objective`` is q~, (N,): the weights of the losses that are really minimised, local work
+    included; ``mean`` is E[omega_i]. ``chi2`` is the distance of the objective from the importance
+    asked for, with an interval where the weights were estimated. ``terms`` holds the bounds by
+    name, at the end of training; ``terms_at(n)`` those after n aggregations.
     """
 
     name: str
@@ -72,7 +73,9 @@ class Explanation:
     remarks: tuple[Remark, ...] = ()
     advice: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    terms_at: Callable[[float], Mapping[str, Terms]] = field(default=lambda rounds: {}, repr=False, compare=False)
+    terms_at: Callable[[float], Mapping[str, Terms]] = field(
+        default=lambda rounds: {}, repr=False, compare=False
+    )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -113,10 +116,11 @@ def explain(
     aggregator: Aggregator | str | None = None,
     channel: Channel | str | None = None,
 ) -> Explanation:
-    """Look at a composition before spending an hour on it; the arguments are those of `poise.train`.
+    """Look at a composition before spending an hour on it; the arguments are those of
+    `poise.train`.
 
-    Sampler, clock and weighting are looked at in closed form where there is one; otherwise that part alone is
-    simulated, with a fixed number of operations, and the explanation says so.
+    Sampler, clock and weighting are looked at in closed form where there is one; otherwise that
+    part alone is simulated, with a fixed number of operations, and the explanation says so.
 
     Args:
         federation: who owns what.
@@ -158,7 +162,9 @@ def explain(
     return explain_composition(composition, estimate=estimate)
 
 
-def explain_composition(composition: Composition, name: str = "", estimate: bool = True) -> Explanation:
+def explain_composition(
+    composition: Composition, name: str = "", estimate: bool = True
+) -> Explanation:
     """Look at a composed run."""
     oracle = composition.task.bind(composition.federation, composition.backend.device)
     setting = composition.setting(oracle)
@@ -175,7 +181,9 @@ def explain_composition(composition: Composition, name: str = "", estimate: bool
         scheme = scheme_of(parts, setting, table, composition.options)
     except UpdatesUnknown:
         opaque = True
-        scheme = scheme_of(replace(parts, weighting=Proportional()), setting, table, composition.options)
+        scheme = scheme_of(
+            replace(parts, weighting=Proportional()), setting, table, composition.options
+        )
     progress = progress_of(parts.solver, setting)
     found, notes = _constants(composition) if estimate else (None, ())
     if looked is not None and parts.reports and not opaque:
@@ -183,7 +191,15 @@ def explain_composition(composition: Composition, name: str = "", estimate: bool
         later = later or at_the_optimum(composition, oracle, setting, found)
         scheme, table = later or (scheme, table)
     objective = theory.with_local_work(scheme.mean, progress)
-    seen = Seen(parts, setting, scheme=scheme, objective=objective, progress=progress, table=table, opaque=opaque)
+    seen = Seen(
+        parts,
+        setting,
+        scheme=scheme,
+        objective=objective,
+        progress=progress,
+        table=table,
+        opaque=opaque,
+    )
     known = not unknowns(seen)
     rounds, time = _length(composition, scheme)
     theta, wire = oracle.initial(composition.seed), composition.wire(oracle)
@@ -227,13 +243,13 @@ def _title(federation: FederationLike) -> str:
     return federation.title if isinstance(federation, HasTitle) else str(federation)
 
 
-def _looked(composition: Composition, oracle: Oracle) -> Probe | None:
+def _looked(composition: Composition, oracle: Oracle) -> ReportedLosses | None:
     """The first losses and updates of the clients, where a part decides by them."""
     parts = composition.parts
     norms = traits_of(parts.sampler, SamplerTraits).uses_norms or reads_updates(parts)
     if not parts.reports and not norms:
         return None
-    return probe(composition, oracle, oracle.initial(composition.seed))
+    return reported_losses(composition, oracle, oracle.initial(composition.seed))
 
 
 def _constants(composition: Composition) -> tuple[Constants | None, tuple[str, ...]]:
@@ -241,7 +257,9 @@ def _constants(composition: Composition) -> tuple[Constants | None, tuple[str, .
     solver = composition.parts.solver
     decay, batch = known_decay(solver), solver.batch_size
     try:
-        return constants(composition.federation, composition.task, decay, batch, composition.seed), ()
+        return constants(
+            composition.federation, composition.task, decay, batch, composition.seed
+        ), ()
     except (PoiseError, RuntimeError, ValueError) as error:
         return None, (f"the constants of the problem could not be estimated: {error}",)
 
@@ -257,14 +275,17 @@ def progress_of(solver: Solver, setting: Setting) -> Floats:
 
 
 def _unbiased(seen: Seen) -> bool | None:
-    """Whether E[omega_i] = p_i and local work does not change it; within the interval where it was estimated.
+    """Whether E[omega_i] = p_i and local work does not change it; within the interval where it was
+    estimated.
 
     None where nobody knows.
     """
     if unknowns(seen):
         return None
     whole = abs(float(seen.scheme.mean.sum()) - 1) <= room_of(seen.scheme)
-    return whole and not seen.scheme.biased(seen.p) and not seen.scheme.biased(seen.p, seen.progress)
+    return (
+        whole and not seen.scheme.biased(seen.p) and not seen.scheme.biased(seen.p, seen.progress)
+    )
 
 
 def _window(parts: Parts, setting: Setting) -> float | None:
@@ -289,16 +310,26 @@ def _length(composition: Composition, scheme: Scheme) -> tuple[float, float]:
     return rounds, rounds * pace
 
 
-def _said(parts: Parts, scheme: Scheme, looked: Probe | None) -> tuple[str, ...]:
+def _said(parts: Parts, scheme: Scheme, looked: ReportedLosses | None) -> tuple[str, ...]:
     """How what is not exact was found."""
     found = []
     if reads_updates(parts):
         name = type(parts.weighting).__name__
-        found.append(f"{name}: its coefficients depend on the updates, of which the lengths of the first are known")
+        found.append(
+
+                f"{name}: its coefficients depend on the updates, of which the lengths of the first "
+                "are known"
+
+        )
     if scheme.method == SETTLED:
         found.append(f"E[ω]: {SETTLED}, for small steps")
     elif not scheme.exact:
-        found.append(f"E[ω]: {scheme.method}, losses kept as they are {scheme.where.removeprefix('with the losses ')}")
+        found.append(
+
+                f"E[ω]: {scheme.method}, losses kept as they are "
+                f"{scheme.where.removeprefix('with the losses ')}"
+
+        )
     if looked is not None:
         asked = "all" if looked.whole else f"{len(looked.numbers)} of {looked.clients:,}"
         rest = "" if looked.whole else "; the others are taken to be like them"
@@ -307,7 +338,9 @@ def _said(parts: Parts, scheme: Scheme, looked: Probe | None) -> tuple[str, ...]
 
 
 def _refused(parts: Parts, setting: Setting, title: str, error: IncompatibleParts) -> Explanation:
-    """A composition that will not run: why, and what a sampler would minimise whose chances must be cut at 1."""
+    """A composition that will not run: why, and what a sampler would minimise whose chances must be
+    cut at 1.
+    """
     p = np.asarray(setting.importance, dtype=np.float64)
     mean = _cut(parts.sampler, setting, p)
     known = bool(np.isfinite(mean).all())
@@ -326,7 +359,9 @@ def _refused(parts: Parts, setting: Setting, title: str, error: IncompatiblePart
 
 
 def _cut(sampler: Sampler, setting: Setting, importance: Floats) -> Floats:
-    """E[omega_i] of a sampler whose coins do not fit this importance, with chances cut at 1; nan where unknown."""
+    """E[omega_i] of a sampler whose coins do not fit this importance, with chances cut at 1; nan
+    where unknown.
+    """
     unknown = np.full(len(importance), np.nan)
     if not isinstance(sampler, HasCoins) or not still_holds(sampler, "coins"):
         return unknown

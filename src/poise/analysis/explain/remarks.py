@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from poise import theory
-from poise.analysis.explain.scheme import SAME, Scheme, by_losses, name_of, selects_everyone, waits_for_all
+from poise.analysis.explain.scheme import (
+    SAME,
+    Scheme,
+    by_losses,
+    name_of,
+    selects_everyone,
+    waits_for_all,
+)
 from poise.core.capabilities import WrapsWeighting
 from poise.core.protocols import Weighting
 from poise.core.traits import (
@@ -25,7 +32,8 @@ from poise.engine.plan import Parts
 from poise.samplers import MD, ClusteredBySize, Uniform
 
 UNSTEADY = 0.05
-"""Standard deviation of the sum of a round's weights up to which uniform sampling counts as steady."""
+"""Standard deviation of the sum of a round's weights up to which uniform sampling counts as
+steady."""
 
 SLOW = 0.05
 """How far below 1 the mean weights may sum before that is worth a word."""
@@ -62,7 +70,9 @@ class Seen:
 
 
 def remarks(seen: Seen) -> tuple[Remark, ...]:
-    """All warnings; none for a composition that minimises what it was asked to, with weights that are not noisy."""
+    """All warnings; none for a composition that minimises what it was asked to, with weights that
+    are not noisy.
+    """
     noisy = [*_uniform(seen), *_absent(seen)]
     biased = [r for rule in (_loss_favouring, _times, _losses, _adjacency) for r in rule(seen)]
     return (*unknowns(seen), *noisy, *(biased or _other(seen)), *_steps(seen))
@@ -74,11 +84,16 @@ def unknowns(seen: Seen) -> tuple[Remark, ...]:
         return tuple(beyond_theory(seen.parts))
     why = "its coefficients depend on the updates themselves, which nobody knows before training"
     name = type(seen.parts.weighting).__name__
-    return (Remark(name, why, "use Proportional() to know what is minimised"), *beyond_theory(seen.parts))
+    return (
+        Remark(name, why, "use Proportional() to know what is minimised"),
+        *beyond_theory(seen.parts),
+    )
 
 
 def in_theory(parts: Parts) -> bool:
-    """Whether the direction is a weighted sum of the updates that clients made: what all closed forms are about."""
+    """Whether the direction is a weighted sum of the updates that clients made: what all closed
+    forms are about.
+    """
     return not list(beyond_theory(parts))
 
 
@@ -94,7 +109,9 @@ def beyond_theory(parts: Parts) -> Iterator[Remark]:
         yield Remark(name, why, "use Plain() to know what is minimised")
     if parts.personal is not None:
         why = "every client has a model of its own, so no closed form and no bound speaks of one model"
-        yield Remark(type(parts.personal).__name__, why, "leave personal out to know what is minimised")
+        yield Remark(
+            type(parts.personal).__name__, why, "leave personal out to know what is minimised"
+        )
 
 
 def factor(value: float) -> str:
@@ -171,7 +188,9 @@ def _times(seen: Seen) -> Iterator[Remark]:
     rule = traits_of(parts.clock, ClockTraits).balance_rule
     needs = ""
     if rule and scheme.balance is not None:
-        needs = f"the weights are not {rule}, client {down} would need d = {scheme.balance[down]:.3g}; "
+        needs = (
+            f"the weights are not {rule}, client {down} would need d = {scheme.balance[down]:.3g}; "
+        )
     reason = "whoever is drawn while at work is passed over"
     if selects_everyone(parts):
         reason = "whoever answers more often counts more"
@@ -218,9 +237,7 @@ def _adjacency(seen: Seen) -> Iterator[Remark]:
     if not by_degree or not seen.scheme.biased(seen.p):
         return
     chi2 = theory.chi_squared(seen.p, seen.scheme.mean)
-    why = (
-        f"clients count by how many others are like them, χ² = {chi2:.3g} from the importance asked for (C section 4.3)"
-    )
+    why = f"clients count by how many others are like them, χ² = {chi2:.3g} from the importance asked for (C section 4.3)"
     about = f"{type(seen.scheme.weighting).__name__} minimises its own objective"
     yield Remark(about, why, "use Proportional() to keep the importance asked for")
 
@@ -232,7 +249,11 @@ def _other(seen: Seen) -> Iterator[Remark]:
     sampler, weighting = type(seen.parts.sampler).__name__, type(seen.scheme.weighting).__name__
     chi2 = theory.chi_squared(seen.p, seen.scheme.mean)
     why = f"the mean weights of a client are not its importance: χ² = {chi2:.3g} from what was asked for"
-    yield Remark(f"{sampler} with {weighting}", why, "give those that are drawn weights with mean p_i, or use MD")
+    yield Remark(
+        f"{sampler} with {weighting}",
+        why,
+        "give those that are drawn weights with mean p_i, or use MD",
+    )
 
 
 def _steps(seen: Seen) -> Iterator[Remark]:

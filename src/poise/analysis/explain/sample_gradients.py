@@ -24,19 +24,31 @@ PER_CLIENT = 24
 
 
 def gradient_constants(
-    oracle: Oracle, federation: FederationLike, points: list[Vector], decay: float, batch_size: int | None, seed: int
+    oracle: Oracle,
+    federation: FederationLike,
+    points: list[Vector],
+    decay: float,
+    batch_size: int | None,
+    seed: int,
 ) -> tuple[Constant, Constant, Constant]:
     """sigma^2 and G^2 of a step's gradient, and the largest |grad F_i - grad F|^2."""
     room = SINGLE / cost(oracle)
     drawn = int(np.clip(room / 2, 4, PER_CLIENT)) if oracle.batches else 1
     most = int(np.clip(room / drawn, 2, 64))
     numbers = some_clients(federation, most, seed)
-    found = [_at(oracle, numbers, theta=w, decay=decay, batch_size=batch_size, drawn=drawn, seed=seed) for w in points]
+    found = [
+        _at(oracle, numbers, theta=w, decay=decay, batch_size=batch_size, drawn=drawn, seed=seed)
+        for w in points
+    ]
     noises, norms, spreads = zip(*found, strict=True)
     noise, norm, apart = max(noises), max(norms), max(spreads)
     where = "at the first model" if len(points) == 1 else "at the first model and at the optimum"
     some = len(numbers) < federation.clients
-    how = f"{drawn} samples of {len(numbers)} clients, {where}, the largest" if oracle.batches else f"exact {where}"
+    how = (
+        f"{drawn} samples of {len(numbers)} clients, {where}, the largest"
+        if oracle.batches
+        else f"exact {where}"
+    )
     return (
         Constant(noise[0], max(noise[0] - noise[1], 0.0), noise[0] + noise[1], how),
         Constant(norm[0], max(norm[0] - norm[1], 0.0), norm[0] + norm[1], how),
@@ -45,19 +57,31 @@ def gradient_constants(
 
 
 def _at(
-    oracle: Oracle, numbers: Ints, theta: Vector, decay: float, batch_size: int | None, drawn: int, seed: int
+    oracle: Oracle,
+    numbers: Ints,
+    theta: Vector,
+    decay: float,
+    batch_size: int | None,
+    drawn: int,
+    seed: int,
 ) -> tuple[tuple[float, float], tuple[float, float], float]:
-    """(sigma^2, half-width), (G^2, half-width) of the largest client, and the spread of the mean gradients."""
+    """(sigma^2, half-width), (G^2, half-width) of the largest client, and the spread of the mean
+    gradients.
+    """
     noises, norms, means = [], [], []
     for client in numbers.tolist():
         rows = _samples(oracle, client, theta=theta, decay=decay, drawn=drawn, seed=seed)
         mean, size = rows.mean(dim=0), _size(oracle, client)
         squares = rows.square().sum(dim=1).double().numpy()
         k, batch = len(squares), size if batch_size is None else min(batch_size, size)
-        share = (size - batch) / size / batch if oracle.batches else 0.0  # batches without replacement
+        share = (
+            (size - batch) / size / batch if oracle.batches else 0.0
+        )  # batches without replacement
         level = float(mean.square().sum())
         variance = max(float(squares.mean()) - level, 0.0) * k / max(k - 1, 1)
-        exact = max(level - variance * (size - k) / size / k, 0.0) if oracle.batches else level  # |grad F_i|^2
+        exact = (
+            max(level - variance * (size - k) / size / k, 0.0) if oracle.batches else level
+        )  # |grad F_i|^2
         half = 1.96 * float(squares.std()) / np.sqrt(k)
         noises.append((share * variance, share * half))
         norms.append((exact + share * variance, half))
@@ -67,8 +91,12 @@ def _at(
     return max(noises), max(norms), apart
 
 
-def _samples(oracle: Oracle, client: int, theta: Vector, decay: float, drawn: int, seed: int) -> torch.Tensor:
-    """Gradients of single samples of a client, (k, trainable); of small batches where a model takes no single ones."""
+def _samples(
+    oracle: Oracle, client: int, theta: Vector, decay: float, drawn: int, seed: int
+) -> torch.Tensor:
+    """Gradients of single samples of a client, (k, trainable); of small batches where a model takes
+    no single ones.
+    """
     size, trainable = _size(oracle, client), oracle.layout.trainable
     k = min(drawn, size) if oracle.batches else 1
     who = np.full(k, client, dtype=np.int64)
@@ -77,7 +105,11 @@ def _samples(oracle: Oracle, client: int, theta: Vector, decay: float, drawn: in
     base = np.asarray(data.offsets[:-1]) if oracle.batches else np.zeros(1, dtype=np.int64)
     out = theta.new_empty((k, trainable))
     for width in (1, min(8, size)):
-        chosen = order[(np.arange(k * width) % size)].reshape(k, width) if oracle.batches else np.zeros((1, 1), int)
+        chosen = (
+            order[(np.arange(k * width) % size)].reshape(k, width)
+            if oracle.batches
+            else np.zeros((1, 1), int)
+        )
         batch = Batch(torch.from_numpy(chosen + base[:, None]), torch.full((k,), width), True)
         try:
             oracle.gradients(theta.repeat(k, 1), data, batch, out)

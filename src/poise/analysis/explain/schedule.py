@@ -52,7 +52,8 @@ class Schedule:
     def ratio(self, like: Floats | None = None) -> tuple[Floats, Floats]:
         """E[coefficient]/E[base weight] of each client and its half-width: what the weighting does.
 
-        ``like``, (N,), names the group of each client whose members have the same losses: they are counted together.
+        ``like``, (N,), names the group of each client whose members have the same losses: they are
+        counted together.
         """
         groups = np.arange(self.bases.shape[1]) if like is None else like.astype(np.int64)
         ours, bases = (
@@ -81,8 +82,8 @@ def simulate(
 ) -> Schedule:
     """Draw, start, wait and weigh, with losses that stay as they are in ``table``.
 
-    Seed, rounds and time are those of ``options``. ``late`` weighs as at the end of training (the last stage of a
-    `Switch`), else as at its beginning.
+    Seed, rounds and time are those of ``options``. ``late`` weighs as at the end of training (the
+    last stage of a `Switch`), else as at its beginning.
     """
     dull = replace(parts, solver=_Dull())  # type: ignore[arg-type]
     plan = Plan(dull, setting, seed=options.seed, rounds=None, time=options.time)
@@ -106,27 +107,48 @@ def simulate(
         np.add.at(seen, np.unique(step.clients), 1)
         shown_round = 10**9 if late else 0
         weights.append(
-            _weighed(parts, setting, step=step, table=table, seen=seen, round=shown_round, index=state.index)
+            _weighed(
+                parts,
+                setting,
+                step=step,
+                table=table,
+                seen=seen,
+                round=shown_round,
+                index=state.index,
+            )
         )
         steps.append(step)
         ages.append(step.index - step.versions)
-        total += max(len(step.flights), 1)
+        total += max(len(step.assignments), 1)
         state = replace(state, index=state.index + 1, models={})
     return _counted(setting, steps, weights, ages)
 
 
 def _weighed(
-    parts: Parts, setting: Setting, step: Step, table: dict[str, Floats], seen: Floats, round: int, index: int
+    parts: Parts,
+    setting: Setting,
+    step: Step,
+    table: dict[str, Floats],
+    seen: Floats,
+    round: int,
+    index: int,
 ) -> Floats:
     """The coefficients of one step."""
     who = step.clients
     shift = round - index if round else 0  # late rounds keep their staleness
     updates = RoundUpdates.of_columns(
-        **parts.base_columns(step, setting), **_norms(table, who), loss_before=_rows(table, "before", who),
-        loss_after=_rows(table, "after", who), samples=setting.sizes[who], clients=who,
-        versions=step.versions + shift, round=index + shift, lowest_loss=_rows(table, "lowest", who),
-        reached={"accuracy": 1.0} if round else {}, participations=seen[who] * (index + shift + 1) / (index + 1),
-    )  # fmt: skip
+        **parts.base_columns(step, setting),
+        **_norms(table, who),
+        loss_before=_rows(table, "before", who),
+        loss_after=_rows(table, "after", who),
+        samples=setting.sizes[who],
+        clients=who,
+        versions=step.versions + shift,
+        round=index + shift,
+        lowest_loss=_rows(table, "lowest", who),
+        reached={"accuracy": 1.0} if round else {},
+        participations=seen[who] * (index + shift + 1) / (index + 1),
+    )
     return weigh(parts.weighting, updates)
 
 
@@ -138,10 +160,17 @@ def _rows(table: dict[str, Floats], name: str, who: Ints) -> Floats | None:
     return table[name][who] if name in table else None
 
 
-def _counted(setting: Setting, steps: list[Step], weights: list[Floats], ages: list[Ints]) -> Schedule:
+def _counted(
+    setting: Setting, steps: list[Step], weights: list[Floats], ages: list[Ints]
+) -> Schedule:
     n = setting.clients
     parts = min(BATCHES, max(len(steps), 1))
-    sums, bases, counts, squares = np.zeros((parts, n)), np.zeros((parts, n)), np.zeros(n), np.zeros(n)
+    sums, bases, counts, squares = (
+        np.zeros((parts, n)),
+        np.zeros((parts, n)),
+        np.zeros(n),
+        np.zeros(n),
+    )
     lengths = np.zeros(parts)
     for k, (step, omega) in enumerate(zip(steps, weights, strict=True)):
         batch = k * parts // len(steps)

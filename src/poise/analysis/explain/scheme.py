@@ -1,4 +1,6 @@
-"""E[omega_i] of a composition: in closed form where there is one, else by simulating that part alone."""
+"""E[omega_i] of a composition: in closed form where there is one, else by simulating that part
+alone.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Scheme:
     half_width: Floats | None  # of 95 % intervals, None for a closed form
     method: str
     statistics: WeightStatistics | None  # of the sampler
-    shares: Floats | None  # long-run share of aggregations with each client, where everyone starts again at once
+    shares: (
+        Floats | None
+    )  # long-run share of aggregations with each client, where everyone starts again at once
     balance: Floats | None  # d_i of the clock, (N,)
     schedule: Schedule
     weighting: Weighting  # the one that counts in the end
@@ -53,8 +57,12 @@ class Scheme:
         """Whether the mean weights are known in closed form."""
         return self.half_width is None
 
-    def distance(self, importance: Floats, progress: Floats | float = 1.0) -> tuple[float, tuple[float, float] | None]:
-        """chi^2 of the objective, and a 95 % interval (basic bootstrap) where the weights were estimated."""
+    def distance(
+        self, importance: Floats, progress: Floats | float = 1.0
+    ) -> tuple[float, tuple[float, float] | None]:
+        """chi^2 of the objective, and a 95 % interval (basic bootstrap) where the weights were
+        estimated.
+        """
         ones = np.ones(len(self.mean)) * progress
         point = theory.chi_squared(importance, theory.with_local_work(self.mean, ones))
         point = 0.0 if point < 1e-15 else point
@@ -68,7 +76,9 @@ class Scheme:
         return point, (max(low, 0.0), max(high, 0.0))
 
     def biased(self, importance: Floats, progress: Floats | float = 1.0) -> bool:
-        """Whether another objective is minimised than the one asked for, beyond what the estimate leaves open."""
+        """Whether another objective is minimised than the one asked for, beyond what the estimate
+        leaves open.
+        """
         point, interval = self.distance(importance, progress)
         if interval is not None:
             return interval[0] > 0
@@ -100,7 +110,9 @@ def reads_updates(parts: Parts) -> bool:
     return traits_of(last_stage(parts.weighting), WeightingTraits).reads_updates
 
 
-def scheme_of(parts: Parts, setting: Setting, table: dict[str, Floats], options: RunOptions) -> Scheme:
+def scheme_of(
+    parts: Parts, setting: Setting, table: dict[str, Floats], options: RunOptions
+) -> Scheme:
     """Look at sampler, clock and weighting together."""
     weighting = last_stage(parts.weighting)
     ended = replace(parts, weighting=weighting)
@@ -158,13 +170,17 @@ def closed_form(
 ) -> Floats | None:
     """E[omega_i] where it is known."""
     weighting = parts.weighting
-    if not isinstance(weighting, KnowsMeanCoefficients) or not still_holds(weighting, "mean_coefficients"):
+    if not isinstance(weighting, KnowsMeanCoefficients) or not still_holds(
+        weighting, "mean_coefficients"
+    ):
         return None
     found = weighting.mean_coefficients(long_run(parts, setting, statistics, shares))
     return None if found is None else np.asarray(found)
 
 
-def long_run(parts: Parts, setting: Setting, statistics: WeightStatistics | None, shares: Floats | None) -> LongRun:
+def long_run(
+    parts: Parts, setting: Setting, statistics: WeightStatistics | None, shares: Floats | None
+) -> LongRun:
     """How often each client is heard, and with which mean base weight, where that is known."""
     p = np.asarray(setting.importance, dtype=np.float64)
     if not waits_for_all(parts.clock):
@@ -174,7 +190,9 @@ def long_run(parts: Parts, setting: Setting, statistics: WeightStatistics | None
     return LongRun(setting, parts.clock, base, np.ones(len(p)))
 
 
-def statistics_of(sampler: Sampler, setting: Setting, table: dict[str, Floats]) -> WeightStatistics | None:
+def statistics_of(
+    sampler: Sampler, setting: Setting, table: dict[str, Floats]
+) -> WeightStatistics | None:
     """The sampler's own statistics, with what is known of losses and norms."""
     p = np.asarray(setting.importance, dtype=np.float64)
     draws = int(np.clip(2e7 / len(p) ** 1.5, 200, DRAWS))
@@ -190,7 +208,9 @@ def statistics_of(sampler: Sampler, setting: Setting, table: dict[str, Floats]) 
 
 
 def shares_of(clock: Clock, setting: Setting) -> Floats | None:
-    """The long-run share of aggregations with each client, (N,), when everyone starts again at once."""
+    """The long-run share of aggregations with each client, (N,), when everyone starts again at
+    once.
+    """
     if not isinstance(clock, KnowsLongRunWeights) or not still_holds(clock, "unbiased_weights"):
         return None
     try:

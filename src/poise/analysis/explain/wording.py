@@ -23,27 +23,46 @@ def plain(found: Explanation) -> dict[str, Any]:
     scheme, statistics = found.scheme, None if found.scheme is None else found.scheme.statistics
     pi, most = found.weight_range
     data: dict[str, Any] = {
-        "name": found.name, "clients": len(found.importance), "unbiased": found.unbiased, "chi2": found.chi2,
-        "chi2 interval": found.chi2_interval, "importance": found.importance, "mean weights": found.mean,
-        "objective": found.objective, "pi": pi, "Pi": most, "local progress": found.progress,
-        "sampler": None, "clock": None, "window": found.window, "rounds": found.rounds, "time": found.time,
-        "bytes up": found.bytes_up, "bytes down": found.bytes_down,
+        "name": found.name,
+        "clients": len(found.importance),
+        "unbiased": found.unbiased,
+        "chi2": found.chi2,
+        "chi2 interval": found.chi2_interval,
+        "importance": found.importance,
+        "mean weights": found.mean,
+        "objective": found.objective,
+        "pi": pi,
+        "Pi": most,
+        "local progress": found.progress,
+        "sampler": None,
+        "clock": None,
+        "window": found.window,
+        "rounds": found.rounds,
+        "time": found.time,
+        "bytes up": found.bytes_up,
+        "bytes down": found.bytes_down,
         "conditions": {a.text: a.holds for a in found.conditions},
         "constants": None if found.constants is None else found.constants.as_data(),
         "bounds": [t.as_data() for t in found.terms.values()],
         "warnings": [{"about": r.about, "reason": r.reason, "fix": r.fix} for r in found.remarks],
-        "advice": list(found.advice), "notes": list(found.notes),
-    }  # fmt: skip
+        "advice": list(found.advice),
+        "notes": list(found.notes),
+    }
     if statistics is not None:
         data["sampler"] = {
-            "Sigma": statistics.sigma, "gamma": statistics.gamma, "alpha": statistics.alpha,
-            "variance of the sum": statistics.sum_variance, "clients per round": statistics.expected_clients,
-        }  # fmt: skip
+            "Sigma": statistics.sigma,
+            "gamma": statistics.gamma,
+            "alpha": statistics.alpha,
+            "variance of the sum": statistics.sum_variance,
+            "clients per round": statistics.expected_clients,
+        }
     if scheme is not None:
         data["clock"] = {
             "staleness": {"largest": scheme.schedule.oldest, "mean": scheme.schedule.age},
-            "arrivals": scheme.schedule.arrivals, "d": scheme.balance, "shares": scheme.shares,
-        }  # fmt: skip
+            "arrivals": scheme.schedule.arrivals,
+            "d": scheme.balance,
+            "shares": scheme.shares,
+        }
         data["method"], data["half-widths"] = scheme.method, scheme.half_width
     return data
 
@@ -62,10 +81,26 @@ def facts(found: Explanation) -> Rows:
         rows.append(("κ = q̃/p", f"π = {pi:.3g}, Π = {most:.3g}"))
     if (s := scheme.statistics) is not None:
         alpha = "pairwise" if s.alpha is None else f"{s.alpha:.3g}"
-        rows.append(("sampler", f"Σ = {s.sigma:.4g}, γ = {s.gamma:.4g}, α = {alpha}, Var Σω = {s.sum_variance:.3g}"))
+        rows.append(
+            (
+                "sampler",
+                f"Σ = {s.sigma:.4g}, γ = {s.gamma:.4g}, α = {alpha}, Var Σω = {s.sum_variance:.3g}",
+            )
+        )
         rows.append(("clients per round", f"{s.expected_clients:.4g}"))
-    window = "unknown" if found.window is None else "endless" if not isfinite(found.window) else f"{found.window:,.0f}"
-    rows.append(("window W, staleness", f"{window}; at most {scheme.schedule.oldest}, mean {scheme.schedule.age:.2g}"))
+    window = (
+        "unknown"
+        if found.window is None
+        else "endless"
+        if not isfinite(found.window)
+        else f"{found.window:,.0f}"
+    )
+    rows.append(
+        (
+            "window W, staleness",
+            f"{window}; at most {scheme.schedule.oldest}, mean {scheme.schedule.age:.2g}",
+        )
+    )
     if scheme.balance is not None and np.ptp(scheme.balance - found.importance) > 0:
         rows.append(("d_i that keep the objective", _some(scheme.balance)))
     rows.append(("aggregations, simulated time", f"{found.rounds:,.0f}; {found.time:,.4g}"))
@@ -82,16 +117,24 @@ def verdict(found: Explanation) -> str:
     if found.unbiased:
         return "unbiased: it minimises what was asked for"
     if found.chi2 < 1e-12:
-        return f"in proportion to what was asked for, but the mean weights sum to {found.mean.sum():.3g}"
+        return (
+            "in proportion to what was asked for, but the mean weights sum to "
+            f"{found.mean.sum():.3g}"
+        )
     return "biased: it minimises Σ q̃_i L_i instead of Σ p_i L_i"
 
 
 def constants_in_words(found: Explanation) -> Rows:
     """The constants with their methods."""
     names = {
-        "smoothness": "L", "convexity": "μ", "noise": "σ²", "gradient": "G²", "heterogeneity": "Γ",
-        "distance": "|w⁰ − w*|²", "gap": "F(w⁰) − F*",
-    }  # fmt: skip
+        "smoothness": "L",
+        "convexity": "μ",
+        "noise": "σ²",
+        "gradient": "G²",
+        "heterogeneity": "Γ",
+        "distance": "|w⁰ − w*|²",
+        "gap": "F(w⁰) − F*",
+    }
     if found.constants is None:
         return []
     known = found.constants.by_name()
@@ -113,7 +156,8 @@ def lines(found: Explanation) -> list[str]:
     """All of it, for people."""
     text = [found.name, *(f"  {k}: {v}" for k, v in facts(found))]
     text += [
-        f"  {'holds' if a.holds else 'unknown' if a.holds is None else 'broken'}: {a.text}" for a in found.conditions
+        f"  {'holds' if a.holds else 'unknown' if a.holds is None else 'broken'}: {a.text}"
+        for a in found.conditions
     ]
     text += [f"  {k} = {v}" for k, v in constants_in_words(found)]
     text += [f"  {k}: {v}" for k, v in bounds_in_words(found)]

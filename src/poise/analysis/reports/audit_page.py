@@ -25,7 +25,8 @@ HIGHEST = 20.0
 """Scores above this are drawn like this."""
 
 MOST_POINTS = 2_000
-"""Updates drawn one by one, of suspects and of others; as vectors: WebGL needs scripts that pages do not allow."""
+"""Updates drawn one by one, of suspects and of others; as vectors: WebGL needs scripts that pages
+do not allow."""
 
 
 def write_audit(found: Sequence[tuple[str, Run, Audit]], path: Path) -> Path:
@@ -40,9 +41,7 @@ def write_audit(found: Sequence[tuple[str, Run, Audit]], path: Path) -> Path:
 
 def _verdict(run: Run, found: Audit) -> str:
     """The suspects in words."""
-    said = (
-        f"{len(found.suspects)} of {run.clients} clients suspected after {run.rounds} rounds, at a false-alarm rate of"
-    )
+    said = f"{len(found.suspects)} of {run.clients} clients suspected after {run.rounds} rounds, at a false-alarm rate of"
     rows = "".join(
         f'<tr><th scope="row">client {i}</th><td>{found.scores[i]:.1f}</td><td>{found.p_values[i]:.2g}</td>'
         f"<td>{sections.text(found.explain(i).partition(': ')[2])}</td></tr>"
@@ -54,7 +53,9 @@ def _verdict(run: Run, found: Audit) -> str:
 
 
 def most_suspected(found: Audit, most: int = MOST_CLIENTS) -> Ints:
-    """All clients, or of more than ``most`` those with the highest scores; in the order of their numbers."""
+    """All clients, or of more than ``most`` those with the highest scores; in the order of their
+    numbers.
+    """
     order = np.argsort(-found.scores, kind="stable")[:most]
     return np.sort(order)
 
@@ -70,11 +71,15 @@ def score_figure(found: Audit) -> Figure:
     colours = [SUSPECT if i in suspects else OTHER for i in shown.tolist()]
     figure.add_trace(
         go.Bar(
-            x=list(map(str, shown)), y=np.minimum(found.scores[shown], HIGHEST), marker={"color": colours},
-            showlegend=False, text=[f"{s:.1f}" for s in found.scores[shown]], textposition="none",
+            x=list(map(str, shown)),
+            y=np.minimum(found.scores[shown], HIGHEST),
+            marker={"color": colours},
+            showlegend=False,
+            text=[f"{s:.1f}" for s in found.scores[shown]],
+            textposition="none",
             hovertemplate="client %{x}: %{text}<extra></extra>",
         )
-    )  # fmt: skip
+    )
     return figure.update_xaxes(type="category")
 
 
@@ -84,18 +89,24 @@ def history_figure(found: Audit) -> Figure:
 
     shown, rounds = most_suspected(found), evenly(len(found.by_round), MOST_ROUNDS)
     some = (
-        f" {len(rounds)} of {len(found.by_round)} rounds, evenly spaced." if len(rounds) < len(found.by_round) else ""
+        f" {len(rounds)} of {len(found.by_round)} rounds, evenly spaced."
+        if len(rounds) < len(found.by_round)
+        else ""
     )
     note = f"After each round, from all rounds so far; {HIGHEST:g} stands for this or more.{_left_out(found)}{some}"
     figure = empty_figure("Score, round by round", note, "round", "client")
     figure.add_trace(
         go.Heatmap(
             z=np.minimum(found.by_round[np.ix_(rounds, shown)], HIGHEST).T.astype(np.float32),
-            x=rounds, y=list(map(str, shown)), colorscale=HEAT, zmin=0, zmax=HIGHEST,
+            x=rounds,
+            y=list(map(str, shown)),
+            colorscale=HEAT,
+            zmin=0,
+            zmax=HIGHEST,
             colorbar={"thickness": 12, "title": {"text": "score"}},
             hovertemplate="round %{x}, client %{y}: %{z:.1f}<extra></extra>",
         )
-    )  # fmt: skip
+    )
     return figure.update_yaxes(type="category")
 
 
@@ -119,11 +130,15 @@ def norm_figure(run: Run, found: Audit) -> Figure:
         shown = drawn[evenly(len(drawn), MOST_POINTS)]
         figure.add_trace(
             go.Scatter(
-                x=shown["round"], y=shown["norm"], mode="markers", name=name, marker={"color": colour, "size": 4},
+                x=shown["round"],
+                y=shown["norm"],
+                mode="markers",
+                name=name,
+                marker={"color": colour, "size": 4},
                 text=[f"client {i}" for i in shown["client"]],
                 hovertemplate="%{text}, round %{x}: %{y:.3g}<extra></extra>",
             )
-        )  # fmt: skip
+        )
     return figure.update_yaxes(type="log")
 
 
@@ -133,18 +148,43 @@ def roc_figure(found: Audit, true: Sequence[int]) -> Figure:
 
     false, hits = found.roc(true)
     note = f"AUC {found.auc(true):.3f}: the chance that a free-rider scores higher than a client that works."
-    figure = empty_figure("Found against false alarms", note, "share of working clients suspected", "free-riders found")
-    figure.add_trace(go.Scatter(x=[0, 1], y=[0, 1], mode="lines", showlegend=False, hoverinfo="skip",
-                                line={"color": "#8a94a0", "dash": "dot", "width": 1}))  # fmt: skip
+    figure = empty_figure(
+        "Found against false alarms",
+        note,
+        "share of working clients suspected",
+        "free-riders found",
+    )
+    figure.add_trace(
+        go.Scatter(
+            x=[0, 1],
+            y=[0, 1],
+            mode="lines",
+            showlegend=False,
+            hoverinfo="skip",
+            line={"color": "#8a94a0", "dash": "dot", "width": 1},
+        )
+    )
     bad = np.isin(np.arange(len(found.scores)), true)
     here = [float(np.isin(np.flatnonzero(who), found.suspects).mean()) for who in (~bad, bad)]
     figure.add_trace(
-        go.Scatter(x=false, y=hits, mode="lines", name="every limit", line={"color": OTHER, "width": 2},
-                   hovertemplate="%{y:.1%} found, %{x:.1%} false alarms<extra></extra>")
-    )  # fmt: skip
+        go.Scatter(
+            x=false,
+            y=hits,
+            mode="lines",
+            name="every limit",
+            line={"color": OTHER, "width": 2},
+            hovertemplate="%{y:.1%} found, %{x:.1%} false alarms<extra></extra>",
+        )
+    )
     figure.add_trace(
-        go.Scatter(x=here[:1], y=here[1:], mode="markers", name=f"alarm {found.alarm:g}",
-                   marker={"color": SUSPECT, "size": 11}, cliponaxis=False,
-                   hovertemplate="%{y:.1%} found, %{x:.1%} false alarms<extra></extra>")
-    )  # fmt: skip
+        go.Scatter(
+            x=here[:1],
+            y=here[1:],
+            mode="markers",
+            name=f"alarm {found.alarm:g}",
+            marker={"color": SUSPECT, "size": 11},
+            cliponaxis=False,
+            hovertemplate="%{y:.1%} found, %{x:.1%} false alarms<extra></extra>",
+        )
+    )
     return figure.update_xaxes(range=[-0.02, 1.02]).update_yaxes(range=[-0.02, 1.05])

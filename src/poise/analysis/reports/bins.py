@@ -1,4 +1,6 @@
-"""Fewer rows and columns than there are clients and rounds, without changing what they add up to."""
+"""Fewer rows and columns than there are clients and rounds, without changing what they add up
+to.
+"""
 
 from __future__ import annotations
 

@@ -26,11 +26,14 @@ LEAST = 1e-16
 
 
 FILE = "explanation.json"
-"""Where a run folder keeps its explanation. It tells of theory, not of the run: no part of the ledger."""
+"""Where a run folder keeps its explanation. It tells of theory, not of the run: no part of the
+ledger."""
 
 
 class Comparison(Protocol):
-    """Bounds, predicted bias and measured curve: `Curves`, or `poise.analysis.explain.bounds_vs_run.Promises`."""
+    """Bounds, predicted bias and measured curve: `Curves`, or
+    `poise.analysis.explain.bounds_vs_run.Promises`.
+    """
 
     @property
     def rounds(self) -> Floats:
@@ -55,7 +58,9 @@ class Comparison(Protocol):
 
 @dataclass(frozen=True)
 class Curves:
-    """Bounds, predicted bias and measured curve, as they were kept (see `poise.analysis.explain.bounds_vs_run.Promises`)."""
+    """Bounds, predicted bias and measured curve, as they were kept (see
+    `poise.analysis.explain.bounds_vs_run.Promises`).
+    """
 
     rounds: Floats
     bounds: dict[str, Floats]
@@ -91,7 +96,12 @@ def keep_explanation(
             "bounds": {name: values.tolist() for name, values in promises.bounds.items()},
             "bias": promises.bias,
         }
-    document = {"rows": list(rows), "warnings": list(warnings), "advice": list(advice), "curves": drawn}
+    document = {
+        "rows": list(rows),
+        "warnings": list(warnings),
+        "advice": list(advice),
+        "curves": drawn,
+    }
     write_whole(folder / FILE, json.dumps(document, indent=1).encode())
     return folder / FILE
 
@@ -105,12 +115,15 @@ def kept_explanation(folder: Path) -> Explained | None:
         drawn, curves = found["curves"], None
         if drawn is not None:
             lines = {
-                name: np.array(drawn[name], dtype=np.float64) for name in ("rounds", "measured_rounds", "measured")
+                name: np.array(drawn[name], dtype=np.float64)
+                for name in ("rounds", "measured_rounds", "measured")
             }
             bounds = {str(k): np.array(v, dtype=np.float64) for k, v in drawn["bounds"].items()}
             curves = Curves(bounds=bounds, bias=float(drawn["bias"]), **lines)
         rows = tuple((str(k), str(v)) for k, v in found["rows"])
-        return Explained(rows, tuple(map(str, found["warnings"])), tuple(map(str, found["advice"])), curves)
+        return Explained(
+            rows, tuple(map(str, found["warnings"])), tuple(map(str, found["advice"])), curves
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise LedgerError(
             f"{folder / FILE} cannot be read: {error}", "`poise explain RUN --keep` writes it anew"
@@ -118,7 +131,11 @@ def kept_explanation(folder: Path) -> Explained | None:
 
 
 def write_explanation(
-    name: str, rows: Sequence[tuple[str, str]], texts: Sequence[str], promises: Comparison | None, path: Path
+    name: str,
+    rows: Sequence[tuple[str, str]],
+    texts: Sequence[str],
+    promises: Comparison | None,
+    path: Path,
 ) -> Path:
     """Write the page.
 
@@ -126,12 +143,14 @@ def write_explanation(
         name: what was explained.
         rows: figures in words.
         texts: warnings and advice.
-        promises: bound, bias and measured curve (`poise.analysis.explain.bounds_vs_run.Promises`), or None.
+        promises: bound, bias and measured curve (`poise.analysis.explain.bounds_vs_run.Promises`),
+            or None.
         path: the page to write.
     """
     title = f"Explanation of {name}"
     facts = "".join(
-        f'<tr><th scope="row">{sections.text(key)}</th><td>{sections.text(value)}</td></tr>' for key, value in rows
+        f'<tr><th scope="row">{sections.text(key)}</th><td>{sections.text(value)}</td></tr>'
+        for key, value in rows
     )
     said = "".join(f"<li>{sections.text(text)}</li>" for text in texts)
     head = f"<header>\n<h1>{sections.text(title)}</h1>\n</header>\n"
@@ -141,25 +160,40 @@ def write_explanation(
 
 
 def promise_figure(promises: Comparison) -> Figure:
-    """Loss above its least value, on a logarithmic axis: bounds, where the surrogate leads, and the run."""
+    """Loss above its least value, on a logarithmic axis: bounds, where the surrogate leads, and the
+    run.
+    """
     import plotly.graph_objects as go
 
     note = (
-        "Bounds hold under their theorems' assumptions; the dotted line is where the objective really minimised leads."
+        "Bounds hold under their theorems' assumptions; the dotted line is where the objective "
+        "really minimised leads."
     )
-    figure = empty_figure("What was promised", note, "aggregations", "training loss above its least value")
+    figure = empty_figure(
+        "What was promised", note, "aggregations", "training loss above its least value"
+    )
     for k, (name, values) in enumerate(promises.bounds.items()):
         line = {"color": PALETTE[(k + 1) % len(PALETTE)], "dash": DASHES[1]}
-        figure.add_trace(go.Scatter(x=promises.rounds, y=values, name=f"bound: {name}", mode="lines", line=line))
+        figure.add_trace(
+            go.Scatter(x=promises.rounds, y=values, name=f"bound: {name}", mode="lines", line=line)
+        )
     if len(promises.measured):
         shown = np.maximum(promises.measured, LEAST)
         figure.add_trace(
             go.Scatter(
-                x=promises.measured_rounds, y=shown, name="measured", mode="lines+markers", line={"color": PALETTE[0]}
+                x=promises.measured_rounds,
+                y=shown,
+                name="measured",
+                mode="lines+markers",
+                line={"color": PALETTE[0]},
             )
         )
     ends = [float(promises.rounds[0]), float(promises.rounds[-1])]
     if promises.bias > LEAST:
         dots = {"color": "#888888", "dash": DASHES[2]}
-        figure.add_trace(go.Scatter(x=ends, y=[promises.bias] * 2, name="predicted bias", mode="lines", line=dots))
+        figure.add_trace(
+            go.Scatter(
+                x=ends, y=[promises.bias] * 2, name="predicted bias", mode="lines", line=dots
+            )
+        )
     return figure.update_yaxes(type="log")

@@ -46,7 +46,11 @@ class Contrast:
             return f"{self.score} cannot be compared, not every run has a value"
         if not math.isfinite(d.mean):
             return f"{self.score} cannot be compared, it is not finite in every run"
-        way = "equal" if d.mean == 0 else f"{self._say(abs(d.mean))} {'higher' if d.mean > 0 else 'lower'}"
+        way = (
+            "equal"
+            if d.mean == 0
+            else f"{self._say(abs(d.mean))} {'higher' if d.mean > 0 else 'lower'}"
+        )
         if d.low is None or d.high is None:
             return f"{self.score} is {way}; a single seed allows no interval, so nothing is claimed"
         pairing = f"paired over {d.n} seeds" if d.method == "paired" else "Welch, seeds not paired"
@@ -79,8 +83,17 @@ class Comparison:
     @property
     def caution(self) -> str:
         """How to read several intervals at once; empty for one."""
-        several = sum(c.difference is not None and c.difference.significant is not None for c in self.contrasts) > 1
-        note = "Each interval holds for its own comparison: about one in twenty misses the truth by chance."
+        several = (
+            sum(
+                c.difference is not None and c.difference.significant is not None
+                for c in self.contrasts
+            )
+            > 1
+        )
+        note = (
+            "Each interval holds for its own comparison: about one in twenty misses the truth "
+            "by chance."
+        )
         return note if several else ""
 
     @property
@@ -89,11 +102,13 @@ class Comparison:
         return [*(c.sentence for c in self.contrasts), *filter(None, [self.caution])]
 
 
-def compare(groups: Sequence[Group], targets: Sequence[float] | None = None, metric: str | None = None) -> Comparison:
+def compare(
+    groups: Sequence[Group], targets: Sequence[float] | None = None, metric: str | None = None
+) -> Comparison:
     """Score the groups and hold each against the first one.
 
-    Where two groups ran the same seeds, the interval is that of the paired differences, which leaves out what
-    the seeds have in common; otherwise it is Welch's.
+    Where two groups ran the same seeds, the interval is that of the paired differences, which
+    leaves out what the seeds have in common; otherwise it is Welch's.
 
     Args:
         groups: the first is the baseline.
@@ -104,16 +119,22 @@ def compare(groups: Sequence[Group], targets: Sequence[float] | None = None, met
         raise InvalidOption("there is nothing to compare", "give at least one run")
     first, *others = rows = score_table(groups, targets, metric)
     names = [name for name in first.scores if name.startswith(_OUTCOMES)]
-    return Comparison(tuple(rows), tuple(_contrast(name, row, first) for row in others for name in names))
+    return Comparison(
+        tuple(rows), tuple(_contrast(name, row, first) for row in others for name in names)
+    )
 
 
 def _contrast(name: str, row: ScoreRow, baseline: ScoreRow) -> Contrast:
     a, b = row.scores[name], baseline.scores[name]
-    return Contrast(name, row.label, baseline.label, difference(row, baseline, name), a.unit or b.unit)
+    return Contrast(
+        name, row.label, baseline.label, difference(row, baseline, name), a.unit or b.unit
+    )
 
 
 def difference(row: ScoreRow, baseline: ScoreRow, name: str) -> Difference | None:
-    """Row minus baseline for one score: paired when the seeds match, Welch's otherwise; None where one lacks it."""
+    """Row minus baseline for one score: paired when the seeds match, Welch's otherwise; None where
+    one lacks it.
+    """
     a, b = row.scores[name], baseline.scores[name]
     if not (_usable(a) and _usable(b)):
         return None

@@ -1,4 +1,6 @@
-"""The page of a comparison whose figures are numbers already: a table, what was claimed, and bars."""
+"""The page of a comparison whose figures are numbers already: a table, what was claimed, and
+bars.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,17 @@ def bars(title: str, x: str, y: str, places: Sequence[str], methods: Bars) -> Fi
 
     figure = empty_figure(title, "Mean over seeds with its 95 % confidence interval.", x, y)
     for k, (name, values) in enumerate(methods.items()):
-        halves = [half if half < float("inf") else 0.0 for _, half in values]  # one seed has no interval
+        halves = [
+            half if half < float("inf") else 0.0 for _, half in values
+        ]  # one seed has no interval
         bar = go.Bar(
-            x=list(places), y=[mean for mean, _ in values], name=escape(name), marker={"color": colour(k)},
+            x=list(places),
+            y=[mean for mean, _ in values],
+            name=escape(name),
+            marker={"color": colour(k)},
             error_y={"array": halves, "thickness": 1},
             hovertemplate="%{x}: %{y:.4g}<extra>%{fullData.name}</extra>",
-        )  # fmt: skip
+        )
         figure.add_trace(bar)
     return figure.update_xaxes(type="category", showgrid=False).update_layout(barmode="group")
 
@@ -41,13 +48,22 @@ def bar_plots(made: Sequence[Figure]) -> list[Plot]:
 
 
 def comparison_body(
-    title: str, lead: str, claims: Sequence[tuple[str, bool, str]], head: Sequence[str], rows: Sequence[Sequence[str]],
+    title: str,
+    lead: str,
+    claims: Sequence[tuple[str, bool, str]],
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
     drawn: Sequence[Plot],
-) -> str:  # fmt: skip
-    """The body of the page: what was claimed and whether it holds, the figures, and the numbers behind them."""
+) -> str:
+    """The body of the page: what was claimed and whether it holds, the figures, and the numbers
+    behind them.
+    """
     return "".join(
         (
-            f'<header>\n<h1>{sections.text(title)}</h1>\n<p class="lead">{sections.text(lead)}</p>\n</header>\n',
+            (
+                f"<header>\n<h1>{sections.text(title)}</h1>\n<p "
+                f'class="lead">{sections.text(lead)}</p>\n</header>\n'
+            ),
             sections.claims(claims),
             sections.figures(drawn),
             sections.numbers(head, rows),

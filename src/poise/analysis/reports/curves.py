@@ -48,9 +48,10 @@ class Curve:
 def curve(group: Group, metric: str, against: Axis = "rounds") -> Curve | None:
     """The mean curve of a metric over the seeds of a group; None where no run measured it.
 
-    Against rounds, runs are averaged where they were measured. Against time and bytes, which differ from seed
-    to seed, each run counts with the newest model that it had at that point, over the stretch that all runs
-    cover. A metric with one value per client is drawn as its standard deviation over clients.
+    Against rounds, runs are averaged where they were measured. Against time and bytes, which differ
+    from seed to seed, each run counts with the newest model that it had at that point, over the
+    stretch that all runs cover. A metric with one value per client is drawn as its standard
+    deviation over clients.
     """
     lines = [_line(run, metric, against) for run in group.runs if metric in run.metrics]
     lines = [(x, y) for x, y in lines if len(x)]
@@ -62,7 +63,9 @@ def curve(group: Group, metric: str, against: Axis = "rounds") -> Curve | None:
 
 
 def series(group: Group, values: Callable[[Run], Floats]) -> Curve | None:
-    """The mean over seeds of a number that every aggregation has, (R,); nan is left out. None where there is none."""
+    """The mean over seeds of a number that every aggregation has, (R,); nan is left out. None where
+    there is none.
+    """
     lines = [(np.arange(1.0, run.rounds + 1), values(run)) for run in group.runs]
     lines = [(x[~np.isnan(y)], y[~np.isnan(y)]) for x, y in lines]
     lines = [(x, y) for x, y in lines if len(x)]
@@ -73,7 +76,9 @@ def series(group: Group, values: Callable[[Run], Floats]) -> Curve | None:
 
 
 def axis_values(run: Run, against: Axis) -> Floats:
-    """Rounds, simulated time, seconds or bytes (both ways) spent up to and including each aggregation, (R,)."""
+    """Rounds, simulated time, seconds or bytes (both ways) spent up to and including each
+    aggregation, (R,).
+    """
     if against == "time":
         return run.times
     if against == "seconds":
@@ -98,7 +103,9 @@ def _line(run: Run, metric: str, against: Axis) -> tuple[Floats, Floats]:
 
 
 def _common(lines: list[tuple[Floats, Floats]], against: Axis) -> Floats:
-    """Where the mean is taken: every x at which a run was measured, or those that all runs cover."""
+    """Where the mean is taken: every x at which a run was measured, or those that all runs
+    cover.
+    """
     x = np.unique(np.concatenate([x for x, _ in lines]))
     if against == "rounds":
         return x
@@ -124,5 +131,7 @@ def _summary(x: Floats, lines: list[tuple[Floats, np.ndarray]]) -> Curve:
         unknown = np.full(len(x), np.nan)
         return Curve(x, np.where(there, y, np.nan), unknown, unknown, there.astype(np.float64))
     found = [estimate([float(y[k]) for y, there in lines if there[k]]) for k in range(len(x))]
-    mean, low, high, seeds = np.array([(e.mean, e.low, e.high, e.n) for e in found], dtype=np.float64).T
+    mean, low, high, seeds = np.array(
+        [(e.mean, e.low, e.high, e.n) for e in found], dtype=np.float64
+    ).T
     return Curve(x, mean, low, high, seeds)

@@ -15,7 +15,8 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds; ``low`` and ``high`` bound it with 95 % confidence, None where nothing can be said.
+    """A mean over seeds; ``low`` and ``high`` bound it with 95 % confidence, None where nothing can
+    be said.
 
     Args:
         mean: of the values.
@@ -40,7 +41,8 @@ class Difference(Estimate):
     """The mean of one group minus that of another.
 
     Args:
-        method: ``"paired"`` (the same seeds in both) or ``"welch"`` (unequal variances, unequal numbers).
+        method: ``"paired"`` (the same seeds in both) or ``"welch"`` (unequal variances, unequal
+            numbers).
     """
 
     method: Literal["paired", "welch"] = "welch"
@@ -79,7 +81,8 @@ def paired_difference(values: Sequence[float], baseline: Sequence[float]) -> Dif
 
 
 def welch_difference(values: Sequence[float], baseline: Sequence[float]) -> Difference:
-    """Difference of two means, with Welch's interval: se² = a + b, ν = (a + b)² / (a²/(n-1) + b²/(m-1)).
+    """Difference of two means, with Welch's interval: se² = a + b, ν = (a + b)² / (a²/(n-1) +
+    b²/(m-1)).
 
     a and b are the squared standard errors of the two means; ``n`` is the smaller number of values.
 

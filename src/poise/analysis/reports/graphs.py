@@ -23,7 +23,8 @@ MESSAGES, FOUND = "messages", "found"
 class KeptGraph:
     """A graph and the findings of its inspection, as `Inspection.as_data` gives them.
 
-    ``digest`` is that of the federation it was made of, as a run's ledger has it (`federation`); empty where unknown.
+    ``digest`` is that of the federation it was made of, as a run's ledger has it (`federation`);
+    empty where unknown.
     """
 
     graph: SimilarityGraph
@@ -43,7 +44,9 @@ def kept_graph(path: Path) -> KeptGraph:
         with safe_open(path, framework="numpy") as file:
             facts = file.metadata() or {}
             return KeptGraph(
-                SimilarityGraph(file.get_tensor(MESSAGES)), json.loads(facts[FOUND]), facts.get("digest", "")
+                SimilarityGraph(file.get_tensor(MESSAGES)),
+                json.loads(facts[FOUND]),
+                facts.get("digest", ""),
             )
     except (OSError, SafetensorError, ValueError, KeyError, PoiseError) as error:
         raise LedgerError(f"{path} holds no similarity graph: {error}", "make it again") from error

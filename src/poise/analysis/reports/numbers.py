@@ -27,7 +27,8 @@ def number(value: float, unit: str = "", digits: int = 4) -> str:
 
 
 def with_interval(mean: float, half_width: float | None, unit: str = "") -> str:
-    """A mean ± half its 95 % interval, both cut at the second digit of the latter; no ± 0 for equal values.
+    """A mean ± half its 95 % interval, both cut at the second digit of the latter; no ± 0 for equal
+    values.
 
     >>> with_interval(0.87654, 0.01234), with_interval(0.87654, None), with_interval(23.4567, 1.5)
     ('0.877 ± 0.012', '0.8765', '23.5 ± 1.5')

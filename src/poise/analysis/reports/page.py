@@ -14,13 +14,18 @@ from poise.analysis.reports.plots import Plot, plots
 from poise.analysis.reports.style import SCRIPT, STYLE
 from poise.core.errors import InvalidOption, LedgerError
 
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+)
 
 
 def write_page(
-    groups: Sequence[Group], path: str | Path, title: str = "Report", targets: Sequence[float] | None = None,
+    groups: Sequence[Group],
+    path: str | Path,
+    title: str = "Report",
+    targets: Sequence[float] | None = None,
     first: Sequence[Plot] = (),
-) -> Path:  # fmt: skip
+) -> Path:
     """Write a report of groups of runs as one self-contained HTML file, whole or not at all.
 
     Args:
@@ -48,7 +53,11 @@ def write_whole_page(path: str | Path, text: str) -> Path:
             os.fsync(file.fileno())
         os.replace(part, target)
     except OSError as error:
-        hint = "it is a folder: name a file in it" if target.is_dir() else "choose a folder that can be written to"
+        hint = (
+            "it is a folder: name a file in it"
+            if target.is_dir()
+            else "choose a folder that can be written to"
+        )
         raise LedgerError(f"cannot write the report {target}: {error.strerror}", hint) from error
     finally:
         with suppress(OSError):
@@ -57,7 +66,10 @@ def write_whole_page(path: str | Path, text: str) -> Path:
 
 
 def render_page(
-    groups: Sequence[Group], title: str = "Report", targets: Sequence[float] | None = None, first: Sequence[Plot] = ()
+    groups: Sequence[Group],
+    title: str = "Report",
+    targets: Sequence[float] | None = None,
+    first: Sequence[Plot] = (),
 ) -> str:
     """The page as text (see `write_page`)."""
     if not groups:

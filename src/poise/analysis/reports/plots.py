@@ -24,11 +24,15 @@ MOST_MAPS = 6
 """Weight maps on one page: one per group, up to this many."""
 
 MOST_CLIENTS = 10_000
-"""Clients up to which they are drawn one by one or in bins; beyond it a bin says nothing of anyone."""
+"""Clients up to which they are drawn one by one or in bins; beyond it a bin says nothing of
+anyone."""
 
 CHOICES: dict[Axis, str] = {
-    "rounds": "aggregations", "time": "simulated time", "seconds": "real time", "bytes": "bytes sent",
-}  # fmt: skip
+    "rounds": "aggregations",
+    "time": "simulated time",
+    "seconds": "real time",
+    "bytes": "bytes sent",
+}
 """What a reader may choose to see curves against."""
 
 
@@ -50,11 +54,15 @@ class Plot:
 
 
 def plots(groups: Sequence[Group]) -> list[Plot]:
-    """The figures of a page: what was learned, who weighed how much, who took part, who owns what."""
+    """The figures of a page: what was learned, who weighed how much, who took part, who owns
+    what.
+    """
     return [plot for make in FIGURES.values() for plot in make(groups)]
 
 
-def curve_plots(groups: Sequence[Group], axes: Sequence[Axis] = ("rounds", "time", "bytes")) -> Iterator[Plot]:
+def curve_plots(
+    groups: Sequence[Group], axes: Sequence[Axis] = ("rounds", "time", "bytes")
+) -> Iterator[Plot]:
     """A figure for every metric, against each of the axes that shows something of its own."""
     for metric in all_metrics(groups):
         chosen = [axis for axis in axes if _worth_showing(groups, metric, axis)]
@@ -67,8 +75,14 @@ def _weights(groups: Sequence[Group]) -> Iterator[Plot]:
     drawable = [group for group in groups if group.runs[0].rounds and _drawable(group)]
     for group in drawable[:MOST_MAPS]:
         which = f"{group.label}, seed {group.seeds[0]}"
-        figure = figures.weight_map(group.runs[0], f"Weight of each client in each aggregation: {which}")
-        left_out = f"The first {MOST_MAPS} of {len(drawable)} groups are shown." if len(drawable) > MOST_MAPS else ""
+        figure = figures.weight_map(
+            group.runs[0], f"Weight of each client in each aggregation: {which}"
+        )
+        left_out = (
+            f"The first {MOST_MAPS} of {len(drawable)} groups are shown."
+            if len(drawable) > MOST_MAPS
+            else ""
+        )
         yield plot_of([figure], [""], left_out)
 
 
@@ -81,14 +95,21 @@ def _timelines(groups: Sequence[Group]) -> Iterator[Plot]:
 
 def _departures(groups: Sequence[Group]) -> Iterator[Plot]:
     """Shown where some weighting departed from the base weights."""
-    if any(np.nanmax(departure(run), initial=0.0) > 1e-9 for group in groups for run in group.runs if run.rounds):
+    if any(
+        np.nanmax(departure(run), initial=0.0) > 1e-9
+        for group in groups
+        for run in group.runs
+        if run.rounds
+    ):
         yield plot_of([figures.weight_departure(groups)], [""])
 
 
 def _traits(groups: Sequence[Group]) -> Iterator[Plot]:
     begun = [group for group in groups if group.rounds]
     for trait in traits_of(begun):
-        yield plot_of([figures.trait_weights([g for g in begun if trait in g.runs[0].traits], trait)], [""])
+        yield plot_of(
+            [figures.trait_weights([g for g in begun if trait in g.runs[0].traits], trait)], [""]
+        )
 
 
 def _participation(groups: Sequence[Group]) -> Iterator[Plot]:
@@ -118,14 +139,19 @@ FIGURES: dict[str, Callable[[Sequence[Group]], Iterator[Plot]]] = {
     "participation": _participation,
     "classes": _classes,
 }
-"""What can be drawn of groups, by name, in the order of a page; each yields nothing where it would show nothing."""
+"""What can be drawn of groups, by name, in the order of a page; each yields nothing where it would
+show nothing."""
 
 
 def _worth_showing(groups: Sequence[Group], metric: str, axis: Axis) -> bool:
     """Whether there is a curve, and whether this axis shows anything that rounds do not."""
     if all(curve(group, metric, axis) is None for group in groups):
         return False
-    same = all(np.array_equal(axis_values(run, axis), axis_values(run, "rounds")) for g in groups for run in g.runs)
+    same = all(
+        np.array_equal(axis_values(run, axis), axis_values(run, "rounds"))
+        for g in groups
+        for run in g.runs
+    )
     return axis == "rounds" or not same
 
 
@@ -134,8 +160,12 @@ def _drawable(group: Group) -> bool:
 
 
 def plot_of(made: Sequence[Figure], names: Sequence[str], extra: str = "") -> Plot:
-    """Take title and note out of the figures: on a page they are text that wraps and can be selected."""
-    title, note = (unescape(t or "") for t in (made[0].layout.title.text, made[0].layout.title.subtitle.text))
+    """Take title and note out of the figures: on a page they are text that wraps and can be
+    selected.
+    """
+    title, note = (
+        unescape(t or "") for t in (made[0].layout.title.text, made[0].layout.title.subtitle.text)
+    )
     for figure in made:
         figure.layout.title = None
         figure.layout.margin.t = 56

@@ -51,7 +51,8 @@ class Score:
     def estimate(self) -> Estimate | None:
         """Mean and interval over the runs; None unless every run has the score.
 
-        The mean over the seeds that happened to reach a target would flatter a group that often fails to.
+        The mean over the seeds that happened to reach a target would flatter a group that often
+        fails to.
 
         >>> Score((3.0, None)).estimate is None
         True
@@ -83,18 +84,27 @@ def score_table(
 
     Args:
         groups: of runs.
-        targets: values of the main metric to reach; 0.6 and 0.9 for accuracy, none for other metrics.
-        metric: the main one, of which half-time, targets and smoothness are given; accuracy where it is there.
+        targets: values of the main metric to reach; 0.6 and 0.9 for accuracy, none for other
+            metrics.
+        metric: the main one, of which half-time, targets and smoothness are given; accuracy where
+            it is there.
     """
     main = metric or main_metric(groups)
     if targets is None:
         targets = TARGETS if main == "accuracy" else ()
     columns = _columns(groups, main, targets)
     table = {
-        name: [Score(tuple(_value(c.measure, run) for run in group.runs), c.unit, c.better) for group in groups]
+        name: [
+            Score(tuple(_value(c.measure, run) for run in group.runs), c.unit, c.better)
+            for group in groups
+        ]
         for name, c in columns.items()
     }
-    kept = [name for name, found in table.items() if columns[name].always or any(score.known for score in found)]
+    kept = [
+        name
+        for name, found in table.items()
+        if columns[name].always or any(score.known for score in found)
+    ]
     return [
         ScoreRow(group.label, group.seeds, group.rounds, {name: table[name][k] for name in kept})
         for k, group in enumerate(groups)
@@ -102,7 +112,9 @@ def score_table(
 
 
 def main_metric(groups: Sequence[Group]) -> str | None:
-    """The metric that comes first: accuracy, else a loss, else any scalar one; None where nothing was measured."""
+    """The metric that comes first: accuracy, else a loss, else any scalar one; None where nothing
+    was measured.
+    """
     names = scalar_metrics(groups)
     return next((name for name in (*PREFERRED, *names) if name in names), None)
 
@@ -131,7 +143,9 @@ class _Column:
     always: bool = False  # shown even where no run has it
 
 
-def _columns(groups: Sequence[Group], main: str | None, targets: Sequence[float]) -> dict[str, _Column]:
+def _columns(
+    groups: Sequence[Group], main: str | None, targets: Sequence[float]
+) -> dict[str, _Column]:
     """The scores of a table, by name and in order."""
     columns: dict[str, _Column] = {}
     for name in scalar_metrics(groups):
@@ -142,7 +156,9 @@ def _columns(groups: Sequence[Group], main: str | None, targets: Sequence[float]
         for target in targets:
             reach = partial(scores.rounds_to, target=target, metric=main)
             columns[f"rounds to {main} {target:g}"] = _Column(reach, "rounds", "low", always=True)
-        columns[f"smoothness of {main}"] = _Column(partial(scores.smoothness, metric=main), "", "low")
+        columns[f"smoothness of {main}"] = _Column(
+            partial(scores.smoothness, metric=main), "", "low"
+        )
     return columns | {
         "weighted client accuracy": _Column(scores.weighted_accuracy, "", "high"),
         "client loss spread": _Column(scores.loss_spread, "", "low"),

@@ -1,4 +1,6 @@
-"""What one run achieved, and at what cost: every score is a function of what the ledger recorded."""
+"""What one run achieved, and at what cost: every score is a function of what the ledger
+recorded.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ def lower_is_better(metric: str) -> bool:
 def measured(run: Run, metric: str) -> tuple[Ints, Floats]:
     """The aggregations (counted from 1) after which a metric was measured, and what it was.
 
-    A value that was due and is not a number is kept: the run diverged, and no score may hide it. Rounds
-    between two evaluations are left out.
+    A value that was due and is not a number is kept: the run diverged, and no score may hide it.
+    Rounds between two evaluations are left out.
 
     Returns:
         rounds (K,) and values (K,) or (K, N).
@@ -47,14 +49,17 @@ def final(run: Run, metric: str) -> float:
 
 
 def half_time(run: Run, metric: str) -> float:
-    """The newest value of a scalar metric after half of the aggregations, R/2 rounded down (at least 1)."""
+    """The newest value of a scalar metric after half of the aggregations, R/2 rounded down (at
+    least 1).
+    """
     rounds, values = _scalar(run, metric)
     early = values[rounds <= max(run.rounds // 2, 1)]
     return float(early[-1]) if len(early) else math.nan
 
 
 def rounds_to(run: Run, target: float, metric: str = "accuracy") -> int | None:
-    """The first aggregation after which a metric was at least as good as the target; None if it never was.
+    """The first aggregation after which a metric was at least as good as the target; None if it
+    never was.
 
     Losses are good when small: they must fall to the target.
     """
@@ -64,7 +69,9 @@ def rounds_to(run: Run, target: float, metric: str = "accuracy") -> int | None:
 
 
 def smoothness(run: Run, metric: str = "accuracy") -> float:
-    """std(δ)/|mean(δ)| of the changes δ between measurements; small is smooth, nan for a flat line."""
+    """std(δ)/|mean(δ)| of the changes δ between measurements; small is smooth, nan for a flat
+    line.
+    """
     _scalar(run, metric)
     with np.errstate(divide="ignore", invalid="ignore"):
         value = run.smoothness(metric)
@@ -72,7 +79,9 @@ def smoothness(run: Run, metric: str = "accuracy") -> float:
 
 
 def loss_spread(run: Run, metric: str = "client_loss") -> float:
-    """Standard deviation over the clients of their last measured loss: how unequally the model serves them."""
+    """Standard deviation over the clients of their last measured loss: how unequally the model
+    serves them.
+    """
     _, values = measured(run, metric)
     return float(spread(values[-1:])[0]) if len(values) else math.nan
 
@@ -106,7 +115,9 @@ def weighted_accuracy(run: Run, metric: str = "client_accuracy") -> float:
 
 
 def participations(run: Run) -> tuple[Ints, Ints]:
-    """Who took part in which aggregation: rounds (from 0) and clients, each pair once and in order."""
+    """Who took part in which aggregation: rounds (from 0) and clients, each pair once and in
+    order.
+    """
     pairs = np.unique(run.contributions["round"] * run.clients + run.contributions["client"])
     return pairs // run.clients, pairs % run.clients
 
@@ -118,7 +129,9 @@ def distinct_clients(run: Run) -> Ints:
 
 
 def distinct_classes(run: Run) -> Ints | None:
-    """How many different classes the clients of each aggregation own, (R,); None for data without classes."""
+    """How many different classes the clients of each aggregation own, (R,); None for data without
+    classes.
+    """
     counts = run.array("label_counts")
     if counts is None:
         return None
@@ -146,5 +159,7 @@ def bytes_down(run: Run) -> float:
 def _scalar(run: Run, metric: str) -> tuple[Ints, Floats]:
     rounds, values = measured(run, metric)
     if values.ndim > 1:
-        raise InvalidOption(f"{metric} has one value per client", f"measure {metric.replace('client_', 'train_')}")
+        raise InvalidOption(
+            f"{metric} has one value per client", f"measure {metric.replace('client_', 'train_')}"
+        )
     return rounds, values

@@ -31,12 +31,16 @@ def headline(title: str, groups: Sequence[Group]) -> str:
         f"{_range(rounds)} aggregations."
     )
     open_ends = [run for run in runs if run.meta.get("status") != "done" or run.damage]
-    warning = f'<p class="warning">{_unfinished(len(open_ends), len(runs))}</p>' if open_ends else ""
+    warning = (
+        f'<p class="warning">{_unfinished(len(open_ends), len(runs))}</p>' if open_ends else ""
+    )
     knowing = sorted({run.meta["omniscient"] for run in runs if "omniscient" in run.meta})
     if knowing:
         words = f"Attacks that saw the updates of honest clients: {', '.join(knowing)}."
         warning += f'<p class="warning">{text(words)}</p>'
-    return f'<header>\n<h1>{text(title)}</h1>\n<p class="lead">{text(facts)}</p>\n{warning}</header>\n'
+    return (
+        f'<header>\n<h1>{text(title)}</h1>\n<p class="lead">{text(facts)}</p>\n{warning}</header>\n'
+    )
 
 
 def findings(comparison: Comparison) -> str:
@@ -60,10 +64,18 @@ def what_was_run(groups: Sequence[Group]) -> str:
     for slot in slots:
         cells = [own.get(slot, "none") for own in said]
         shared = len(set(cells)) == 1 and len(cells) > 1
-        data = f'<td class="shared" colspan="{len(cells)}">{text(cells[0])}</td>' if shared else _cells(cells)
-        lines.append(f'<tr><th scope="row">{text(slot)}<small>{text(QUESTIONS.get(slot, ""))}</small></th>{data}</tr>')
+        data = (
+            f'<td class="shared" colspan="{len(cells)}">{text(cells[0])}</td>'
+            if shared
+            else _cells(cells)
+        )
+        lines.append(
+            f'<tr><th scope="row">{text(slot)}<small>{text(QUESTIONS.get(slot, ""))}</small></th>{data}</tr>'
+        )
     note = "<caption>Options at their default are left out.</caption>"
-    table = f'<thead><tr><th scope="col">slot</th>{head}</tr></thead><tbody>{"".join(lines)}</tbody>'
+    table = (
+        f'<thead><tr><th scope="col">slot</th>{head}</tr></thead><tbody>{"".join(lines)}</tbody>'
+    )
     return _section("What was run", _table(note + table))
 
 
@@ -71,10 +83,18 @@ def scores(rows: Sequence[ScoreRow]) -> str:
     """The score table."""
     grid = score_grid(rows)
     several = any(len(row.seeds) > 1 for row in rows)
-    note = "Mean ± half of the 95 % confidence interval over seeds (Student)." if several else "One seed: no interval."
+    note = (
+        "Mean ± half of the 95 % confidence interval over seeds (Student)."
+        if several
+        else "One seed: no interval."
+    )
     head = "".join(f'<th scope="col">{text(cell)}</th>' for cell in grid.heading)
-    lines = (f'<tr><th scope="row">{text(first)}</th>{_cells(rest)}</tr>' for first, *rest in grid.body)
-    table = f"<caption>{note}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    lines = (
+        f'<tr><th scope="row">{text(first)}</th>{_cells(rest)}</tr>' for first, *rest in grid.body
+    )
+    table = (
+        f"<caption>{note}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    )
     return _section("Scores", _table(table, "scores"))
 
 
@@ -91,14 +111,18 @@ def numbers(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A plain table of texts."""
     top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
     lines = (f'<tr><th scope="row">{text(first)}</th>{_cells(rest)}</tr>' for first, *rest in rows)
-    return _section("Scores", _table(f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>", "scores"))
+    return _section(
+        "Scores", _table(f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>", "scores")
+    )
 
 
 def figures(drawn: Sequence[Plot]) -> str:
     """Places for the figures, each with its data; a script draws them."""
     if not drawn:
         return _section("Figures", '<p class="note">Nothing was recorded that could be drawn.</p>')
-    plain = '<noscript><p class="note">The figures need JavaScript; the tables do not.</p></noscript>'
+    plain = (
+        '<noscript><p class="note">The figures need JavaScript; the tables do not.</p></noscript>'
+    )
     return _section("Figures", plain + "".join(_figure(k, plot) for k, plot in enumerate(drawn)))
 
 

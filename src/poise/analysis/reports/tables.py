@@ -97,12 +97,26 @@ def finite(value: float | None) -> float | None:
 
 
 def _score_as_data(score: Score) -> dict[str, Any]:
-    spread = _estimate_as_data(score.estimate) or {"mean": None, "low": None, "high": None, "n": len(score.known)}
-    return {**spread, "values": [finite(v) for v in score.values], "unit": score.unit, "better": score.better}
+    spread = _estimate_as_data(score.estimate) or {
+        "mean": None,
+        "low": None,
+        "high": None,
+        "n": len(score.known),
+    }
+    return {
+        **spread,
+        "values": [finite(v) for v in score.values],
+        "unit": score.unit,
+        "better": score.better,
+    }
 
 
 def _estimate_as_data(e: Estimate | None) -> dict[str, Any] | None:
-    return None if e is None else {"mean": finite(e.mean), "low": finite(e.low), "high": finite(e.high), "n": e.n}
+    return (
+        None
+        if e is None
+        else {"mean": finite(e.mean), "low": finite(e.low), "high": finite(e.high), "n": e.n}
+    )
 
 
 def _intervals(rows: Sequence[ScoreRow]) -> bool:

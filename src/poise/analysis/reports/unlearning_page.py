@@ -1,4 +1,6 @@
-"""The page of a run that was asked to forget: its tree of histories, sensitivities, and what each request took."""
+"""The page of a run that was asked to forget: its tree of histories, sensitivities, and what each
+request took.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,16 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MOST_CURVES = 60
-REQUEST_HEAD = ("request", "clients", "method", "guarantee", "restart", "rounds", "on remaining", "on forgotten")
+REQUEST_HEAD = (
+    "request",
+    "clients",
+    "method",
+    "guarantee",
+    "restart",
+    "rounds",
+    "on remaining",
+    "on forgotten",
+)
 
 
 @dataclass(frozen=True)
@@ -34,17 +45,27 @@ class Story:
 
 
 def write_forgetting(
-    title: str, stories: Sequence[Story], present: Sequence[tuple[int, int]], limit: float, path: Path
+    title: str,
+    stories: Sequence[Story],
+    present: Sequence[tuple[int, int]],
+    limit: float,
+    path: Path,
 ) -> Path:
     """Write the page; ``present`` are the nodes of the present history."""
-    drawn = [tree_figure(stories, present), *(psi_figure(s, stories, limit) for s in stories if s.rounds)]
+    drawn = [
+        tree_figure(stories, present),
+        *(psi_figure(s, stories, limit) for s in stories if s.rounds),
+    ]
     head = f"<header>\n<h1>{sections.text(title)}</h1>\n</header>\n{_table(stories)}\n"
     body = head + sections.figures([plot_of([figure], [""]) for figure in drawn])
     return write_whole_page(path, document(title, body, True))
 
 
 def _table(stories: Sequence[Story]) -> str:
-    rows = "".join(f"<tr>{''.join(f'<td>{sections.text(c)}</td>' for c in request_cells(s))}</tr>" for s in stories[1:])
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{sections.text(c)}</td>' for c in request_cells(s))}</tr>"
+        for s in stories[1:]
+    )
     head = "".join(f'<th scope="col">{name}</th>' for name in REQUEST_HEAD)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<section><div class="scroll">{table}</div></section>'
@@ -54,16 +75,27 @@ def request_cells(story: Story) -> list[str]:
     """What came of a request, one text for each of `REQUEST_HEAD`."""
     said = story.certificate
     promise, result = said["guarantee"], said["result"]
-    guarantee = f"epsilon {promise['epsilon']:g}, delta {promise['delta']:g}" if promise["promised"] else "none"
+    guarantee = (
+        f"epsilon {promise['epsilon']:g}, delta {promise['delta']:g}"
+        if promise["promised"]
+        else "none"
+    )
     if promise["promised"] and said["grounds"]["not proved"]:
         guarantee += " (heuristic)"
     scores = [_score(result["on remaining clients"]), _score(result["on forgotten clients"])]
-    if "on held-out data" in result:  # what retraining aimed at, where the clients' own data were not asked about
+    if (
+        "on held-out data" in result
+    ):  # what retraining aimed at, where the clients' own data were not asked about
         scores[0] = f"{_score(result['on held-out data'])} (held-out data)"
     return [
-        str(story.branch), ", ".join(map(str, said["clients"])), said["request"]["method"], guarantee,
-        f"branch {story.start[0]}, round {story.start[1]}", str(story.rounds), *scores,
-    ]  # fmt: skip
+        str(story.branch),
+        ", ".join(map(str, said["clients"])),
+        said["request"]["method"],
+        guarantee,
+        f"branch {story.start[0]}, round {story.start[1]}",
+        str(story.rounds),
+        *scores,
+    ]
 
 
 def _score(value: float | None) -> str:
@@ -71,16 +103,20 @@ def _score(value: float | None) -> str:
 
 
 def tree_figure(stories: Sequence[Story], present: Sequence[tuple[int, int]]) -> Figure:
-    """Branches over rounds, each leaving the one it restarted from; the present history is drawn bold (E Fig. 5.1)."""
+    """Branches over rounds, each leaving the one it restarted from; the present history is drawn
+    bold (E Fig. 5.1).
+    """
     import plotly.graph_objects as go
 
     begins = {0: 0}
     for story in stories[1:]:
         begins[story.branch] = begins[story.start[0]] + story.start[1]
     figure = empty_figure(
-        "Tree of histories", "Bold is the history of the present model; a ring is a restart, with noise.",
-        "aggregations, along the history", "branch",
-    )  # fmt: skip
+        "Tree of histories",
+        "Bold is the history of the present model; a ring is a restart, with noise.",
+        "aggregations, along the history",
+        "branch",
+    )
     last = stories[-1]
     bold = {s: n for s, n in present if s != last.branch} | {last.branch: last.rounds}
     for story in stories:
@@ -91,10 +127,20 @@ def tree_figure(stories: Sequence[Story], present: Sequence[tuple[int, int]]) ->
         if story.branch:
             figure.add_trace(_line([at, at], [story.start[0], story.branch], colour, 1, "dot"))
             figure.add_trace(
-                go.Scatter(x=[at], y=[story.start[0]], mode="markers", showlegend=False,
-                           marker={"size": 11, "symbol": "circle-open", "color": colour, "line": {"width": 2}},
-                           hovertemplate=f"request {story.branch} restarts here<extra></extra>")
-            )  # fmt: skip
+                go.Scatter(
+                    x=[at],
+                    y=[story.start[0]],
+                    mode="markers",
+                    showlegend=False,
+                    marker={
+                        "size": 11,
+                        "symbol": "circle-open",
+                        "color": colour,
+                        "line": {"width": 2},
+                    },
+                    hovertemplate=f"request {story.branch} restarts here<extra></extra>",
+                )
+            )
     return figure.update_yaxes(dtick=1, autorange="reversed")
 
 
@@ -106,16 +152,32 @@ def _line(x: list[int], y: list[int], colour: str, width: int, dash: str = "soli
 
 
 def psi_figure(story: Story, stories: Sequence[Story], limit: float) -> Figure:
-    """Psi(n, i) of the clients of a branch against Psi*; those who were forgotten from it stand out."""
-    asked = {c: s.branch for s in stories[1:] for c in s.certificate["clients"] if s.start[0] == story.branch}
+    """Psi(n, i) of the clients of a branch against Psi*; those who were forgotten from it stand
+    out.
+    """
+    asked = {
+        c: s.branch
+        for s in stories[1:]
+        for c in s.certificate["clients"]
+        if s.start[0] == story.branch
+    }
     where = "the training" if story.branch == 0 else f"branch {story.branch}"
-    note = f"Psi* = {limit:.4g} (dashed); coloured are clients that a request made to be forgotten from here."
+    note = (
+        f"Psi* = {limit:.4g} (dashed); coloured are clients that a request made to be "
+        "forgotten from here."
+    )
     colours = {client: PALETTE[branch % len(PALETTE)] for client, branch in asked.items()}
-    return sensitivity_figure(f"Sensitivity to the clients, {where}", note, story.psi, limit, colours)
+    return sensitivity_figure(
+        f"Sensitivity to the clients, {where}", note, story.psi, limit, colours
+    )
 
 
-def sensitivity_figure(title: str, note: str, psi: Floats, limit: float, colours: Mapping[int, str]) -> Figure:
-    """Columns of Psi(n, i) over the rounds against a limit: those of ``colours`` stand out, some others are grey."""
+def sensitivity_figure(
+    title: str, note: str, psi: Floats, limit: float, colours: Mapping[int, str]
+) -> Figure:
+    """Columns of Psi(n, i) over the rounds against a limit: those of ``colours`` stand out, some
+    others are grey.
+    """
     import plotly.graph_objects as go
 
     figure = empty_figure(title, note, "aggregations", "Psi")
@@ -128,8 +190,14 @@ def sensitivity_figure(title: str, note: str, psi: Floats, limit: float, colours
     for client in [*others, *colours]:
         style = {"color": colours.get(client, "#b8bfc8"), "width": 2 if client in colours else 1}
         figure.add_trace(
-            go.Scatter(x=rounds, y=finite[::every, client], mode="lines", showlegend=False, line=style,
-                       hovertemplate=f"client {client}: %{{y:.4g}} after %{{x}}<extra></extra>")
-        )  # fmt: skip
+            go.Scatter(
+                x=rounds,
+                y=finite[::every, client],
+                mode="lines",
+                showlegend=False,
+                line=style,
+                hovertemplate=f"client {client}: %{{y:.4g}} after %{{x}}<extra></extra>",
+            )
+        )
     figure.add_hline(y=limit, line={"dash": "dash", "color": "#57606c"})
     return figure

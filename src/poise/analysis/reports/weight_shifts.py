@@ -1,4 +1,6 @@
-"""How far weights went from their base, and which clients gained by it: numbers from the recorded contributions."""
+"""How far weights went from their base, and which clients gained by it: numbers from the recorded
+contributions.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,24 @@ from poise.ledger import Run
 
 
 def departure(run: Run) -> Floats:
-    """Distance of the coefficients from the base weights in each aggregation, (R,): 0 for none, at most 2.
+    """Distance of the coefficients from the base weights in each aggregation, (R,): 0 for none, at
+    most 2.
 
-    ``d_n = sum_i |c_i/sum c - omega_i/sum omega|`` over who contributed to aggregation n; nan where nobody did.
+    ``d_n = sum_i |c_i/sum c - omega_i/sum omega|`` over who contributed to aggregation n; nan where
+    nobody did.
 
     Source: D Figure 6 (the difference between α_i and p_i over the rounds).
     """
     c = run.contributions
     rounds = c["round"]
-    totals = [np.bincount(rounds, c[name], minlength=run.rounds) for name in ("coefficient", "base")]
+    totals = [
+        np.bincount(rounds, c[name], minlength=run.rounds) for name in ("coefficient", "base")
+    ]
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = [c[name] / total[rounds] for name, total in zip(("coefficient", "base"), totals, strict=True)]
+        shares = [
+            c[name] / total[rounds]
+            for name, total in zip(("coefficient", "base"), totals, strict=True)
+        ]
         apart = np.bincount(rounds, np.abs(shares[0] - shares[1]), minlength=run.rounds)
     return np.where((totals[0] != 0) & (totals[1] != 0), apart, np.nan)
 
@@ -47,7 +56,8 @@ class TraitWeight:
 
 
 def weights_by_trait(runs: Sequence[Run], trait: str) -> list[TraitWeight]:
-    """The mean weight of the clients with each value of a trait (imbalance ratio, flip ratio), ascending.
+    """The mean weight of the clients with each value of a trait (imbalance ratio, flip ratio),
+    ascending.
 
     Source: B Figures 2a and 2b.
     """
@@ -61,7 +71,10 @@ def weights_by_trait(runs: Sequence[Run], trait: str) -> list[TraitWeight]:
             found.setdefault(float(value), []).append(means)
     return [
         TraitWeight(
-            value, estimate([w for w, _, _ in rows]), float(np.mean([b for _, b, _ in rows])), sum(n for *_, n in rows)
+            value,
+            estimate([w for w, _, _ in rows]),
+            float(np.mean([b for _, b, _ in rows])),
+            sum(n for *_, n in rows),
         )
         for value, rows in sorted(found.items())
     ]
@@ -69,5 +82,11 @@ def weights_by_trait(runs: Sequence[Run], trait: str) -> list[TraitWeight]:
 
 def traits_of(groups: Sequence[Group]) -> list[str]:
     """Traits in which the clients of some group differ."""
-    names = {n: v for group in groups for run in group.runs for n, v in run.traits.items() if np.ptp(v) > 0}
+    names = {
+        n: v
+        for group in groups
+        for run in group.runs
+        for n, v in run.traits.items()
+        if np.ptp(v) > 0
+    }
     return sorted(names)

@@ -22,10 +22,17 @@ QUESTIONS = {
     "attacks": "who cheats",
     "run": "for how long",
 }
-"""The sections of an experiment file, in the order of a round, and the question that each answers."""
+"""The sections of an experiment file, in the order of a round, and the question that each
+answers."""
 
 _HEADINGS = ("name", "model", "source")
-_QUIET = {"evaluate_every": 1, "metrics": [], "keep": "last", "bad_updates": "stop", "backend": {"name": "local"}}
+_QUIET = {
+    "evaluate_every": 1,
+    "metrics": [],
+    "keep": "last",
+    "bad_updates": "stop",
+    "backend": {"name": "local"},
+}
 
 
 def brief(value: Any) -> str:
@@ -36,11 +43,15 @@ def brief(value: Any) -> str:
     """
     if isinstance(value, Mapping):
         heading = next((str(value[key]) for key in _HEADINGS if key in value), "")
-        options = ", ".join(f"{k}={brief(v)}" for k, v in value.items() if k not in (*_HEADINGS, "slot"))
+        options = ", ".join(
+            f"{k}={brief(v)}" for k, v in value.items() if k not in (*_HEADINGS, "slot")
+        )
         return f"{heading}({options})" if options else heading
     if isinstance(value, list | tuple):
         inside = ", ".join(brief(v) for v in value)
-        return _cut(inside if value and all(isinstance(v, Mapping) for v in value) else f"[{inside}]")
+        return _cut(
+            inside if value and all(isinstance(v, Mapping) for v in value) else f"[{inside}]"
+        )
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.6g}" if isinstance(value, float) else _cut(str(value))
@@ -75,7 +86,10 @@ def choices(experiment: Mapping[str, Any]) -> dict[str, str]:
     """
     sections = [*QUESTIONS, *(key for key in experiment if key not in QUESTIONS)]
     missing = {"data": "given in Python", "task": "given in Python"}
-    said = {key: phrase(experiment[key]) if key in experiment else missing.get(key, "") for key in sections}
+    said = {
+        key: phrase(experiment[key]) if key in experiment else missing.get(key, "")
+        for key in sections
+    }
     return {key: words for key, words in said.items() if words}
 
 

@@ -20,11 +20,15 @@ from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import PoiseError
 
 app = typer.Typer(
-    name="poise", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    name="poise",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="""Federated learning that weighs what each client brings.
 
     First steps:  poise demo  ·  poise list  ·  poise run exp.toml  ·  poise report runs/exp""",
-)  # fmt: skip
+)
 data = typer.Typer(no_args_is_help=True, help="Data sets: list them, fetch them, verify them.")
 app.add_typer(data, name="data")
 app.add_typer(deploy, name="deploy")
@@ -33,7 +37,9 @@ app.command()(ui)
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
     """Print the version, where asked."""
     if version:
         from poise._version import __version__
@@ -51,7 +57,9 @@ def demo(
     page: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("report.html"),
     json: AsJson = False,
 ) -> None:
-    """Train on data that ships with scikit-learn, compare two choices of parts, write report.html."""
+    """Train on data that ships with scikit-learn, compare two choices of parts, write
+    report.html.
+    """
     from poise.apps.cli.demo import run_demo
 
     run_demo(out, page, json)
@@ -63,9 +71,13 @@ def demo(
 def run(
     file: Annotated[Path, typer.Argument(help="Experiment file (TOML).")],
     options: Given,
-    set: Annotated[list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")] = None,
+    set: Annotated[
+        list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds instead of the file's: 0..4 or 0,2,5.")] = "",
-    out: Annotated[Optional[Path], typer.Option(help="Folder for the runs; runs/<file> by default.")] = None,  # noqa: UP045
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the runs; runs/<file> by default.")
+    ] = None,
     place: Place = Place(),
     json: AsJson = False,
 ) -> None:
@@ -97,17 +109,25 @@ def resume(
 
 @app.command()
 def inspect(
-    what: Annotated[str, typer.Argument(metavar="FILE|SOURCE", help="Experiment file, or name of a data set.")],
+    what: Annotated[
+        str, typer.Argument(metavar="FILE|SOURCE", help="Experiment file, or name of a data set.")
+    ],
     set: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change an option of [data].")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change an option of [data]."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the federation.")] = 0,
-    labels: Annotated[bool, typer.Option("--labels", help="Compare classes together with features.")] = False,
+    labels: Annotated[
+        bool, typer.Option("--labels", help="Compare classes together with features.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("inspection.html"),
-    keep: Annotated[Optional[Path], typer.Option(help="Keep the graph in this file, too (safetensors).")] = None,  # noqa: UP045
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep the graph in this file, too (safetensors).")
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """How different the clients are, before any training: sizes, classes, similarity graph, typical clients.
+    """How different the clients are, before any training: sizes, classes, similarity graph, typical
+    clients.
 
     For example: poise inspect digits --set partition=dirichlet --set alpha=0.1 --set clients=20
     """
@@ -119,7 +139,9 @@ def inspect(
 @app.command()
 def audit(
     path: Annotated[Path, typer.Argument(help="Run folder, or a folder with one run per seed.")],
-    alarm: Annotated[float, typer.Option(help="Suspect a client that works with this probability at most.")] = 0.01,
+    alarm: Annotated[
+        float, typer.Option(help="Suspect a client that works with this probability at most.")
+    ] = 0.01,
     out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("audit.html"),
     json: AsJson = False,
 ) -> None:
@@ -132,10 +154,12 @@ def audit(
 @app.command()
 @asks(UnlearnRequest)
 def unlearn(run: Training, options: Given, plan: Plan = False, json: AsJson = False) -> None:
-    """Forget clients: restart from a model they hardly moved, hide the rest by noise, retrain without them.
+    """Forget clients: restart from a model they hardly moved, hide the rest by noise, retrain
+    without them.
 
-    Writes a new branch of the run and certificate.json. Requests add up; an interrupted one is finished by asking
-    for it again. See what it would cost first: poise unlearn RUN --clients 3,7 --plan
+    Writes a new branch of the run and certificate.json. Requests add up; an interrupted one is
+    finished by asking for it again. See what it would cost first: poise unlearn RUN --clients 3,7
+    --plan
     """
     from poise.apps.cli.unlearn import forget
 
@@ -145,10 +169,14 @@ def unlearn(run: Training, options: Given, plan: Plan = False, json: AsJson = Fa
 @app.command()
 def verify(
     certificate: Annotated[Path, typer.Argument(help="certificate.json, in its branch's folder.")],
-    run: Annotated[Optional[Path], typer.Option(help="The training, where branches do not lie in it.")] = None,  # noqa: UP045
+    run: Annotated[
+        Path | None, typer.Option(help="The training, where branches do not lie in it.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Recompute what a certificate says from the run's ledger and models; any altered byte is named."""
+    """Recompute what a certificate says from the run's ledger and models; any altered byte is
+    named.
+    """
     from poise.apps.cli.unlearn import check
 
     check(certificate, run, json)
@@ -158,19 +186,31 @@ def verify(
 @unfolds
 def explain(
     what: Annotated[
-        str, typer.Argument(metavar="FILE|RUN|NAME", help="Experiment file, run folder, or name of a reproduction.")
+        str,
+        typer.Argument(
+            metavar="FILE|RUN|NAME", help="Experiment file, run folder, or name of a reproduction."
+        ),
     ],
-    set: Annotated[list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")] = None,
-    seed: Annotated[Optional[int], typer.Option(help="Seed instead of the experiment's first.")] = None,  # noqa: UP045
+    set: Annotated[
+        list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed instead of the experiment's first.")
+    ] = None,
     preset: PresetArm = PresetArm(),
     out: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="Write a page, with bound, predicted bias and run in one picture (convex tasks)."),
+        typer.Option(
+            help="Write a page, with bound, predicted bias and run in one picture (convex tasks)."
+        ),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep it in the run folder, where `poise ui` shows it.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep it in the run folder, where `poise ui` shows it.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
-    """What the theory says before training: the objective really minimised, noise, bounds, warnings with their fix.
+    """What the theory says before training: the objective really minimised, noise, bounds, warnings
+    with their fix.
 
     For example: poise explain exp.toml --set sampler.name=md
     """
@@ -182,7 +222,8 @@ def explain(
 @app.command("list")
 def list_parts(
     slot: Annotated[
-        str, typer.Argument(help="solvers, samplers, clocks, weightings, servers, models, recipes, …")
+        str,
+        typer.Argument(help="solvers, samplers, clocks, weightings, servers, models, recipes, …"),
     ] = "",
     json: AsJson = False,
 ) -> None:
@@ -195,7 +236,9 @@ def list_parts(
 @app.command()
 def reproduce(
     name: Annotated[str, typer.Argument(help="Which reproduction.")] = "",
-    scale: Annotated[str, typer.Option(help="small (minutes on two cores) or paper (the paper's sizes).")] = "small",
+    scale: Annotated[
+        str, typer.Option(help="small (minutes on two cores) or paper (the paper's sizes).")
+    ] = "small",
     out: Annotated[Optional[Path], typer.Option(help="Folder for the runs.")] = None,  # noqa: UP045
     list: Annotated[bool, typer.Option("--list", help="What can be reproduced.")] = False,
     json: AsJson = False,
@@ -206,7 +249,9 @@ def reproduce(
     """
     from poise.apps.cli import reproduce as reproduction
 
-    reproduction.show_presets(json) if list or not name else reproduction.reproduce(name, scale, out, json)
+    reproduction.show_presets(json) if list or not name else reproduction.reproduce(
+        name, scale, out, json
+    )
 
 
 @app.command()
@@ -224,10 +269,14 @@ def report(
 @app.command()
 def compare(
     runs: Runs,
-    target: Annotated[Optional[list[float]], typer.Option(help="Accuracy whose first round to report.")] = None,  # noqa: UP045
+    target: Annotated[
+        list[float] | None, typer.Option(help="Accuracy whose first round to report.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Put runs side by side: scores with 95 % intervals over seeds, and which differences are significant."""
+    """Put runs side by side: scores with 95 % intervals over seeds, and which differences are
+    significant.
+    """
     from poise.apps.cli.report import show_comparison
 
     show_comparison(runs, target or [], json)
@@ -243,7 +292,9 @@ def data_list(json: AsJson = False) -> None:
 
 @data.command("fetch")
 def data_fetch(name: str, json: AsJson = False) -> None:
-    """Download a data set from its official source, with checksum; an interrupted download goes on."""
+    """Download a data set from its official source, with checksum; an interrupted download goes
+    on.
+    """
     from poise.apps.cli.datasets import fetch_dataset
 
     fetch_dataset(name, json)

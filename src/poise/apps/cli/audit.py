@@ -23,7 +23,9 @@ def show_audit(path: Path, alarm: float, out: Path, json: bool) -> None:
     found = [(str(run.path), run, audit(run, alarm)) for run in runs]
     page = write_audit(found, out)
     if json:
-        print_json({"runs": [as_data(name, run, one) for name, run, one in found], "page": str(page)})
+        print_json(
+            {"runs": [as_data(name, run, one) for name, run, one in found], "page": str(page)}
+        )
     else:
         for name, run, one in found:
             console.print(name, markup=False, highlight=False, soft_wrap=True)
@@ -36,22 +38,34 @@ def show_audit(path: Path, alarm: float, out: Path, json: bool) -> None:
 def as_data(name: str, run: Run, found: Audit) -> dict[str, Any]:
     """What ``--json`` prints of one run."""
     return {
-        "run": name, "rounds": run.rounds, "clients": run.clients, "alarm": found.alarm, "suspects": found.suspects,
-        "scores": found.scores.tolist(), "p_values": found.p_values.tolist(),
+        "run": name,
+        "rounds": run.rounds,
+        "clients": run.clients,
+        "alarm": found.alarm,
+        "suspects": found.suspects,
+        "scores": found.scores.tolist(),
+        "p_values": found.p_values.tolist(),
         "why": {str(i): found.explain(i) for i in found.suspects},
         "events": [e for e in run.events if e.startswith("audit:")],
-    }  # fmt: skip
+    }
 
 
 def _table(run: Run, found: Audit) -> Table:
     """The suspects, and the clients that come next."""
     title = f"{len(found.suspects)} of {run.clients} clients suspected after {run.rounds} rounds"
     table = Table(title=title, title_justify="left")
-    for column, justify in (("client", "right"), ("score", "right"), ("p", "right"), ("why", "left")):
+    for column, justify in (
+        ("client", "right"),
+        ("score", "right"),
+        ("p", "right"),
+        ("why", "left"),
+    ):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     order = sorted(range(run.clients), key=lambda i: -found.scores[i])
     for i in order[: max(len(found.suspects), MOST)]:
         why = found.explain(i).partition(": ")[2] or found.explain(i)
         style = "bold" if i in found.suspects else None
-        table.add_row(str(i), f"{found.scores[i]:.1f}", f"{found.p_values[i]:.2g}", why, style=style)
+        table.add_row(
+            str(i), f"{found.scores[i]:.1f}", f"{found.p_values[i]:.2g}", why, style=style
+        )
     return table

@@ -1,10 +1,12 @@
-"""Where a run is executed, as the command line says: ``--backend``, ``--address``, ``--workers``."""
+"""Where a run is executed, as the command line says: ``--backend``, ``--address``,
+``--workers``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,9 +15,16 @@ from poise.core.errors import InvalidOption
 if TYPE_CHECKING:
     from poise.config.experiment import Experiment
 
-On = Annotated[str, typer.Option("--backend", help="Where to work: local, or ray (a cluster); as the file says.")]
-Address = Annotated[str, typer.Option(help="Of a Ray cluster: auto, or HOST:PORT; without it, ray starts one here.")]
-Workers = Annotated[Optional[int], typer.Option(help="Workers of the backend; one per core by default.")]  # noqa: UP045
+On = Annotated[
+    str,
+    typer.Option("--backend", help="Where to work: local, or ray (a cluster); as the file says."),
+]
+Address = Annotated[
+    str, typer.Option(help="Of a Ray cluster: auto, or HOST:PORT; without it, ray starts one here.")
+]
+Workers = Annotated[
+    int | None, typer.Option(help="Workers of the backend; one per core by default.")
+]
 
 
 @dataclass(frozen=True)
@@ -27,7 +36,9 @@ class Place:
     workers: Workers = None
 
     def backend_for(self, experiment: Experiment) -> Any:
-        """The backend instead of the experiment's, or None: options that are not given stay as the file has them."""
+        """The backend instead of the experiment's, or None: options that are not given stay as the
+        file has them.
+        """
         from poise.core.parts import build
 
         if self == Place():
@@ -39,7 +50,8 @@ class Place:
         name = table.get("name")
         if name == "flower":
             raise InvalidOption(
-                "the backend 'flower' works with the nodes of a deployment", "poise deploy run exp.toml --to DIR"
+                "the backend 'flower' works with the nodes of a deployment",
+                "poise deploy run exp.toml --to DIR",
             )
         if self.address and name != "ray":
             raise InvalidOption(
@@ -47,4 +59,6 @@ class Place:
                 f"--backend ray --address {self.address}",
             )
         given = {"address": self.address or None, "workers": self.workers}
-        return build("backend", {**table, **{k: v for k, v in given.items() if v is not None}}, "--backend:")
+        return build(
+            "backend", {**table, **{k: v for k, v in given.items() if v is not None}}, "--backend:"
+        )

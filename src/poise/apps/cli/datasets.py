@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 from poise.apps.cli.terminal import console, notes, print_json
@@ -36,10 +43,18 @@ def show_datasets(json: bool) -> None:
 
 def fetch_dataset(name: str, json: bool) -> None:
     """Download with a bar."""
-    columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn(name),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=notes, disable=json) as bar:
         task = bar.add_task(name, total=None)
-        files = fetch(name, progress=lambda done, total: bar.update(task, completed=done, total=total or None))
+        files = fetch(
+            name, progress=lambda done, total: bar.update(task, completed=done, total=total or None)
+        )
     if json:
         print_json({"name": name, "files": [str(f) for f in files]})
         return

@@ -37,10 +37,14 @@ def run_demo(out: Path, page: Path, json: bool) -> None:
 
 def _run(experiment: Experiment, out: Path, bar: Bar, stop: object) -> list[Run]:
     return run_experiment(
-        experiment, out / experiment.name, None,
-        lambda seed, composition: [bar.observer(f"{experiment.name}, seed {seed}", composition.rounds)],
+        experiment,
+        out / experiment.name,
+        None,
+        lambda seed, composition: [
+            bar.observer(f"{experiment.name}, seed {seed}", composition.rounds)
+        ],
         stop,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
 
 
 def _clear(out: Path) -> None:

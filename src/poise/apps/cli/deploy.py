@@ -25,13 +25,22 @@ def init(folder: Path, nodes: int, like: Path | None, host: str, json: bool) -> 
         experiment = load(like)
         whole = federation_in(experiment, experiment.seeds[0])
         if whole.clients != nodes or whole.spec is None:
-            raise InvalidOption(f"{like} has {whole.clients} clients, not {nodes}", f"--nodes {whole.clients}")
+            raise InvalidOption(
+                f"{like} has {whole.clients} clients, not {nodes}", f"--nodes {whole.clients}"
+            )
         data = whole.spec
     made = make_deployment(folder, nodes, data, host)
     if json:
-        print_json({"path": str(made.path), "nodes": nodes, "port": made.port, "files": made.files()})
+        print_json(
+            {"path": str(made.path), "nodes": nodes, "port": made.port, "files": made.files()}
+        )
         return
-    remark(f"{made.path}: certificates and keys, and for each of {nodes} nodes node.toml (its data), policy.toml")
+    remark(
+
+            f"{made.path}: certificates and keys, and for each of {nodes} nodes node.toml (its data), "
+            "policy.toml"
+
+    )
     for file in made.files():
         if not file.startswith("node-") or file.startswith("node-0/"):
             remark(f"  {file}")
@@ -82,7 +91,9 @@ def status(folder: Path, json: bool) -> None:
 def down(folder: Path, json: bool) -> None:
     """End a deployment."""
     ended = control.down(folder)
-    print_json({"ended": ended}) if json else remark(f"{folder} is down ({len(ended)} processes ended)")
+    print_json({"ended": ended}) if json else remark(
+        f"{folder} is down ({len(ended)} processes ended)"
+    )
 
 
 def run(file: Path, to: Path, changes: list[str], seeds: str, out: Path | None, json: bool) -> None:
@@ -95,7 +106,12 @@ def run(file: Path, to: Path, changes: list[str], seeds: str, out: Path | None, 
         watch = watching(bar, f"{experiment.name} on {to}", experiment.table("run").get("rounds"))
         runs = jobs.run_deployed(experiment, to, out=folder, seeds=chosen, observe=watch, stop=stop)
     if stop.raised and runs:
-        remark(f"stopped after round {runs[-1].rounds}; go on with: poise deploy resume {runs[-1].path} --to {to}")
+        remark(
+
+                f"stopped after round {runs[-1].rounds}; go on with: poise deploy resume "
+                f"{runs[-1].path} --to {to}"
+
+        )
     show_runs(runs, json)
 
 
@@ -112,7 +128,11 @@ def watching(bar: Bar, label: str, rounds: int | None) -> Any:
 
     def watch(line: Mapping[str, Any]) -> None:
         metrics = line["metrics"]
-        move(Record(line["round"], time=0.0, contributions=(), metrics=metrics, bytes_up=0, bytes_down=0))
+        move(
+            Record(
+                line["round"], time=0.0, contributions=(), metrics=metrics, bytes_up=0, bytes_down=0
+            )
+        )
         for client, reason in line["refused"]:
             remark(f"round {line['round']}: client {client} sent {reason}")
 

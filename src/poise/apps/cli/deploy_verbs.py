@@ -10,7 +10,9 @@ import typer
 from poise.apps.cli.options import AsJson, Given, Plan, Training, asks
 from poise.config.unlearn_request import UnlearnRequest
 
-deploy = typer.Typer(no_args_is_help=True, help="Real nodes, carried by Flower: set them up, run on them.")
+deploy = typer.Typer(
+    no_args_is_help=True, help="Real nodes, carried by Flower: set them up, run on them."
+)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the deployment.")]
 To = Annotated[Path, typer.Option(help="Folder of the deployment.")]
@@ -22,12 +24,20 @@ def init(
     nodes: Annotated[int, typer.Option(help="How many nodes.")] = 4,
     like: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="Experiment file whose clients the nodes are; the digits, dealt evenly, by default."),
+        typer.Option(
+            help=(
+                "Experiment file whose clients the nodes are; the digits, dealt evenly, by default."
+            )
+        ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address at which nodes find the server.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address at which nodes find the server.")
+    ] = "127.0.0.1",
     json: AsJson = False,
 ) -> None:
-    """Write certificates, keys, what each node holds (node.toml) and allows (policy.toml), and what starts them."""
+    """Write certificates, keys, what each node holds (node.toml) and allows (policy.toml), and what
+    starts them.
+    """
     from poise.apps.cli import deploy
 
     deploy.init(folder, nodes, like, host, json)
@@ -36,7 +46,9 @@ def init(
 @deploy.command()
 def up(
     folder: Folder,
-    server_only: Annotated[bool, typer.Option("--server-only", help="Nodes run elsewhere: poise deploy node.")] = False,
+    server_only: Annotated[
+        bool, typer.Option("--server-only", help="Nodes run elsewhere: poise deploy node.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Start server and nodes on this machine as real processes; whatever ends is started again."""
@@ -54,7 +66,9 @@ def server(folder: Folder) -> None:
 
 
 @deploy.command()
-def node(folder: Annotated[Path, typer.Argument(metavar="NODE", help="A node's folder, DIR/node-0.")]) -> None:
+def node(
+    folder: Annotated[Path, typer.Argument(metavar="NODE", help="A node's folder, DIR/node-0.")],
+) -> None:
     """Run one node in the foreground, from its folder; it is started again whenever it ends."""
     from poise.apps.cli import deploy
 
@@ -81,9 +95,13 @@ def down(folder: Folder, json: AsJson = False) -> None:
 def run(
     file: Annotated[Path, typer.Argument(help="Experiment file (TOML).")],
     to: To,
-    set: Annotated[list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")] = None,
+    set: Annotated[
+        list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds instead of the file's: 0..4 or 0,2,5.")] = "",
-    out: Annotated[Optional[Path], typer.Option(help="Folder for the runs; runs/<file> by default.")] = None,  # noqa: UP045
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the runs; runs/<file> by default.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Run an experiment on the nodes; the run folder is that of `poise run`."""
@@ -106,8 +124,11 @@ def resume(
 
 @deploy.command()
 @asks(UnlearnRequest, without=("measure_forgotten",))
-def unlearn(run: Training, to: To, options: Given, plan: Plan = False, json: AsJson = False) -> None:
-    """Forget clients of a run of the nodes: retrain on those that stay; the others are not asked any more.
+def unlearn(
+    run: Training, to: To, options: Given, plan: Plan = False, json: AsJson = False
+) -> None:
+    """Forget clients of a run of the nodes: retrain on those that stay; the others are not asked
+    any more.
 
     Branches and certificates are those of `poise unlearn`, and `poise verify` checks them.
     """

@@ -26,9 +26,17 @@ def show_explanation(
     keep: bool,
     json: bool,
 ) -> None:
-    """Explain an experiment and print what was found: figures, conditions, constants, bounds, warnings, advice."""
-    require(Path(what).is_dir() or not keep, f"{what} is no run folder to keep an explanation in", "leave out --keep")
-    found = explain_named(what, changes, seed=seed, cell=preset.cell, arm=preset.arm, scale=preset.scale)
+    """Explain an experiment and print what was found: figures, conditions, constants, bounds,
+    warnings, advice.
+    """
+    require(
+        Path(what).is_dir() or not keep,
+        f"{what} is no run folder to keep an explanation in",
+        "leave out --keep",
+    )
+    found = explain_named(
+        what, changes, seed=seed, cell=preset.cell, arm=preset.arm, scale=preset.scale
+    )
     promises = promised(what, found, changes, seed) if out is not None or keep else None
     page = None if out is None else _page(found, promises, out)
     if keep:
@@ -38,12 +46,18 @@ def show_explanation(
         return
     console.print(_table(found.name, facts(found)))
     if found.conditions:
-        console.print(_table("conditions of the papers", [(HOLDS[a.holds], a.text) for a in found.conditions]))
+        console.print(
+            _table("conditions of the papers", [(HOLDS[a.holds], a.text) for a in found.conditions])
+        )
     if found.constants is not None:
         console.print(_table("constants of the problem", constants_in_words(found)))
     if found.terms:
         console.print(_table("bounds at the end of training", bounds_in_words(found)))
-    for kind, texts in (("warning", found.warnings), ("advice", found.advice), ("note", found.notes)):
+    for kind, texts in (
+        ("warning", found.warnings),
+        ("advice", found.advice),
+        ("note", found.notes),
+    ):
         for text in texts:
             console.print(f"{kind}: {text}", markup=False, highlight=False, soft_wrap=True)
     if not found.warnings:

@@ -15,9 +15,17 @@ from poise.core.federations import HasDigest
 
 
 def show_inspection(
-    what: str, changes: list[str], seed: int, labels: bool, out: Path, json: bool, keep: Path | None = None
+    what: str,
+    changes: list[str],
+    seed: int,
+    labels: bool,
+    out: Path,
+    json: bool,
+    keep: Path | None = None,
 ) -> None:
-    """Look at a federation, print what was found, write the page, and keep the graph where asked."""
+    """Look at a federation, print what was found, write the page, and keep the graph where
+    asked.
+    """
     with Bar(quiet=json) as bar:
         advance = bar.counter(f"inspecting {what}", 2)
         federation = federation_of(what, changes, seed)

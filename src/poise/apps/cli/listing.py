@@ -17,7 +17,9 @@ from poise.core.slots import RUN_SLOTS
 from poise.recipes import RECIPES
 from poise.tasks.models import MODELS
 
-PARTS = {slot if slot == "personal" else f"{slot}s": slot for slot in (*RUN_SLOTS, "attack", "backend")}
+PARTS = {
+    slot if slot == "personal" else f"{slot}s": slot for slot in (*RUN_SLOTS, "attack", "backend")
+}
 """Slots by the name of their package."""
 
 
@@ -41,7 +43,9 @@ def show_parts(slot: str, json: bool) -> None:
 
 def everything() -> dict[str, list[dict[str, str]]]:
     """Slot → rows of name, description, options."""
-    slots = {name: [_row(n, cls) for n, cls in parts_of(PARTS[name]).items()] for name in sorted(PARTS)}
+    slots = {
+        name: [_row(n, cls) for n, cls in parts_of(PARTS[name]).items()] for name in sorted(PARTS)
+    }
     models = [_row(name, make, skip=2) for name, make in sorted(MODELS.items())]
     recipes = [_row(name, make) for name, make in sorted(RECIPES.items())]
     return {**slots, "models": models, "recipes": recipes}
@@ -51,8 +55,11 @@ def _row(name: str, made: Callable[..., Any], skip: int = 0) -> dict[str, str]:
     what = (inspect.getdoc(made) or "").partition("\n")[0]
     if dataclasses.is_dataclass(made):
         options = [
-            f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default!r}" for f in dataclasses.fields(made)
+            f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default!r}"
+            for f in dataclasses.fields(made)
         ]
     else:
-        options = [str(p).split(":")[0] for p in list(inspect.signature(made).parameters.values())[skip:]]
+        options = [
+            str(p).split(":")[0] for p in list(inspect.signature(made).parameters.values())[skip:]
+        ]
     return {"name": name, "what": what, "options": ", ".join(options)}

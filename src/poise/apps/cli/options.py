@@ -1,4 +1,6 @@
-"""Options of commands, derived from the declared options of a run and of a request to forget, and from dataclasses."""
+"""Options of commands, derived from the declared options of a run and of a request to forget, and
+from dataclasses.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Command = Callable[..., None]
 Given = Mapping[str, Any]
 """What a user gave, by key; None where the user gave nothing."""
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")
+]
 Training = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of the training.")]
 Plan = Annotated[bool, typer.Option("--plan", help="Only say what it would cost.")]
 
@@ -38,8 +42,11 @@ OPTIONS = "options"
 ALIASES = {"clients": ("--client",)}
 
 
-def asks(kind: type, without: Iterable[str] = (), unset: bool = False) -> Callable[[Command], Command]:
-    """Give a command one option for every declared option of ``kind``; it gets their values as ``options``.
+def asks(
+    kind: type, without: Iterable[str] = (), unset: bool = False
+) -> Callable[[Command], Command]:
+    """Give a command one option for every declared option of ``kind``; it gets their values as
+    ``options``.
 
     Args:
         kind: a dataclass with declared options.
@@ -68,7 +75,9 @@ def asks(kind: type, without: Iterable[str] = (), unset: bool = False) -> Callab
 
 
 def unfolds(command: Command) -> Command:
-    """Give a command one option for every field of its parameters that are dataclasses; it gets the dataclasses."""
+    """Give a command one option for every field of its parameters that are dataclasses; it gets the
+    dataclasses.
+    """
     own = inspect.signature(command, eval_str=True)
     kinds: dict[str, type[Any]] = {
         p.name: p.annotation
@@ -84,7 +93,10 @@ def unfolds(command: Command) -> Command:
 
     @wraps(command)
     def derived(**given: Any) -> None:
-        made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in kinds.items()}
+        made = {
+            name: kind(**{f.name: given.pop(f.name) for f in fields(kind)})
+            for name, kind in kinds.items()
+        }
         command(**given, **made)
 
     return _declared(derived, parameters)
@@ -101,7 +113,8 @@ def _of_fields(kind: type[Any]) -> list[Parameter]:
     """The fields of a dataclass as parameters that typer takes."""
     hints = get_type_hints(kind, include_extras=True)
     return [
-        Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name]) for f in fields(kind)
+        Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
+        for f in fields(kind)
     ]
 
 
@@ -115,11 +128,15 @@ def _parameter(entry: Entry, unset: bool) -> Parameter:
         return Parameter(entry.key, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, declared])
     if default is None:
         kind = Optional[kind]  # noqa: UP045 - the kind is a value here
-    return Parameter(entry.key, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared])
+    return Parameter(
+        entry.key, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
+    )
 
 
 def _kind(entry: Entry) -> Any:
-    """The type of one value on a command line: texts for choices, which the declared option checks."""
+    """The type of one value on a command line: texts for choices, which the declared option
+    checks.
+    """
     if get_origin(entry.kind) is Literal:
         return str
     if get_origin(entry.kind) is tuple:

@@ -39,7 +39,9 @@ def show_comparison(paths: Sequence[Path], targets: Sequence[float], json: bool)
     """Scores side by side, and which differences are significant."""
     from poise.analysis.reports import compare, comparison_as_data, group_runs, terminal_table
 
-    comparison = compare(group_runs([run for path in paths for run in runs_in(path)]), targets=tuple(targets) or None)
+    comparison = compare(
+        group_runs([run for path in paths for run in runs_in(path)]), targets=tuple(targets) or None
+    )
     if json:
         print_json(comparison_as_data(comparison))
         return

@@ -19,7 +19,9 @@ from poise.ledger.store import DATABASE
 from poise.training import Composition, recorded, resume
 
 
-def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, place: Place, json: bool) -> None:
+def run_file(
+    file: Path, overrides: list[str], seeds: str, out: Path | None, place: Place, json: bool
+) -> None:
     """Run an experiment file over its seeds and show the result."""
     experiment = load(file, overrides)
     backend = place.backend_for(experiment)
@@ -31,13 +33,20 @@ def run_file(file: Path, overrides: list[str], seeds: str, out: Path | None, pla
         def observe(seed: int, composition: Composition) -> list[Any]:
             return [bar.observer(f"{experiment.name}, seed {seed}", composition.rounds)]
 
-        runs = run_experiment(experiment, folder, seeds=chosen, observe=observe, stop=stop, backend=backend)
+        runs = run_experiment(
+            experiment, folder, seeds=chosen, observe=observe, stop=stop, backend=backend
+        )
     if stop.raised:
         remark(f"stopped after round {runs[-1].rounds}; go on with: poise resume {runs[-1].path}")
         missing = [s for s in chosen if s not in {int(r.meta["seed"]) for r in runs}]
         if missing:
             rest = ",".join(map(str, missing))
-            remark(f"seeds not begun: {rest}; begin them with: poise run {file} --seeds {rest} --out {folder}")
+            remark(
+
+                    f"seeds not begun: {rest}; begin them with: poise run {file} --seeds {rest} --out "
+                    f"{folder}"
+
+            )
     show_runs(runs, json)
 
 
@@ -57,7 +66,9 @@ def resume_runs(path: Path, rounds: int | None, place: Place, json: bool) -> Non
     with stoppable(json) as stop, Bar(quiet=json) as bar:
         for folder in folders_in(path):
             backend, callbacks = place.backend_for(recorded(folder)), [_moving(bar, folder, rounds)]
-            runs.append(resume(folder, callbacks=callbacks, stop=stop, rounds=rounds, backend=backend))
+            runs.append(
+                resume(folder, callbacks=callbacks, stop=stop, rounds=rounds, backend=backend)
+            )
             if stop():
                 remark(f"stopped after round {runs[-1].rounds}; go on with: poise resume {folder}")
                 break
@@ -129,6 +140,10 @@ def run_facts(run: Run) -> dict[str, Any]:
     """A run in a few numbers."""
     final = {name: run.metric(name)[-1] for name in run.metrics if run.metric(name).ndim == 1}
     return {
-        "path": str(run.path), "seed": int(run.meta["seed"]), "status": run.meta["status"], "rounds": run.rounds,
-        "final": final, "digest": run.digest,
-    }  # fmt: skip
+        "path": str(run.path),
+        "seed": int(run.meta["seed"]),
+        "status": run.meta["status"],
+        "rounds": run.rounds,
+        "final": final,
+        "digest": run.digest,
+    }

@@ -13,7 +13,14 @@ from types import FrameType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from poise.core.types import Record
 
@@ -29,7 +36,9 @@ def remark(text: str) -> None:
 
 
 class StopFlag:
-    """True once the user pressed Ctrl-C; a second Ctrl-C ends the process at once, which a ledger survives."""
+    """True once the user pressed Ctrl-C; a second Ctrl-C ends the process at once, which a ledger
+    survives.
+    """
 
     def __init__(self, json: bool) -> None:
         self.raised = False

@@ -22,10 +22,16 @@ from poise.unlearning.preview import Preview, declared_by, preview
 from poise.unlearning.verification import verify
 
 
-def forget(path: Path, given: Mapping[str, Any], plan: bool, json: bool, to: Path | None = None) -> None:
-    """Fulfil a request, or show what it would cost; ``to`` is the deployment whose nodes retrain."""
+def forget(
+    path: Path, given: Mapping[str, Any], plan: bool, json: bool, to: Path | None = None
+) -> None:
+    """Fulfil a request, or show what it would cost; ``to`` is the deployment whose nodes
+    retrain.
+    """
     request = UnlearnRequest.of(given, declared_by(path))
-    looked = preview(path, request.clients, method=request.method, budget=request.budget, out=request.out)
+    looked = preview(
+        path, request.clients, method=request.method, budget=request.budget, out=request.out
+    )
     if plan:
         print_json(asdict(looked)) if json else console.print(_plan_table(looked))
         return
@@ -47,7 +53,10 @@ def _in_words(looked: Preview) -> str:
     where = f"round {n}" if branch == 0 else f"round {n} of branch {branch}"
     text = f"restart from {where}, noise {looked.sigma:g}, {looked.given_up} rounds given up"
     if looked.ideal != looked.restart:
-        text += f" (round {looked.ideal[1]} would do, but its model was not kept: keep = 'unlearnable' or 'all')"
+        text += (
+            f" (round {looked.ideal[1]} would do, but its model was not kept: keep = "
+            "'unlearnable' or 'all')"
+        )
     return text
 
 
@@ -60,13 +69,20 @@ def _plan_table(looked: Preview) -> Table:
 
 def _show(made: Unlearned, path: Path, out: Path | None, again: str, json: bool) -> None:
     if not made.certificate:
-        remark(f"stopped after {made.rounds} rounds; go on with the same command and its options: {again}")
+        remark(
+
+                f"stopped after {made.rounds} rounds; go on with the same command and its options: "
+                f"{again}"
+
+        )
         if json:
             print_json({"path": str(made.run.path), "rounds": made.rounds, "finished": False})
         return
     page = _page(path, out)
     if json:
-        print_json({**made.certificate, "path": str(made.path), "page": str(page), "finished": True})
+        print_json(
+            {**made.certificate, "path": str(made.path), "page": str(page), "finished": True}
+        )
         return
     console.print(_result_table(made.certificate))
     for written in (made.path, page):
@@ -79,7 +95,9 @@ def _page(path: Path, out: Path | None) -> Path:
     assert histories.folder is not None
     budget = histories.finished[-1].request.budget
     title, told = f"What {path} has forgotten", stories_of(histories, budget)
-    return write_forgetting(title, told, histories.oracle, budget.limit, histories.folder / "report.html")
+    return write_forgetting(
+        title, told, histories.oracle, budget.limit, histories.folder / "report.html"
+    )
 
 
 def _result_table(document: dict[str, Any]) -> Table:
@@ -89,13 +107,23 @@ def _result_table(document: dict[str, Any]) -> Table:
     table.add_row("method", document["request"]["method"])
     if promise["promised"]:
         said = f"epsilon {promise['epsilon']:g}, delta {promise['delta']:g}"
-        table.add_row("guarantee", said + (", as a heuristic" if document["grounds"]["not proved"] else ""))
+        table.add_row(
+            "guarantee", said + (", as a heuristic" if document["grounds"]["not proved"] else "")
+        )
         if promise.get("composed epsilon", 0.0) > promise["epsilon"] * (1 + 1e-9):
-            table.add_row("all its noises together", f"epsilon {promise['composed epsilon']:.4g}, for the worst client")
+            table.add_row(
+                "all its noises together",
+                f"epsilon {promise['composed epsilon']:.4g}, for the worst client",
+            )
     else:
         table.add_row("guarantee", "none: this method promises nothing")
-    table.add_row("restart", f"branch {document['restart']['branch']}, round {document['restart']['round']}")
-    table.add_row("rounds", f"{result['rounds']}" + ("" if result["target reached"] else ", target not reached"))
+    table.add_row(
+        "restart", f"branch {document['restart']['branch']}, round {document['restart']['round']}"
+    )
+    table.add_row(
+        "rounds",
+        f"{result['rounds']}" + ("" if result["target reached"] else ", target not reached"),
+    )
     table.add_row(f"{result['score']}, remaining", _number(result["on remaining clients"]))
     if "on held-out data" in result:
         table.add_row(f"{result['score']}, held out", _number(result["on held-out data"]))

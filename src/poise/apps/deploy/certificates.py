@@ -27,7 +27,8 @@ def check_installed() -> None:
 
 
 def make_certificates(authority: Path, leaves: Iterable[Path], hosts: Iterable[str]) -> None:
-    """Write an authority's ``ca.crt``, and into each of ``leaves`` a copy of it and a ``tls.pem`` with its ``tls.key``.
+    """Write an authority's ``ca.crt``, and into each of ``leaves`` a copy of it and a ``tls.pem``
+    with its ``tls.key``.
 
     The authority's own key is not kept: nobody can sign another certificate with it.
     """
@@ -39,13 +40,18 @@ def make_certificates(authority: Path, leaves: Iterable[Path], hosts: Iterable[s
     issuer = _name("poise deployment")
     final = x509.BasicConstraints(ca=False, path_length=None)
     names = x509.SubjectAlternativeName([_host(host) for host in hosts])
-    root = _dated(issuer, issuer, key).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    root = _dated(issuer, issuer, key).add_extension(
+        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    )
     anchor = _pem(root.sign(key, hashes.SHA256()))
     _write(authority / "ca.crt", anchor)
     for folder in leaves:
         mine = _new_key()
         leaf = _dated(issuer, _name(folder.name), mine).add_extension(final, critical=True)
-        _write(folder / "tls.pem", _pem(leaf.add_extension(names, critical=False).sign(key, hashes.SHA256())))
+        _write(
+            folder / "tls.pem",
+            _pem(leaf.add_extension(names, critical=False).sign(key, hashes.SHA256())),
+        )
         _write_key(folder / "tls.key", mine)
         if folder != authority:
             _write(folder / "ca.crt", anchor)
@@ -58,7 +64,9 @@ def make_node_key(folder: Path) -> None:
 
     key = _new_key()
     _write_key(folder / "node.key", key)
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
     _write(folder / "node.pub", public)
 
 
@@ -97,12 +105,16 @@ def _host(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _dated(issuer: x509.Name, subject: x509.Name, key: EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _dated(
+    issuer: x509.Name, subject: x509.Name, key: EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
     from cryptography import x509
 
     now = datetime.datetime.now(datetime.UTC)
     made = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
-    return made.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + datetime.timedelta(DAYS))
+    return made.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(
+        now + datetime.timedelta(DAYS)
+    )
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

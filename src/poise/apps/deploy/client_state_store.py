@@ -20,11 +20,12 @@ Named = dict[str, torch.Tensor]
 
 
 @dataclass
-class Shelf:
+class ClientStateStore:
     """The states of a client, by run and by the model version whose work each one came from.
 
-    The server says after which work the state counts. Work that is asked for again, or was refused, so begins with what
-    it began with the first time; and a server that goes on from its ledger finds every state that it may name.
+    The server says after which work the state counts. Work that is asked for again, or was refused,
+    so begins with what it began with the first time; and a server that goes on from its ledger
+    finds every state that it may name.
 
     Args:
         folder: where they lie; None keeps them in memory.
@@ -38,14 +39,21 @@ class Shelf:
         if version == NOTHING:
             return {}
         try:
-            return self._held[run, version] if self.folder is None else load(self._file(run, version).read_bytes())
+            return (
+                self._held[run, version]
+                if self.folder is None
+                else load(self._file(run, version).read_bytes())
+            )
         except (OSError, KeyError, SafetensorError) as error:
-            raise UpdateRefused(f"its node does not have the state of its client after version {version}") from error
+            raise UpdateRefused(
+                f"its node does not have the state of its client after version {version}"
+            ) from error
 
     def write(self, run: str, version: int, named: Named, used: int) -> None:
         """Keep a state; those from long before the one that was ``used`` go.
 
-        So do those between the two: work that came late or was refused left them, and no server counts on them.
+        So do those between the two: work that came late or was refused left them, and no server
+        counts on them.
         """
         if self.folder is None:
             self._held[run, version] = named

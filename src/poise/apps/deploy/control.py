@@ -22,15 +22,25 @@ class DeploymentFailed(PoiseError):
 
 
 def up(path: str | Path, nodes: bool = True, seconds: float = 180.0) -> Deployment:
-    """Start the supervisor, and wait until everything listens; without ``nodes``, the server alone."""
+    """Start the supervisor, and wait until everything listens; without ``nodes``, the server
+    alone.
+    """
     deployment, command = _ready(path, nodes)
     with (deployment.logs / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(
-            command, env=deployment.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            command,
+            env=deployment.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
             start_new_session=True,
-        )  # fmt: skip
+        )
     until = time.monotonic() + seconds
-    ports = [read_toml(deployment.node(c) / "node.toml")["port"] for c in range(deployment.nodes) if nodes]
+    ports = [
+        read_toml(deployment.node(c) / "node.toml")["port"]
+        for c in range(deployment.nodes)
+        if nodes
+    ]
     while deployment.state().get("status") != "up" or not all(map(listening, ports)):
         if process.poll() is not None or time.monotonic() > until:
             why = deployment.state().get("error") or "it did not start in time"
@@ -43,7 +53,9 @@ def up(path: str | Path, nodes: bool = True, seconds: float = 180.0) -> Deployme
 def serve(path: str | Path) -> NoReturn:
     """Become the supervisor of the server alone: the process that a unit or a container keeps."""
     deployment, command = _ready(path, nodes=False)
-    os.execve(command[0], command, deployment.environment)  # its environment is how `belonging` knows it
+    os.execve(
+        command[0], command, deployment.environment
+    )  # its environment is how `belonging` knows it
 
 
 def _ready(path: str | Path, nodes: bool) -> tuple[Deployment, list[str]]:
@@ -54,7 +66,13 @@ def _ready(path: str | Path, nodes: bool) -> tuple[Deployment, list[str]]:
         raise InvalidOption(f"{deployment.path} is up already", f"poise deploy status {path}")
     (deployment.path / "state.json").unlink(missing_ok=True)
     alone = [] if nodes else ["--server-only"]
-    return deployment, [sys.executable, "-m", "poise.apps.deploy.supervisor", str(deployment.path), *alone]
+    return deployment, [
+        sys.executable,
+        "-m",
+        "poise.apps.deploy.supervisor",
+        str(deployment.path),
+        *alone,
+    ]
 
 
 def status(path: str | Path) -> dict[str, Any]:
@@ -62,13 +80,20 @@ def status(path: str | Path) -> dict[str, Any]:
     deployment = open_deployment(path)
     state, alive = deployment.state(), running(deployment)
     found: dict[str, Any] = {
-        "path": str(deployment.path), "status": state.get("status", "down") if alive else "down",
+        "path": str(deployment.path),
+        "status": state.get("status", "down") if alive else "down",
         "supervisor": state.get("supervisor") if alive else None,
-        "processes": state.get("processes", {}) if alive else {}, "nodes": {},
-    }  # fmt: skip
+        "processes": state.get("processes", {}) if alive else {},
+        "nodes": {},
+    }
     if alive and listening(deployment.port, deployment.host):
-        seen = {int(n["node-id"]): n["status"] for n in flwr(deployment, "supernode", "list", "poise")["nodes"]}
-        found["nodes"] = {c: seen.get(node, "unknown") for c, node in sorted(deployment.registered().items())}
+        seen = {
+            int(n["node-id"]): n["status"]
+            for n in flwr(deployment, "supernode", "list", "poise")["nodes"]
+        }
+        found["nodes"] = {
+            c: seen.get(node, "unknown") for c, node in sorted(deployment.registered().items())
+        }
     return found
 
 
@@ -95,14 +120,21 @@ def running(deployment: Deployment) -> bool:
 def alive(pid: int) -> bool:
     """Whether a process runs; one that ended and waits to be noticed does not."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+        state = (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()[0]
+        )
     except OSError:
         return False
     return state not in ("Z", "X")
 
 
 def belonging(deployment: Deployment) -> list[int]:
-    """Processes that were started for this folder: each carries the folder's name in its environment."""
+    """Processes that were started for this folder: each carries the folder's name in its
+    environment.
+    """
     mark = f"{MARK}={deployment.path}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*/environ"):

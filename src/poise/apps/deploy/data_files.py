@@ -23,15 +23,23 @@ from poise.core.errors import DataError, InvalidOption, require
 
 Pair = tuple[NDArray[Any], NDArray[Any]]
 
-ABSENT = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})  # how tables say that a value is missing
-FILL = "fill or leave out such rows, or prepare the data in a function: callable = 'module:function'"
+ABSENT = frozenset(
+    {"", "?", "na", "n/a", "nan", "null", "none"}
+)  # how tables say that a value is missing
+FILL = (
+    "fill or leave out such rows, or prepare the data in a function: callable = 'module:function'"
+)
 
 
 def read_arrays(file: Path, label: str, classes: int) -> Pair:
-    """Features and labels from a file; the labels are whole numbers where there are classes, else quantities."""
+    """Features and labels from a file; the labels are whole numbers where there are classes, else
+    quantities.
+    """
     readers = {".csv": _csv, ".npz": _npz, ".parquet": _parquet}
     if file.suffix not in readers:
-        raise InvalidOption(f"{file}: unknown kind of file {file.suffix!r}", f"known: {', '.join(readers)}")
+        raise InvalidOption(
+            f"{file}: unknown kind of file {file.suffix!r}", f"known: {', '.join(readers)}"
+        )
     try:
         x, y = readers[file.suffix](file, label)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, csv.Error) as error:
@@ -40,13 +48,16 @@ def read_arrays(file: Path, label: str, classes: int) -> Pair:
 
 
 def call_function(name: str, options: Mapping[str, Any], folder: Path, classes: int) -> Pair:
-    """Features and labels from ``module:function``, called with ``options``; modules in ``folder`` come first.
+    """Features and labels from ``module:function``, called with ``options``; modules in ``folder``
+    come first.
 
     Whatever the function does wrong is a `DataError` that says where.
     """
     where, _, what = name.partition(":")
     whole = all(part.isidentifier() for part in [*where.split("."), what])
-    require(whole, f"[data] callable = {name!r} is not 'module:function'", "for example 'patients:load'")
+    require(
+        whole, f"[data] callable = {name!r} is not 'module:function'", "for example 'patients:load'"
+    )
     try:
         with _findable(folder):
             function = getattr(_module(where, folder), what)
@@ -54,10 +65,14 @@ def call_function(name: str, options: Mapping[str, Any], folder: Path, classes: 
     except (Exception, SystemExit) as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(at.filename).name}, line {at.lineno}"
-        raise DataError(f"callable {name} failed ({place}): {type(error).__name__}: {error}") from error
+        raise DataError(
+            f"callable {name} failed ({place}): {type(error).__name__}: {error}"
+        ) from error
     pair = isinstance(found, tuple | list) and len(found) == 2
     if not pair:
-        raise DataError(f"callable {name} returned {type(found).__name__}", "return two arrays: (x, y)")
+        raise DataError(
+            f"callable {name} returned {type(found).__name__}", "return two arrays: (x, y)"
+        )
     try:
         x, y = np.asarray(found[0]), np.asarray(found[1])
     except ValueError as error:
@@ -68,7 +83,10 @@ def call_function(name: str, options: Mapping[str, Any], folder: Path, classes: 
 def _checked(name: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> Pair:
     """The arrays as a model takes them; errors say in which row what is wrong."""
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or x.size == 0:
-        raise DataError(f"{name}: x has shape {list(x.shape)} and y {list(y.shape)}", "x must be (n, …) and y (n,)")
+        raise DataError(
+            f"{name}: x has shape {list(x.shape)} and y {list(y.shape)}",
+            "x must be (n, …) and y (n,)",
+        )
     for what, values in (("x", x), ("y", y)):
         if values.dtype.kind not in "biuf":
             raise DataError(f"{name}: {what} must be numbers, not {values.dtype}")
@@ -81,7 +99,8 @@ def _checked(name: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> Pair:
     if wrong.any():
         row = int(np.argmax(wrong))
         raise DataError(
-            f"{name}: the label in row {row} is {y[row]:g}", f"with classes = {classes}: 0 to {classes - 1}"
+            f"{name}: the label in row {row} is {y[row]:g}",
+            f"with classes = {classes}: 0 to {classes - 1}",
         )
     return x, y.astype(np.int64)
 
@@ -102,7 +121,9 @@ def _csv(file: Path, label: str) -> Pair:
 def _columns(file: Path, names: Sequence[str], label: str) -> list[int]:
     """Where the features are: every column but the label's."""
     if label not in names:
-        raise DataError(f"{file} has no column {label!r}", f"columns: {', '.join(names)}; label = … names it")
+        raise DataError(
+            f"{file} has no column {label!r}", f"columns: {', '.join(names)}; label = … names it"
+        )
     if "" in names:
         raise DataError(f"{file} has a column without a name")
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -125,7 +146,9 @@ def _numbers(file: Path, line: int, names: Sequence[str], cells: Sequence[str]) 
             value = float(text.replace("_", "?"))  # Python would take 1_000 for a number
         except ValueError:
             shown = text if len(text) <= 40 else f"{text[:37]}..."
-            raise DataError(f"{file}, line {line}, column {name!r}: {shown!r} is not a number") from None
+            raise DataError(
+                f"{file}, line {line}, column {name!r}: {shown!r} is not a number"
+            ) from None
         if not math.isfinite(value):
             raise DataError(f"{file}, line {line}, column {name!r}: {text} is not finite", FILL)
         found.append(value)
@@ -136,7 +159,9 @@ def _npz(file: Path, label: str) -> Pair:
     with file.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as found:
         absent = sorted({"x", "y"} - set(found.files))
         if absent:
-            raise DataError(f"{file} has no array {absent[0]!r}", f"arrays: {', '.join(found.files)}")
+            raise DataError(
+                f"{file} has no array {absent[0]!r}", f"arrays: {', '.join(found.files)}"
+            )
         return found["x"], found["y"]
 
 
@@ -145,7 +170,9 @@ def _parquet(file: Path, label: str) -> Pair:
     try:
         from pyarrow import ArrowException, parquet, types
     except ImportError as error:
-        raise InvalidOption(f"{file}: parquet files need pyarrow", "pip install 'poise[parquet]'") from error
+        raise InvalidOption(
+            f"{file}: parquet files need pyarrow", "pip install 'poise[parquet]'"
+        ) from error
     try:
         table = parquet.ParquetFile(file).read()
     except ArrowException as error:
@@ -154,7 +181,11 @@ def _parquet(file: Path, label: str) -> Pair:
     own = _columns(file, names, label)
     columns = []
     for name, column in zip(names, table.columns, strict=True):
-        if not (types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type)):
+        if not (
+            types.is_integer(column.type)
+            or types.is_floating(column.type)
+            or types.is_boolean(column.type)
+        ):
             raise DataError(f"{file}, column {name!r}: {column.type} is not a number")
         if column.null_count:
             row = int(np.argmax(column.is_null().to_numpy()))
@@ -168,7 +199,9 @@ def _parquet(file: Path, label: str) -> Pair:
 
 @contextmanager
 def _findable(folder: Path) -> Iterator[None]:
-    """A module may import what lies beside it; last, so that nothing there stands in for what is installed."""
+    """A module may import what lies beside it; last, so that nothing there stands in for what is
+    installed.
+    """
     sys.path.append(str(folder))
     try:
         yield

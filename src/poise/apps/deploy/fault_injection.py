@@ -15,14 +15,14 @@ import numpy as np
 import torch
 
 from poise import attacks as _attacks  # noqa: F401 - parts are known by name once their module is loaded
-from poise.core.algorithm_state import Memories, Named
+from poise.core.algorithm_state import AlgorithmState, Named
 from poise.core.arrivals import Arrivals
 from poise.core.errors import require
 from poise.core.parts import build
 from poise.core.protocols import Attack
 from poise.core.rng import keys
 from poise.core.round_updates import RoundUpdates
-from poise.core.types import Flight
+from poise.core.types import Assignment
 from poise.core.vectors import Vector
 from poise.engine.attacks import attacked
 from poise.engine.wire import Wire
@@ -32,7 +32,7 @@ RUN = "run"  # under which name the file says of which run
 
 
 @dataclass(frozen=True)
-class Trial:
+class FaultInjection:
     """How a node misbehaves; by default it does not.
 
     Args:
@@ -48,43 +48,64 @@ class Trial:
     delay: float = 0.0
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], folder: Path) -> Trial:
-        """What ``node.toml`` says: ``delay = 5.0``, and ``[attack]`` with a name and options as in ``[[attacks]]``."""
+    def of(cls, config: Mapping[str, Any], folder: Path) -> FaultInjection:
+        """What ``node.toml`` says: ``delay = 5.0``, and ``[attack]`` with a name and options as in
+        ``[[attacks]]``.
+        """
         delay = config.get("delay", 0.0)
         number = isinstance(delay, int | float) and not isinstance(delay, bool)
-        require(number and 0 <= delay < np.inf, f"node.toml: delay must be seconds, 0 or more, not {delay!r}")
+        require(
+            number and 0 <= delay < np.inf,
+            f"node.toml: delay must be seconds, 0 or more, not {delay!r}",
+        )
         if "attack" not in config:
             return cls(folder, delay=delay)
         table = {**config["attack"], "clients": [int(config["client"])]}
         seed = table.pop("seed", 0)
-        require(type(seed) is int and seed >= 0, f"node.toml: [attack] seed must be a whole number, not {seed!r}")
+        require(
+            type(seed) is int and seed >= 0,
+            f"node.toml: [attack] seed must be a whole number, not {seed!r}",
+        )
         return cls(folder, build("attack", table, "[attack]"), seed, delay)
 
     def wait(self) -> None:
         """Be slow."""
         time.sleep(self.delay)
 
-    def sent(self, done: Arrivals, flight: Flight, models: Mapping[int, Vector], wire: Wire, run: str) -> Arrivals:
-        """What the node sends of a piece of work that it did: the work, or what its attack makes of it."""
+    def sent(
+        self,
+        done: Arrivals,
+        assignment: Assignment,
+        models: Mapping[int, Vector],
+        wire: Wire,
+        run: str,
+    ) -> Arrivals:
+        """What the node sends of a piece of work that it did: the work, or what its attack makes of
+        it.
+        """
         if self.attack is None:
             return done
-        received = models[flight.version]
+        received = models[assignment.version]
         updates = RoundUpdates.of_columns(
             np.ones(1),
-            clients=[flight.client],
-            versions=[flight.version],
-            occurrences=[flight.occurrence],
+            clients=[assignment.client],
+            versions=[assignment.version],
+            occurrences=[assignment.occurrence],
             stack=wire.decode(done.payload, received),
             trainable=wire.layout.trainable,
             loss_before=done.loss_before,
             loss_after=done.loss_after,
             models=models,
         )
-        lies, notes = attacked(updates, [self.attack], self.seed, {flight.client: self._aside(run)})
-        self._put_aside(notes[flight.client], run)
-        kept = wire.kept(Memories(), [flight.client], received)
-        payload = wire.encode(lies.stack, kept, keys(self.seed, "attack", *flight.key)).payload
-        return replace(done, payload=payload, loss_before=lies.loss_before, loss_after=lies.loss_after)
+        lies, notes = attacked(
+            updates, [self.attack], self.seed, {assignment.client: self._aside(run)}
+        )
+        self._put_aside(notes[assignment.client], run)
+        kept = wire.kept(AlgorithmState(), [assignment.client], received)
+        payload = wire.encode(lies.stack, kept, keys(self.seed, "attack", *assignment.key)).payload
+        return replace(
+            done, payload=payload, loss_before=lies.loss_before, loss_after=lies.loss_after
+        )
 
     def _aside(self, run: str) -> Named:
         """What it put aside when it last answered in this run."""

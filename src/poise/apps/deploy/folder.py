@@ -21,22 +21,32 @@ from poise.apps.deploy.start_scripts import write_starters
 from poise.core.errors import DataError, InvalidOption, require
 
 LOOPBACK = "127.0.0.1"
-MARK = "POISE_DEPLOY"  # the variable that tells every process of a deployment which folder it belongs to
+# the variable that tells every process of a deployment which folder it belongs to
+MARK = "POISE_DEPLOY"
 BOOT = "POISE_BOOT"  # names one start of a process, for itself and all that it starts
 NODE = "POISE_NODE"  # and every process of a node which node it is
 
-_APPS = {  # one file each: a node starts a process for every message, and must not import what only the server needs
+# one file each: a node starts a process for every message, and must not import what only the server
+# needs
+_APPS = {
     "client": "from poise.apps.deploy.node import client_app\n\napp = client_app()\n",
     "server": "from poise.apps.deploy.server import server_app\n\napp = server_app()\n",
 }
 _PROJECT: dict[str, Any] = {
     "project": {"name": "poise", "version": "1.0.0", "license": "Apache-2.0", "dependencies": []},
-    "tool": {"flwr": {"app": {
-        "publisher": "poise",
-        "components": {"serverapp": "poise_app.server:app", "clientapp": "poise_app.client:app"},
-        "config": {"job": ""},
-    }}},
-}  # fmt: skip
+    "tool": {
+        "flwr": {
+            "app": {
+                "publisher": "poise",
+                "components": {
+                    "serverapp": "poise_app.server:app",
+                    "clientapp": "poise_app.client:app",
+                },
+                "config": {"job": ""},
+            }
+        }
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -81,22 +91,33 @@ class Deployment:
         file = self.server / "nodes.json"
         if not file.exists():
             return {}
-        return {int(client): int(node) for client, node in json.loads(file.read_text(encoding="utf-8")).items()}
+        return {
+            int(client): int(node)
+            for client, node in json.loads(file.read_text(encoding="utf-8")).items()
+        }
 
     def state(self) -> dict[str, Any]:
         """What the supervisor wrote down last; empty where none ever ran."""
         file = self.path / "state.json"
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        found: dict[str, Any] = (
+            json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        )
         return found
 
 
 def environment(marked: Path, home: Path) -> dict[str, str]:
-    """Of a process that belongs to the folder ``marked``; ``home`` is where Flower keeps its own files."""
+    """Of a process that belongs to the folder ``marked``; ``home`` is where Flower keeps its own
+    files.
+    """
     return {
-        **os.environ, MARK: str(marked), "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        **os.environ,
+        MARK: str(marked),
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
-    }  # fmt: skip
+    }
 
 
 def open_deployment(path: str | Path) -> Deployment:
@@ -106,7 +127,9 @@ def open_deployment(path: str | Path) -> Deployment:
     return Deployment(folder, int(table["nodes"]), int(table["port"]), str(table["host"]))
 
 
-def make_deployment(path: str | Path, nodes: int, data: Mapping[str, Any], host: str = LOOPBACK) -> Deployment:
+def make_deployment(
+    path: str | Path, nodes: int, data: Mapping[str, Any], host: str = LOOPBACK
+) -> Deployment:
     """Write certificates, keys, one configuration and one policy per node, and what starts them.
 
     Args:
@@ -118,7 +141,10 @@ def make_deployment(path: str | Path, nodes: int, data: Mapping[str, Any], host:
     check_installed()
     require(nodes >= 1, f"--nodes must be at least 1, not {nodes}")
     folder = Path(path).resolve()
-    require(str(folder).isprintable(), f"the folder {str(folder)!r} has characters that files cannot name")
+    require(
+        str(folder).isprintable(),
+        f"the folder {str(folder)!r} has characters that files cannot name",
+    )
     if folder.exists() and any(folder.iterdir()):
         raise InvalidOption(f"{folder} is not empty", "choose another folder")
     ports = free_ports(nodes + 1)
@@ -134,7 +160,9 @@ def make_deployment(path: str | Path, nodes: int, data: Mapping[str, Any], host:
         part.mkdir(parents=True)
     for private in (made.server, *map(made.node, clients)):
         private.chmod(0o700)
-    make_certificates(made.server, [made.server, *map(made.node, clients)], sorted({LOOPBACK, "localhost", host}))
+    make_certificates(
+        made.server, [made.server, *map(made.node, clients)], sorted({LOOPBACK, "localhost", host})
+    )
     _write_server(made)
     for client in clients:
         make_node_key(made.node(client))
@@ -150,11 +178,19 @@ def _write_server(made: Deployment) -> None:
     """The server's secret, the address its own tools connect to, and the app that Flower starts."""
     (made.server / "secret").write_bytes(secrets.token_bytes(32))
     (made.server / "secret").chmod(0o600)
-    connection = {"address": f"{made.host}:{made.port}", "root-certificates": str(made.server / "ca.crt")}
-    _write_toml(made.server / "flwr" / "config.toml", {"superlink": {"default": "poise", "poise": connection}})
+    connection = {
+        "address": f"{made.host}:{made.port}",
+        "root-certificates": str(made.server / "ca.crt"),
+    }
+    _write_toml(
+        made.server / "flwr" / "config.toml",
+        {"superlink": {"default": "poise", "poise": connection}},
+    )
     app = made.server / "app"
     _write_toml(app / "pyproject.toml", _PROJECT)
-    (app / "poise_app" / "__init__.py").write_text('"""Poise as an app of Flower."""\n', encoding="utf-8")
+    (app / "poise_app" / "__init__.py").write_text(
+        '"""Poise as an app of Flower."""\n', encoding="utf-8"
+    )
     for name, text in _APPS.items():
         (app / "poise_app" / f"{name}.py").write_text(text, encoding="utf-8")
 

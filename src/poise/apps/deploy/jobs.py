@@ -26,19 +26,31 @@ BEGIN = 300.0  # seconds within which Flower must have started the server's part
 
 
 def run_deployed(
-    experiment: Experiment, to: str | Path, out: Path, seeds: list[int] | None = None,
-    observe: Observer = lambda line: None, stop: Callable[[], bool] = lambda: False,
-) -> list[Run]:  # fmt: skip
+    experiment: Experiment,
+    to: str | Path,
+    out: Path,
+    seeds: list[int] | None = None,
+    observe: Observer = lambda line: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Run]:
     """Run every seed of an experiment on the nodes of a deployment, into ``out/seed-<k>``."""
     parts_in(experiment)  # a mistake in the file is told before anybody is asked
     file = str((experiment.path or Path("experiment.toml")).resolve())
-    order = {"text": experiment.text, "file": file, "set": list(experiment.overrides), "seeds": seeds,
-             "out": str(out.resolve())}  # fmt: skip
+    order = {
+        "text": experiment.text,
+        "file": file,
+        "set": list(experiment.overrides),
+        "seeds": seeds,
+        "out": str(out.resolve()),
+    }
     return _follow(open_deployment(to), order, observe, stop)
 
 
 def resume_deployed(
-    run: str | Path, to: str | Path, observe: Observer = lambda line: None, stop: Callable[[], bool] = lambda: False
+    run: str | Path,
+    to: str | Path,
+    observe: Observer = lambda line: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Run:
     """Take a run of a deployment up at its last good round, on the same nodes."""
     return _follow(open_deployment(to), {"resume": str(Path(run).resolve())}, observe, stop)[0]
@@ -51,7 +63,9 @@ def unlearn_deployed(
     observe: Observer = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Unlearned:
-    """Forget clients of a run on the nodes that stay; the nodes of forgotten clients are not asked any more."""
+    """Forget clients of a run on the nodes that stay; the nodes of forgotten clients are not asked
+    any more.
+    """
     if request.measure_forgotten:
         raise InvalidOption(
             "measure_forgotten: a node whose client is forgotten is not asked any more",
@@ -65,7 +79,9 @@ def unlearn_deployed(
     return outcome(_follow(open_deployment(to), order, observe, stop)[0])
 
 
-def _follow(deployment: Deployment, order: Mapping[str, Any], observe: Observer, stop: Callable[[], bool]) -> list[Run]:
+def _follow(
+    deployment: Deployment, order: Mapping[str, Any], observe: Observer, stop: Callable[[], bool]
+) -> list[Run]:
     if not running(deployment):
         raise InvalidOption(f"{deployment.path} is not up", f"poise deploy up {deployment.path}")
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
@@ -106,7 +122,10 @@ def _lines(job: Path, deployment: Deployment) -> Any:
             what = "ended without a word" if pid is not None else "did not start"
             raise DeploymentFailed(
                 f"the server's part of the run {what}",
-                f"see {deployment.logs}; every finished round is kept: poise deploy resume RUN --to {deployment.path}",
+                (
+                    f"see {deployment.logs}; every finished round is kept: poise deploy resume RUN "
+                    f"--to {deployment.path}"
+                ),
             )
         yield {}
         time.sleep(0.2)

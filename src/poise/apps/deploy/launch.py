@@ -1,8 +1,10 @@
-"""Run a program of Flower so that one long reply cannot stop the others: ``python -m poise.apps.deploy.launch PROGRAM …``.
+"""Run a program of Flower so that one long reply cannot stop the others: ``python -m
+poise.apps.deploy.launch PROGRAM …``.
 
-Flower's database gives up after five seconds, whatever its address says; while somebody's gigabyte is written on a busy
-machine, the others then get answers 500. And a SuperNode whose loop fails (one such answer is enough) prints the error,
-but lives on: its other threads are waited for, for ever. Whoever tends it would take it for a node at work.
+Flower's database gives up after five seconds, whatever its address says; while somebody's gigabyte
+is written on a busy machine, the others then get answers 500. And a SuperNode whose loop fails (one
+such answer is enough) prints the error, but lives on: its other threads are waited for, for ever.
+Whoever tends it would take it for a node at work.
 """
 
 from __future__ import annotations
@@ -18,14 +20,18 @@ PATIENCE = 120  # seconds that the SuperLink waits for its own database
 
 
 def be_patient() -> None:
-    """Set how long connections to Flower's database wait for their turn; before anything of Flower reads it."""
+    """Set how long connections to Flower's database wait for their turn; before anything of Flower
+    reads it.
+    """
     constant: Any = import_module("flwr.supercore.constant")
     settings = {**dict(constant.SQLITE_PRAGMAS), "busy_timeout": str(1000 * PATIENCE)}
     constant.SQLITE_PRAGMAS = tuple(settings.items())
 
 
 def main(words: list[str]) -> None:
-    """Become the program; an error that nobody caught ends the process, whatever its other threads do."""
+    """Become the program; an error that nobody caught ends the process, whatever its other threads
+    do.
+    """
     sys.argv = words
     be_patient()
     try:

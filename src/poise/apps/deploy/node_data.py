@@ -17,19 +17,32 @@ from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 from poise.data import federation as make_federation
 
-FORM = ("classes", "normalize", "vocabulary")  # what the arrays are: options of `poise.federation` for arrays
-KEYS = ("callable", "client", "file", "label", "options", *FORM)  # of [data], where a node has data of its own
+FORM = (
+    "classes",
+    "normalize",
+    "vocabulary",
+)  # what the arrays are: options of `poise.federation` for arrays
+KEYS = (
+    "callable",
+    "client",
+    "file",
+    "label",
+    "options",
+    *FORM,
+)  # of [data], where a node has data of its own
 
 
 @dataclass(frozen=True)
-class Holding:
+class NodeData:
     """The samples of one client, as a federation of its own: whoever is asked for, it is this one.
 
     Args:
         client: its number in the deployment.
         own: its samples, as one shard.
-        data: where they are from, if that is a data set that everybody knows; what a trial compares.
-        secret: known to the node alone; noise that must be the same when it is asked for again is named by it.
+        data: where they are from, if that is a data set that everybody knows; what a trial
+            compares.
+        secret: known to the node alone; noise that must be the same when it is asked for again is
+            named by it.
     """
 
     client: int
@@ -54,46 +67,63 @@ class Holding:
         """Its samples, once for each one asked for."""
         count = len(clients)
         offsets = np.arange(count + 1, dtype=np.int64) * self.samples
-        return Shards(self.own.samples, self.own.rows.repeat(count), self.own.labels.repeat(count), offsets)
+        return Shards(
+            self.own.samples, self.own.rows.repeat(count), self.own.labels.repeat(count), offsets
+        )
 
     def facts(self) -> dict[str, Any]:
         """What a server has to know to train on it."""
         pool = self.own.samples
         data = None if self.data is None else dict(self.data)
         return {
-            "client": self.client, "samples": self.samples, "shape": list(pool.shape), "classes": pool.classes,
+            "client": self.client,
+            "samples": self.samples,
+            "shape": list(pool.shape),
+            "classes": pool.classes,
             "data": data,
-        }  # fmt: skip
+        }
 
 
-def open_holding(client: int, table: Mapping[str, Any], folder: Path) -> Holding:
+def open_node_data(client: int, table: Mapping[str, Any], folder: Path) -> NodeData:
     """The data that a node's ``[data]`` names.
 
-    ``source``: client number ``client`` of ``poise.federation(**table)``, for trials. ``file``: ``x`` and ``y`` of an
-    ``.npz``, or a ``.csv`` or ``.parquet`` whose column ``label`` holds the labels. ``callable``: ``module:function``,
-    which is called with ``options`` and returns ``(x, y)``. ``classes`` where labels are classes.
+    ``source``: client number ``client`` of ``poise.federation(**table)``, for trials. ``file``:
+    ``x`` and ``y`` of an ``.npz``, or a ``.csv`` or ``.parquet`` whose column ``label`` holds the
+    labels. ``callable``: ``module:function``, which is called with ``options`` and returns ``(x,
+    y)``. ``classes`` where labels are classes.
     """
     options = dict(table)
     if "source" in options:
         number = options.pop("client", client)
         whole = make_federation(**options)
-        require(0 <= number < whole.clients, f"[data] has no client {number}", f"0 to {whole.clients - 1}")
-        return Holding(client, whole.shards([number]), {**(whole.spec or {}), "client": number})
+        require(
+            0 <= number < whole.clients,
+            f"[data] has no client {number}",
+            f"0 to {whole.clients - 1}",
+        )
+        return NodeData(client, whole.shards([number]), {**(whole.spec or {}), "client": number})
     unknown = [key for key in options if key not in KEYS]
     if unknown:
         raise InvalidOption(f"[data] has no key {unknown[0]!r}", suggest(unknown[0], KEYS))
     classes = options.get("classes", 0)
-    require(type(classes) is int and classes >= 0, f"[data] classes = {classes!r} must be a whole number")
+    require(
+        type(classes) is int and classes >= 0,
+        f"[data] classes = {classes!r} must be a whole number",
+    )
     x, y = _own_arrays(options, folder, classes)
     form = {name: options[name] for name in FORM if options.get(name)}
     made = make_federation((x, y), [np.arange(len(y))], 1, **form)
-    return Holding(client, made.shards([0]))
+    return NodeData(client, made.shards([0]))
 
 
 def _own_arrays(table: Mapping[str, Any], folder: Path, classes: int) -> Pair:
     """What the one of ``file`` and ``callable`` that is there gives."""
     if ("file" in table) == ("callable" in table):
-        said = "both a file and a callable" if "file" in table else "neither a source nor a file nor a callable"
+        said = (
+            "both a file and a callable"
+            if "file" in table
+            else "neither a source nor a file nor a callable"
+        )
         raise InvalidOption(f"[data] names {said}", 'for example file = "patients.npz"')
     if "file" in table:
         return read_arrays(folder / str(table["file"]), str(table.get("label", "y")), classes)

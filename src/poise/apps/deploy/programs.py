@@ -52,9 +52,14 @@ class Child:
             return False
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, env={**self.environment, BOOT: secrets.token_hex(8)}, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, cwd=self.log.parent, start_new_session=True,
-            )  # fmt: skip
+                self.command,
+                env={**self.environment, BOOT: secrets.token_hex(8)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.log.parent,
+                start_new_session=True,
+            )
         self.starts, self.began = self.starts + 1, now
         return True
 
@@ -82,11 +87,26 @@ def superlink(deployment: Deployment) -> Child:
     """The server that nodes connect to: TLS, registered keys only, its state on disk."""
     server = deployment.server
     command = [
-        "flower-superlink", "--ssl-certfile", str(server / "tls.pem"), "--ssl-keyfile", str(server / "tls.key"),
-        "--ssl-ca-certfile", str(server / "ca.crt"), "--enable-supernode-auth", "--isolation", "process",
-        "--superexec-auth-secret-file", str(server / "secret"), "--database", str(server / "state.db"),
-        "--disable-runtime-dependency-installation", "--host", deployment.host, "--port", str(deployment.port),
-    ]  # fmt: skip
+        "flower-superlink",
+        "--ssl-certfile",
+        str(server / "tls.pem"),
+        "--ssl-keyfile",
+        str(server / "tls.key"),
+        "--ssl-ca-certfile",
+        str(server / "ca.crt"),
+        "--enable-supernode-auth",
+        "--isolation",
+        "process",
+        "--superexec-auth-secret-file",
+        str(server / "secret"),
+        "--database",
+        str(server / "state.db"),
+        "--disable-runtime-dependency-installation",
+        "--host",
+        deployment.host,
+        "--port",
+        str(deployment.port),
+    ]
     return _child(deployment, "superlink", command)
 
 
@@ -94,9 +114,14 @@ def superexec(deployment: Deployment) -> Child:
     """The process that starts the engine for every run."""
     server = deployment.server
     command = [
-        "flower-superexec", "--runtime-api-address", f"{deployment.host}:{deployment.port}",
-        "--root-certificates", str(server / "ca.crt"), "--superexec-auth-secret-file", str(server / "secret"),
-    ]  # fmt: skip
+        "flower-superexec",
+        "--runtime-api-address",
+        f"{deployment.host}:{deployment.port}",
+        "--root-certificates",
+        str(server / "ca.crt"),
+        "--superexec-auth-secret-file",
+        str(server / "secret"),
+    ]
     return _child(deployment, "superexec", command)
 
 
@@ -104,11 +129,24 @@ def supernode(folder: Path, marked: Path, log: Path) -> Child:
     """A node, with its own key and its own certificate; all it needs is in its folder."""
     config = read_toml(folder / "node.toml", "give the folder of a node: DIR/node-0")
     command = [
-        "flower-supernode", "--root-certificates", str(folder / "ca.crt"), "--superlink", str(config["superlink"]),
-        "--auth-supernode-private-key", str(folder / "node.key"), "--host", LOOPBACK, "--port", str(config["port"]),
-        "--ssl-certfile", str(folder / "tls.pem"), "--ssl-keyfile", str(folder / "tls.key"),
-        "--ssl-ca-certfile", str(folder / "ca.crt"),
-    ]  # fmt: skip
+        "flower-supernode",
+        "--root-certificates",
+        str(folder / "ca.crt"),
+        "--superlink",
+        str(config["superlink"]),
+        "--auth-supernode-private-key",
+        str(folder / "node.key"),
+        "--host",
+        LOOPBACK,
+        "--port",
+        str(config["port"]),
+        "--ssl-certfile",
+        str(folder / "tls.pem"),
+        "--ssl-keyfile",
+        str(folder / "tls.key"),
+        "--ssl-ca-certfile",
+        str(folder / "ca.crt"),
+    ]
     mine = {**environment(marked, folder / "flwr"), NODE: str(folder)}
     return Child(folder.name, _launched(command), mine, log)
 
@@ -125,7 +163,9 @@ def _launched(command: list[str]) -> list[str]:
 def program(name: str) -> str:
     """Flower's programs lie beside this Python."""
     file = Path(sys.executable).parent / name
-    require(file.exists(), f"deployments need Flower: there is no {file}", "pip install 'poise[flower]'")
+    require(
+        file.exists(), f"deployments need Flower: there is no {file}", "pip install 'poise[flower]'"
+    )
     return str(file)
 
 
@@ -134,7 +174,13 @@ def register(deployment: Deployment) -> None:
     known = deployment.registered()
     for client in range(deployment.nodes):
         if client not in known:
-            told = flwr(deployment, "supernode", "register", str(deployment.node(client) / "node.pub"), "poise")
+            told = flwr(
+                deployment,
+                "supernode",
+                "register",
+                str(deployment.node(client) / "node.pub"),
+                "poise",
+            )
             known[client] = int(told["node-id"])
             text = json.dumps({str(c): str(node) for c, node in known.items()})
             (deployment.server / "nodes.json").write_text(text, encoding="utf-8")
@@ -143,14 +189,21 @@ def register(deployment: Deployment) -> None:
 def flwr(deployment: Deployment, *words: str) -> dict[str, Any]:
     """What Flower's own command line answers."""
     done = subprocess.run(
-        [program("flwr"), *words, "--format", "json"], env=deployment.environment, capture_output=True, text=True,
-        check=False, cwd=deployment.path, timeout=120,
-    )  # fmt: skip
+        [program("flwr"), *words, "--format", "json"],
+        env=deployment.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=deployment.path,
+        timeout=120,
+    )
     try:
         told: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         told = {}
     if not told.get("success"):
-        said = " ".join(str(told.get("error-message") or done.stderr or done.stdout or "no answer").split())
+        said = " ".join(
+            str(told.get("error-message") or done.stderr or done.stdout or "no answer").split()
+        )
         raise InvalidOption(f"flwr {words[0]}: {said}")
     return told

@@ -31,8 +31,10 @@ class Remote:
         weighing: ``size``, ``equal``, or the importance of each client.
         test_shard: held-out samples that the server has.
         spec: the experiment's ``[data]``.
-        graph: asks the nodes for their messages of the similarity graph, (N, D); None where nobody is to ask.
-        chosen: each client's number in the deployment, where some have left; None: client i is node i.
+        graph: asks the nodes for their messages of the similarity graph, (N, D); None where nobody
+            is to ask.
+        chosen: each client's number in the deployment, where some have left; None: client i is node
+            i.
     """
 
     registered: Sequence[Mapping[str, Any]]
@@ -52,7 +54,9 @@ class Remote:
 
     @property
     def members(self) -> Ints:
-        """Each client's number in the deployment, (N,): 0 to N - 1 unless clients have left (`without`)."""
+        """Each client's number in the deployment, (N,): 0 to N - 1 unless clients have left
+        (`without`).
+        """
         return np.arange(self.clients) if self.chosen is None else self.chosen
 
     @cached_property
@@ -64,8 +68,14 @@ class Remote:
     def importance(self) -> Floats:
         """p, (N,)."""
         if isinstance(self.weighing, str):
-            require(self.weighing in ("size", "equal"), f"importance = {self.weighing!r} is not known", "size, equal")
-            given: Floats = self.sizes.astype(np.float64) if self.weighing == "size" else np.ones(self.clients)
+            require(
+                self.weighing in ("size", "equal"),
+                f"importance = {self.weighing!r} is not known",
+                "size, equal",
+            )
+            given: Floats = (
+                self.sizes.astype(np.float64) if self.weighing == "size" else np.ones(self.clients)
+            )
         else:
             given = np.asarray(self.weighing, dtype=np.float64)
             fits = given.shape == (self.clients,) and bool((given >= 0).all()) and given.sum() > 0
@@ -92,52 +102,79 @@ class Remote:
         raise IncompatibleParts(f"the data of client {i} are on its node", NO_DATA)
 
     def messages(self) -> Floats:
-        """The clients' messages for the similarity graph, (N, D), each made on its node; asked for once."""
+        """The clients' messages for the similarity graph, (N, D), each made on its node; asked for
+        once.
+        """
         return self._messages
 
     @cached_property
     def _messages(self) -> Floats:
         if self.graph is None:
-            raise IncompatibleParts("the data that a similarity graph is made of are on the nodes", NO_DATA)
+            raise IncompatibleParts(
+                "the data that a similarity graph is made of are on the nodes", NO_DATA
+            )
         pool = self._form
         return self.graph(pool.vocabulary if pool.tokens else math.prod(pool.shape))
 
     def without(self, clients: Sequence[int] | Ints) -> Remote:
-        """The federation that is left when these clients are gone; the others move up, in order (`members`)."""
+        """The federation that is left when these clients are gone; the others move up, in order
+        (`members`).
+        """
         gone = sorted({int(c) for c in clients})
-        require(all(0 <= c < self.clients for c in gone), f"without: there is no client {max(gone, default=0)}")
+        require(
+            all(0 <= c < self.clients for c in gone),
+            f"without: there is no client {max(gone, default=0)}",
+        )
         stay = np.delete(np.arange(self.clients), gone)
         require(len(stay) > 0, f"without: no client of {self.clients} would be left")
-        weighing = self.weighing if isinstance(self.weighing, str) else np.asarray(self.weighing)[stay]
+        weighing = (
+            self.weighing if isinstance(self.weighing, str) else np.asarray(self.weighing)[stay]
+        )
         spec = self.spec
         if spec is not None:
-            spec = {**spec, "without": sorted({*spec.get("without", ()), *self.members[gone].tolist()})}
+            spec = {
+                **spec,
+                "without": sorted({*spec.get("without", ()), *self.members[gone].tolist()}),
+            }
         left = [self.registered[int(c)] for c in stay]
-        return replace(self, registered=left, weighing=weighing, spec=spec, chosen=self.members[stay])
+        return replace(
+            self, registered=left, weighing=weighing, spec=spec, chosen=self.members[stay]
+        )
 
     def digest(self) -> str:
         """A hash of what was registered: a run goes on with the nodes that it began with."""
-        facts: list[Any] = [[dict(r) for r in self.registered], np.asarray(self.importance).tolist()]
+        facts: list[Any] = [
+            [dict(r) for r in self.registered],
+            np.asarray(self.importance).tolist(),
+        ]
         if self.chosen is not None:
             facts.append(self.chosen.tolist())
-        return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(
+            json.dumps(facts, sort_keys=True).encode(), digest_size=16
+        ).hexdigest()
 
 
 def check_registered(
-    found: Sequence[Mapping[str, Any]], spec: Mapping[str, Any] | None, most: Sequence[int] | Ints | None = None,
+    found: Sequence[Mapping[str, Any]],
+    spec: Mapping[str, Any] | None,
+    most: Sequence[int] | Ints | None = None,
     members: Sequence[int] | Ints | None = None,
-) -> None:  # fmt: skip
-    """Refuse nodes that do not fit each other, or a trial whose nodes hold other data than the experiment names.
+) -> None:
+    """Refuse nodes that do not fit each other, or a trial whose nodes hold other data than the
+    experiment names.
 
-    ``most`` is the largest number of samples that each may register: who claims more would count for more.
-    ``members`` are their numbers in the deployment, where that is not their order.
+    ``most`` is the largest number of samples that each may register: who claims more would count
+    for more. ``members`` are their numbers in the deployment, where that is not their order.
     """
     numbers = list(range(len(found)) if members is None else map(int, members))
     for place, (client, facts) in enumerate(zip(numbers, found, strict=True)):
         whole = type(facts.get("samples")) is int and facts["samples"] >= 1
         form = isinstance(facts.get("shape"), list) and type(facts.get("classes")) is int
         form = form and isinstance(facts.get("data"), Mapping | None)
-        require(whole and form, f"client {client} registered {facts.get('samples')!r} samples: it does not fit")
+        require(
+            whole and form,
+            f"client {client} registered {facts.get('samples')!r} samples: it does not fit",
+        )
         if most is not None and facts["samples"] > most[place]:
             raise InvalidOption(
                 f"client {client} registered {facts['samples']} samples, and can have {most[place]}",

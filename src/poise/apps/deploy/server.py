@@ -19,8 +19,8 @@ from poise.apps.deploy.folder import MARK, open_deployment
 from poise.apps.deploy.registration import registered_federation
 from poise.apps.deploy.remote_federation import Remote
 from poise.backends import Flower
-from poise.backends.flower.receiver import Intake
-from poise.backends.flower.transport import Post, connected
+from poise.backends.flower.receiver import ReplyReceiver
+from poise.backends.flower.transport import Transport, connected
 from poise.config.experiment import Experiment, parse
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError
@@ -54,7 +54,7 @@ def main(grid: Grid, context: Context) -> None:
     job.say(pid=os.getpid())
     try:
         with job.heard():
-            runs = job.do(Post(Intake(grid), deployment.registered(), name))
+            runs = job.do(Transport(ReplyReceiver(grid), deployment.registered(), name))
         for run in runs:
             job.say(run=str(run))
         job.say(done=True)
@@ -64,13 +64,19 @@ def main(grid: Grid, context: Context) -> None:
     except BaseException as error:
         details = job.file.with_suffix(".trace")
         details.write_text(traceback.format_exc(), encoding="utf-8")
-        job.say(error=f"the server failed ({type(error).__name__}: {error})", hint=f"details: {details}", code=1)
+        job.say(
+            error=f"the server failed ({type(error).__name__}: {error})",
+            hint=f"details: {details}",
+            code=1,
+        )
         raise
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that was asked for: a file that says what, and a file beside it that says how it goes."""
+    """A run that was asked for: a file that says what, and a file beside it that says how it
+    goes.
+    """
 
     file: Path
 
@@ -91,7 +97,7 @@ class Job:
             warnings.showwarning = lambda message, *_, **__: self.say(warning=str(message))
             yield
 
-    def do(self, post: Post) -> list[Path]:
+    def do(self, post: Transport) -> list[Path]:
         """Run every seed, take a run up, or forget clients of a run."""
         order = json.loads(self.file.read_text(encoding="utf-8"))
         if "unlearn" in order:
@@ -119,10 +125,14 @@ class Job:
         refused = [[r.client, r.reason] for r in record.refusals]
         self.say(round=record.index, seconds=record.seconds, metrics=metrics, refused=refused)
 
-    def _unlearned(self, order: Mapping[str, Any], post: Post) -> Path:
-        """Honour a request to forget on the nodes that stay; whoever is to be forgotten is not asked for anything."""
+    def _unlearned(self, order: Mapping[str, Any], post: Transport) -> Path:
+        """Honour a request to forget on the nodes that stay; whoever is to be forgotten is not
+        asked for anything.
+        """
         request = UnlearnRequest(**order["request"])
-        histories = Histories.of(open_run(order["unlearn"]), None if request.out is None else Path(request.out))
+        histories = Histories.of(
+            open_run(order["unlearn"]), None if request.out is None else Path(request.out)
+        )
         root, begun = histories.root, histories.open_request
         wanted = checked_clients(request.clients, root.clients, histories.forgotten)
         gone = sorted({*histories.forgotten, *wanted, *(begun.clients if begun else ())})
@@ -131,8 +141,12 @@ class Job:
         assert sizes is not None
         experiment = recorded(root.path)
         if not _on_nodes(experiment):
-            raise InvalidOption(f"{root.path} was not trained on nodes", f"poise unlearn {root.path} --clients …")
-        way = replace(post, task=experiment.table("task"), state=_state(root.path / "without" / str(gone)))
+            raise InvalidOption(
+                f"{root.path} was not trained on nodes", f"poise unlearn {root.path} --clients …"
+            )
+        way = replace(
+            post, task=experiment.table("task"), state=_state(root.path / "without" / str(gone))
+        )
         whole = registered_federation(
             experiment,
             experiment.seeds[0],
@@ -146,15 +160,21 @@ class Job:
             made = fulfil(root, request, federation=whole, callbacks=[self._watch], stop=self.stop)
         return _path(made.run)
 
-    def _composed(self, experiment: Experiment, seed: int, post: Post, folder: Path) -> tuple[Composition, Post]:
-        """The composition of a seed on the nodes' data, and the way to them; ``folder`` names what these keep."""
+    def _composed(
+        self, experiment: Experiment, seed: int, post: Transport, folder: Path
+    ) -> tuple[Composition, Transport]:
+        """The composition of a seed on the nodes' data, and the way to them; ``folder`` names what
+        these keep.
+        """
         way = replace(post, task=experiment.table("task"), state=_state(folder))
         backend = _backend(experiment)
         federation = registered_federation(experiment, seed, way, backend.patience)
         way = way.among(federation.members.tolist())
         composition = compose(experiment, seed, federation)
         composition = composition.with_options(backend=backend)
-        if "bad_updates" not in experiment.table("run"):  # one node's mistake does not end everybody's run
+        if "bad_updates" not in experiment.table(
+            "run"
+        ):  # one node's mistake does not end everybody's run
             composition = composition.with_options(bad_updates="drop")
         return composition, way
 
@@ -194,5 +214,7 @@ def _refuse_grown(federation: Remote, sizes: Ints) -> None:
 
 
 def _score(run: Run) -> str:
-    """What retraining is aimed at, as far as a policy cares: accuracy where the run has it, else the loss."""
+    """What retraining is aimed at, as far as a policy cares: accuracy where the run has it, else
+    the loss.
+    """
     return ACCURACY if any(name.endswith("accuracy") for name in run.metrics) else LOSSES[0]

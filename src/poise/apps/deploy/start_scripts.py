@@ -1,6 +1,7 @@
 """What starts a deployment without ``poise deploy up``: scripts, systemd units, containers.
 
-Nothing here names this machine; the deployment's own folder is named where systemd and Flower want it whole.
+Nothing here names this machine; the deployment's own folder is named where systemd and Flower want
+it whole.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ ENV HOME=/tmp USER=poise PYTHONUNBUFFERED=1
 
 
 def write_starters(folder: Path, nodes: int) -> None:
-    """Write start scripts and systemd units beside what they start, and a compose file with its Dockerfile."""
+    """Write start scripts and systemd units beside what they start, and a compose file with its
+    Dockerfile.
+    """
     about = f"of the poise deployment {folder.name}"
     _beside(folder / "server", f"The server {about}", "server ..", _unit_name(folder, "server"))
     names = [f"node-{client}" for client in range(nodes)]
@@ -82,7 +85,9 @@ def write_starters(folder: Path, nodes: int) -> None:
         _beside(folder / name, f"{name.capitalize()} {about}", "node .", _unit_name(folder, name))
     (folder / "compose.yaml").write_text(_compose(folder, names), encoding="utf-8")
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    (folder / "Dockerfile").write_text(_IMAGE.format(version=__version__, python=python), encoding="utf-8")
+    (folder / "Dockerfile").write_text(
+        _IMAGE.format(version=__version__, python=python), encoding="utf-8"
+    )
 
 
 def _beside(folder: Path, what: str, verb: str, name: str) -> None:
@@ -91,7 +96,9 @@ def _beside(folder: Path, what: str, verb: str, name: str) -> None:
     script.write_text(_SCRIPT.format(what=what, verb=verb), encoding="utf-8")
     script.chmod(0o755)
     place = str(folder).replace("%", "%%")  # in a unit, % stands before what systemd fills in
-    (folder / name).write_text(_UNIT.format(what=what.replace("%", "%%"), folder=place, name=name), encoding="utf-8")
+    (folder / name).write_text(
+        _UNIT.format(what=what.replace("%", "%%"), folder=place, name=name), encoding="utf-8"
+    )
 
 
 def _unit_name(folder: Path, name: str) -> str:
@@ -100,12 +107,20 @@ def _unit_name(folder: Path, name: str) -> str:
 
 
 def _compose(folder: Path, names: list[str]) -> str:
-    """The server sees the whole folder, where Flower expects it; a node its own, and nothing else."""
+    """The server sees the whole folder, where Flower expects it; a node its own, and nothing
+    else.
+    """
     whole = _quoted(str(folder))
     parts = [_SERVICE.format(name="server", verb="server", inside=whole, outside=whole)]
     for name in names:
-        parts.append(_SERVICE.format(name=name, verb="node", inside=_quoted("/node"), outside=_quoted(f"./{name}")))
-    return _COMPOSE.format(version=__version__, owner=f"{os.getuid()}:{os.getgid()}") + "".join(parts)
+        parts.append(
+            _SERVICE.format(
+                name=name, verb="node", inside=_quoted("/node"), outside=_quoted(f"./{name}")
+            )
+        )
+    return _COMPOSE.format(version=__version__, owner=f"{os.getuid()}:{os.getgid()}") + "".join(
+        parts
+    )
 
 
 def _quoted(text: str) -> str:

@@ -1,6 +1,7 @@
 """Keep processes alive: ``python -m poise.apps.deploy.supervisor DIR`` those of a deployment.
 
-A process that ends is started again, after a pause that grows while it keeps ending at once. SIGTERM ends all.
+A process that ends is started again, after a pause that grows while it keeps ending at once.
+SIGTERM ends all.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class Tending:
         for child in reversed(self.children):
             child.signal(signal.SIGTERM)
         until = time.monotonic() + GRACE
-        while time.monotonic() < until and any(c.process and c.process.poll() is None for c in self.children):
+        while time.monotonic() < until and any(
+            c.process and c.process.poll() is None for c in self.children
+        ):
             time.sleep(0.1)
         for child in self.children:
             child.signal(signal.SIGKILL)
@@ -90,14 +93,17 @@ class Supervisor(Tending):
         while not listening(self.deployment.port, self.deployment.host):
             if self.ending or time.monotonic() > until:
                 port = self.deployment.port
-                raise InvalidOption(f"the SuperLink does not listen on port {port}", "see logs/superlink.log")
+                raise InvalidOption(
+                    f"the SuperLink does not listen on port {port}", "see logs/superlink.log"
+                )
             if self.tend():
                 self._write("starting")
             time.sleep(0.2)
 
     def _write(self, status: str, error: str = "") -> None:
         running = {
-            c.name: {"pid": None if c.process is None else c.process.pid, "starts": c.starts} for c in self.children
+            c.name: {"pid": None if c.process is None else c.process.pid, "starts": c.starts}
+            for c in self.children
         }
         state = {"status": status, "supervisor": os.getpid(), "processes": running, "error": error}
         file = self.deployment.path / "state.json"
@@ -107,7 +113,9 @@ class Supervisor(Tending):
 
 
 def run_node(path: str | Path) -> None:
-    """Keep the node of one folder alive in this process, until SIGTERM or Ctrl-C; a folder that `check_node` passed."""
+    """Keep the node of one folder alive in this process, until SIGTERM or Ctrl-C; a folder that
+    `check_node` passed.
+    """
     folder = Path(path).resolve()
     tending = Tending()
     tending.children.append(supernode(folder, folder, folder / "node.log"))

@@ -22,22 +22,28 @@ from poise.training import federation_in
 
 
 def score(run: Run, name: str) -> float:
-    """A score by name: ``rounds_to:0.9``, ``final:accuracy``, ``half:accuracy``, ``mean:accuracy``, ``smoothness``,
-    ``worst:client_test_accuracy`` (of the client that ends lowest), ``weight:flip ratio>0`` (of the clients with that
-    trait, their mean coefficient over their mean base weight; nan where the clients have no such trait),
-    ``distinct_clients`` and ``distinct_classes`` (means over the rounds, with ``:late`` over the second half),
-    ``homogeneity`` (of the similarity graph of the run's clients, made anew from its experiment),
-    ``spread:client_loss`` (standard deviation over the clients), ``surrogate:client_loss`` (Σ q_i L_i with q_i in
-    proportion to p_i times the aggregations that client i took part in: what weights that ignore how often each
-    client answers make small). Of requests to forget: ``retraining``, ``forgotten:2``, … (`score_of_requests`).
+    """A score by name: ``rounds_to:0.9``, ``final:accuracy``, ``half:accuracy``, ``mean:accuracy``,
+    ``smoothness``, ``worst:client_test_accuracy`` (of the client that ends lowest), ``weight:flip
+    ratio>0`` (of the clients with that trait, their mean coefficient over their mean base weight;
+    nan where the clients have no such trait), ``distinct_clients`` and ``distinct_classes`` (means
+    over the rounds, with ``:late`` over the second half), ``homogeneity`` (of the similarity graph
+    of the run's clients, made anew from its experiment), ``spread:client_loss`` (standard deviation
+    over the clients), ``surrogate:client_loss`` (Σ q_i L_i with q_i in proportion to p_i times the
+    aggregations that client i took part in: what weights that ignore how often each client answers
+    make small). Of requests to forget: ``retraining``, ``forgotten:2``, … (`score_of_requests`).
 
-    ``final``, ``worst``, ``spread`` and ``surrogate`` are means over the last twentieth of the measurements. A target
-    that was never reached counts as one round more than there were, which favours the slower method.
+    ``final``, ``worst``, ``spread`` and ``surrogate`` are means over the last twentieth of the
+    measurements. A target that was never reached counts as one round more than there were, which
+    favours the slower method.
     """
     kind, _, rest = name.partition(":")
     if kind in SCORES:
         return score_of_requests(run, kind, rest)
-    metric = "own_accuracy" if "own_accuracy" in run.metrics and "accuracy" not in run.metrics else "accuracy"
+    metric = (
+        "own_accuracy"
+        if "own_accuracy" in run.metrics and "accuracy" not in run.metrics
+        else "accuracy"
+    )
     if kind == "rounds_to":
         reached = run.rounds_to(float(rest), metric)
         return float(run.rounds + 1 if reached is None else reached)
@@ -57,7 +63,9 @@ def score(run: Run, name: str) -> float:
         values = run.metric(rest or metric)
         values = values[~np.isnan(values)]
         last = values[-max(1, len(values) // 20) :]
-        return float({"final": last.mean(), "half": values[len(values) // 2], "mean": values.mean()}[kind])
+        return float(
+            {"final": last.mean(), "half": values[len(values) // 2], "mean": values.mean()}[kind]
+        )
     if kind == "homogeneity":
         return likeness(run).homogeneity
     if kind in _COUNTS:
@@ -73,13 +81,16 @@ def score(run: Run, name: str) -> float:
 
 
 _COUNTS: dict[str, Callable[[Run], Any]] = {
-    "distinct_clients": scores.distinct_clients, "distinct_classes": scores.distinct_classes,
-}  # fmt: skip
+    "distinct_clients": scores.distinct_clients,
+    "distinct_classes": scores.distinct_classes,
+}
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """What is kept of a similarity graph: homogeneity, ``-ln mis`` of its pairs, eigenvalues that are not 0."""
+    """What is kept of a similarity graph: homogeneity, ``-ln mis`` of its pairs, eigenvalues that
+    are not 0.
+    """
 
     homogeneity: float
     edges: Floats
@@ -98,7 +109,9 @@ def _likeness(experiment: str, seed: int) -> Likeness:
 
 
 def _surrogate(run: Run) -> np.ndarray:
-    """Importance of each client in the problem that aggregations which ignore times solve; sums to 1."""
+    """Importance of each client in the problem that aggregations which ignore times solve; sums to
+    1.
+    """
     importance = run.array("importance")
     require(importance is not None, "surrogate: the run keeps no importance of its clients")
     assert importance is not None
@@ -107,9 +120,13 @@ def _surrogate(run: Run) -> np.ndarray:
 
 
 def _gain(run: Run, condition: str) -> float:
-    """Mean coefficient over mean base weight of the clients whose trait is above or below a number."""
+    """Mean coefficient over mean base weight of the clients whose trait is above or below a
+    number.
+    """
     found = re.fullmatch(r"(.+)([<>])(.+)", condition)
-    require(found is not None, f"weight:{condition} has no condition", "for example weight:flip ratio>0")
+    require(
+        found is not None, f"weight:{condition} has no condition", "for example weight:flip ratio>0"
+    )
     assert found is not None
     values = run.traits.get(found[1].strip())
     if values is None:
@@ -118,7 +135,9 @@ def _gain(run: Run, condition: str) -> float:
     parts = run.contributions
     own = values[parts["client"]]
     chosen = parts[own > number if found[2] == ">" else own < number]
-    return float(chosen["coefficient"].sum() / chosen["base"].sum()) if len(chosen) else float("nan")
+    return (
+        float(chosen["coefficient"].sum() / chosen["base"].sum()) if len(chosen) else float("nan")
+    )
 
 
 @dataclass(frozen=True)
@@ -133,23 +152,34 @@ class Verdict:
 def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]) -> Verdict:
     """Whether a claim holds.
 
-    ``at_most = r``: mean(left) <= r * mean(right). ``above``/``below``: the paired difference over seeds has that sign,
-    with a 95 % interval that excludes 0 where ``significant = true``. ``within = r``: the means differ by at most the
-    share r. ``apart_at_most = x``: they differ by at most x. ``above_by = x``: the left is x or more above the right.
-    ``no_difference = true``: the 95 % interval of the paired difference contains 0. ``every_seed = true``: the
-    sign is the same for every single seed. ``in_band = true``: the mean of the left lies between the lowest and the
+    ``at_most = r``: mean(left) <= r * mean(right). ``above``/``below``: the paired difference over
+    seeds has that sign, with a 95 % interval that excludes 0 where ``significant = true``. ``within
+    = r``: the means differ by at most the share r. ``apart_at_most = x``: they differ by at most x.
+    ``above_by = x``: the left is x or more above the right. ``no_difference = true``: the 95 %
+    interval of the paired difference contains 0. ``every_seed = true``: the sign is the same for
+    every single seed. ``in_band = true``: the mean of the left lies between the lowest and the
     highest single run of the right. ``between = [a, b]``: the mean of the left alone lies there.
-    ``right_cell = c``: the right side is measured in the cell c. ``than_cell = c``: the two sides are left - right in
-    ``cell`` and left - right in c, so that "below" says that the first difference is the smaller one.
+    ``right_cell = c``: the right side is measured in the cell c. ``than_cell = c``: the two sides
+    are left - right in ``cell`` and left - right in c, so that "below" says that the first
+    difference is the smaller one.
     """
     if "between" in claim:
-        return _between(claim, np.array([score(r, claim["score"]) for r in runs[claim.get("cell", ""), claim["left"]]]))
+        return _between(
+            claim,
+            np.array(
+                [score(r, claim["score"]) for r in runs[claim.get("cell", ""), claim["left"]]]
+            ),
+        )
     left, right = _sides(claim, runs)
     mean, half = paired(left - right)
     ratio = left.mean() / right.mean() if right.mean() else float("nan")
-    silent = "than_cell" in claim or not right.mean()  # of two differences, or to nothing, it would say nothing
+    silent = (
+        "than_cell" in claim or not right.mean()
+    )  # of two differences, or to nothing, it would say nothing
     shown = "" if silent else f"ratio {ratio:.2f}, "
-    measured = f"{left.mean():.4g} against {right.mean():.4g}, {shown}difference {mean:+.4g} ± {half:.2g}"
+    measured = (
+        f"{left.mean():.4g} against {right.mean():.4g}, {shown}difference {mean:+.4g} ± {half:.2g}"
+    )
     if "at_most" in claim:
         holds = ratio <= claim["at_most"]
     elif "within" in claim:
@@ -167,11 +197,15 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
         signed = mean if claim.get("relation") == "above" else -mean
         holds = signed > (half if claim.get("significant") else 0.0)
         if claim.get("every_seed"):
-            holds = bool((left > right).all() if claim.get("relation") == "above" else (left < right).all())
+            holds = bool(
+                (left > right).all() if claim.get("relation") == "above" else (left < right).all()
+            )
     return Verdict(str(claim["text"]), bool(holds), measured)
 
 
-def _sides(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]) -> tuple[np.ndarray, np.ndarray]:
+def _sides(
+    claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]
+) -> tuple[np.ndarray, np.ndarray]:
     """What is compared, one value per seed: two arms, or how far they are apart in two cells."""
 
     def values(cell: str, side: str) -> np.ndarray:
@@ -200,4 +234,6 @@ def paired(differences: np.ndarray) -> tuple[float, float]:
     n = len(differences)
     if n < 2:
         return float(differences.mean()), float("inf")
-    return float(differences.mean()), float(stats.t.ppf(0.975, n - 1) * differences.std(ddof=1) / np.sqrt(n))
+    return float(differences.mean()), float(
+        stats.t.ppf(0.975, n - 1) * differences.std(ddof=1) / np.sqrt(n)
+    )

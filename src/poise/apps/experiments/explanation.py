@@ -16,7 +16,12 @@ from poise.training import Composition, compose, recorded
 
 
 def explain_named(
-    what: str, changes: Iterable[str] = (), seed: int | None = None, cell: str = "", arm: str = "", scale: str = "small"
+    what: str,
+    changes: Iterable[str] = (),
+    seed: int | None = None,
+    cell: str = "",
+    arm: str = "",
+    scale: str = "small",
 ) -> Explanation:
     """Explain an experiment file, a run folder, or a reproduction by its name.
 
@@ -29,8 +34,12 @@ def explain_named(
         scale: of a reproduction.
     """
     path = Path(what)
-    if what in presets() or (path.suffix == ".toml" and path.stem in presets() and "papers" in path.parts):
-        return _of_preset(load_reproduction(path.stem if path.suffix == ".toml" else what, scale), seed, cell, arm)
+    if what in presets() or (
+        path.suffix == ".toml" and path.stem in presets() and "papers" in path.parts
+    ):
+        return _of_preset(
+            load_reproduction(path.stem if path.suffix == ".toml" else what, scale), seed, cell, arm
+        )
     return explain_composition(_composition(what, changes, seed), name=what)
 
 
@@ -42,12 +51,18 @@ def _composition(what: str, changes: Iterable[str], seed: int | None) -> Composi
     elif path.exists():
         experiment = load(path, changes)
     else:
-        raise InvalidOption(f"{what!r} is no experiment file, no run and no reproduction", suggest(what, presets()))
+        raise InvalidOption(
+            f"{what!r} is no experiment file, no run and no reproduction", suggest(what, presets())
+        )
     return compose(experiment, experiment.seeds[0] if seed is None else seed)
 
 
-def promised(what: str, found: Explanation, changes: Iterable[str] = (), seed: int | None = None) -> Promises | None:
-    """Bound, predicted bias and, for a run folder, the measured curve; None where the problem was not solved."""
+def promised(
+    what: str, found: Explanation, changes: Iterable[str] = (), seed: int | None = None
+) -> Promises | None:
+    """Bound, predicted bias and, for a run folder, the measured curve; None where the problem was
+    not solved.
+    """
     if what in presets() or found.constants is None or found.constants.optimum is None:
         return None
     run = open_run(folders_in(what)[0]) if Path(what).is_dir() else None
@@ -61,7 +76,11 @@ def _of_preset(found: Reproduction, seed: int | None, cell: str, arm: str) -> Ex
     arms = found.arms_of(where)
     who = arm or arms[0]
     if who not in arms:
-        raise InvalidOption(f"{found.name} has no arm {who!r} in cell {where!r}", suggest(who, arms))
+        raise InvalidOption(
+            f"{found.name} has no arm {who!r} in cell {where!r}", suggest(who, arms)
+        )
     experiment = found.experiment(where, who)
     name = " · ".join(part for part in (found.name, where, who) if part)
-    return explain_composition(compose(experiment, experiment.seeds[0] if seed is None else seed), name)
+    return explain_composition(
+        compose(experiment, experiment.seeds[0] if seed is None else seed), name
+    )

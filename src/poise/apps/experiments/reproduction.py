@@ -4,15 +4,15 @@ A preset is a TOML file with
 
     title, source, notes
     [base.*]              the tables of an experiment that all runs share
-    [cells.NAME.*]        settings to compare in (data, say); tables that change [base]; arms = [...] where only some do
-    [arms.NAME.*]         methods to compare; tables that change [base]
+    [cells.NAME.*]        settings to compare in (data, say); tables that change [base]; arms =
+    [...] where only some do [arms.NAME.*]         methods to compare; tables that change [base]
     [cells.NAME.scales.SCALE.*]   what a scale changes in that cell alone (its model, say)
-    [cells.NAME.arms.ARM.*]       what a method changes in that cell alone (its own learning rate, say)
-    [scales.NAME.*]       tables that change everything at a scale (small, paper); seeds under run; cells.NAME.* for one
-    [scales.NAME] leaves_out = [...]   cells and arms that a scale does not have
-    [base.requests], and likewise in cells, arms and scales: who is to be forgotten after training, and how (`Requests`)
-    [[expected]]          cell, arm, score, paper: the published figure, as a number or an interval
-    also = [...]          more scores to show
+    [cells.NAME.arms.ARM.*]       what a method changes in that cell alone (its own learning rate,
+    say) [scales.NAME.*]       tables that change everything at a scale (small, paper); seeds under
+    run; cells.NAME.* for one [scales.NAME] leaves_out = [...]   cells and arms that a scale does
+    not have [base.requests], and likewise in cells, arms and scales: who is to be forgotten after
+    training, and how (`Requests`) [[expected]]          cell, arm, score, paper: the published
+    figure, as a number or an interval also = [...]          more scores to show
     [[claims]]            what the paper says, as a relation between two arms that can fail
 """
 
@@ -52,7 +52,9 @@ class Reproduction:
     @property
     def claims(self) -> list[Mapping[str, Any]]:
         """What the paper says of the cells that there are at this scale."""
-        return [claim for claim in self.preset.get("claims", ()) if claim.get("cell", "") in self.cells]
+        return [
+            claim for claim in self.preset.get("claims", ()) if claim.get("cell", "") in self.cells
+        ]
 
     @property
     def forgets(self) -> bool:
@@ -68,7 +70,9 @@ class Reproduction:
         """The methods that are compared in one cell: all, unless it names some."""
         named = self.preset.get("cells", {}).get(cell, {}).get("arms", self.arms)
         absent = self.preset["scales"][self.scale].get("leaves_out", ())
-        return [arm for arm in (self.arms if isinstance(named, Mapping) else named) if arm not in absent]
+        return [
+            arm for arm in (self.arms if isinstance(named, Mapping) else named) if arm not in absent
+        ]
 
     @property
     def seeds(self) -> list[int]:
@@ -82,13 +86,21 @@ class Reproduction:
 
     def experiment(self, cell: str, arm: str) -> Experiment:
         """The experiment of one arm in one cell."""
-        own, scale = dict(self.preset.get("cells", {}).get(cell, {})), self.preset["scales"][self.scale]
+        own, scale = (
+            dict(self.preset.get("cells", {}).get(cell, {})),
+            self.preset["scales"][self.scale],
+        )
         arms, sized = own.pop("arms", {}), own.pop("scales", {}).get(self.scale, {})
         there = arms.get(arm, {}) if isinstance(arms, Mapping) else {}
         layers = (
-            self.preset["base"], own, sized, self.preset["arms"][arm], there,
-            scale, scale.get("cells", {}).get(cell, {}),
-        )  # fmt: skip
+            self.preset["base"],
+            own,
+            sized,
+            self.preset["arms"][arm],
+            there,
+            scale,
+            scale.get("cells", {}).get(cell, {}),
+        )
         tables: dict[str, Any] = {}
         for layer in layers:
             for table, values in layer.items():
@@ -106,7 +118,8 @@ class Reproduction:
     ) -> Iterator[tuple[str, str, int, Run]]:
         """Every run, kept in ``out/cell/arm/seed-k``; one that is there already is not done again.
 
-        Of an arm with requests to forget it is the run of the last request; trainings lie in ``out/training``.
+        Of an arm with requests to forget it is the run of the last request; trainings lie in
+        ``out/training``.
         """
         for seed in self.seeds:
             for cell in self.cells:
@@ -118,17 +131,23 @@ class Reproduction:
                         return
                     yield cell, arm, seed, made
 
-    def _run(self, cell: str, arm: str, seed: int, out: Path, observe: Observe, stop: Callable[[], bool]) -> Run | None:
+    def _run(
+        self, cell: str, arm: str, seed: int, out: Path, observe: Observe, stop: Callable[[], bool]
+    ) -> Run | None:
         folder = out / (cell or "all") / arm / f"seed-{seed}"
         experiment = self.experiment(cell, arm)
         label = " · ".join(part for part in (cell, arm, f"seed {seed}") if part)
         if "requests" in experiment.tables:
             home = out / "training" / self.training_of(cell, arm) / f"seed-{seed}"
-            training = trained(experiment, seed, folder=home, label=label, observe=observe, stop=stop)
+            training = trained(
+                experiment, seed, folder=home, label=label, observe=observe, stop=stop
+            )
             if training is None:
                 return None
             federation = federation_in(experiment, seed)
-            return honoured(Requests.of(experiment.tables["requests"]), training, folder, federation, stop)
+            return honoured(
+                Requests.of(experiment.tables["requests"]), training, folder, federation, stop
+            )
         if (folder / DATABASE).exists():
             there = open_run(folder)
             if there.meta["status"] == "done":
@@ -139,7 +158,9 @@ class Reproduction:
         return begin(composition, folder, observe(label, composition))
 
     def training_of(self, cell: str, arm: str) -> str:
-        """The name of the training of an arm: that of the first cell where some arm trains the same."""
+        """The name of the training of an arm: that of the first cell where some arm trains the
+        same.
+        """
         wanted = _training(self.experiment(cell, arm))
         return next(
             (c or "all") if a == self.arms_of(c)[0] else "-".join(filter(None, (c, a)))
@@ -156,8 +177,13 @@ def load_reproduction(name: str, scale: str = "small") -> Reproduction:
         raise InvalidOption(f"there is no reproduction {name!r}", suggest(name, known))
     preset = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     if "same_runs_as" in preset:  # another look at the runs of another preset
-        other = tomllib.loads((FOLDER / f"{preset['same_runs_as']}.toml").read_text(encoding="utf-8"))
-        preset = {**{k: other[k] for k in ("base", "cells", "arms", "scales") if k in other}, **preset}
+        other = tomllib.loads(
+            (FOLDER / f"{preset['same_runs_as']}.toml").read_text(encoding="utf-8")
+        )
+        preset = {
+            **{k: other[k] for k in ("base", "cells", "arms", "scales") if k in other},
+            **preset,
+        }
     if scale not in preset["scales"]:
         raise InvalidOption(f"{name} has no scale {scale!r}", suggest(scale, preset["scales"]))
     return Reproduction(str(preset.get("same_runs_as", name)), scale, preset)
@@ -169,13 +195,21 @@ def presets() -> list[str]:
 
 
 def _training(experiment: Experiment) -> dict[str, Any]:
-    """The tables of an experiment that its training depends on: all but the method and the budget of requests."""
-    ends = {k: v for k, v in experiment.tables.get("requests", {}).items() if k in ("target", "min_rounds")}
+    """The tables of an experiment that its training depends on: all but the method and the budget
+    of requests.
+    """
+    ends = {
+        k: v
+        for k, v in experiment.tables.get("requests", {}).items()
+        if k in ("target", "min_rounds")
+    }
     return {**experiment.tables, "requests": ends}
 
 
 def _merged(below: Any, above: Any) -> Any:
-    """Tables are merged key by key, except that a table with another name replaces the one below it."""
+    """Tables are merged key by key, except that a table with another name replaces the one below
+    it.
+    """
     if not isinstance(below, Mapping) or not isinstance(above, Mapping):
         return above
     if "name" in above and above["name"] != below.get("name", above["name"]):

@@ -23,7 +23,8 @@ def run_experiment(
     stop: Callable[[], bool] = lambda: False,
     backend: BackendPart | None = None,
 ) -> list[Run]:
-    """Run every seed into ``out/seed-<k>``; ``observe(seed, composition)`` gives the callbacks of each.
+    """Run every seed into ``out/seed-<k>``; ``observe(seed, composition)`` gives the callbacks of
+    each.
 
     ``backend`` is one to use instead of the experiment's; the result does not depend on it.
     """
@@ -54,7 +55,9 @@ def folders_in(path: str | Path) -> list[Path]:
         return [folder]
     seeds = [p for p in folder.glob("seed-*") if begun(p)] if folder.is_dir() else []
     if not seeds:
-        raise LedgerError(f"{folder} holds no run", "give a run folder, or a folder with seed-0, seed-1, …")
+        raise LedgerError(
+            f"{folder} holds no run", "give a run folder, or a folder with seed-0, seed-1, …"
+        )
     return sorted(seeds, key=lambda p: (len(p.name), p.name))
 
 

@@ -1,7 +1,7 @@
 """Arms of a reproduction that train once and then honour requests to forget, one after the other.
 
-The table ``[requests]`` of a preset says who is to be forgotten and how. Arms that differ in nothing else share their
-training, so that methods are compared on the same model.
+The table ``[requests]`` of a preset says who is to be forgotten and how. Arms that differ in
+nothing else share their training, so that methods are compared on the same model.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ from poise.unlearning.operation import fulfil
 from poise.unlearning.retraining import ACCURACY, Goal
 
 Observe = Callable[[str, Composition], list[Callable[[Record], None]]]
-REQUEST_KEYS = [name for name in options_of(UnlearnRequest) if name not in ("measure_forgotten", "out")]
-"""The keys of the table [requests]: all options of a request but those that say where it is, and what to measure."""
+REQUEST_KEYS = [
+    name for name in options_of(UnlearnRequest) if name not in ("measure_forgotten", "out")
+]
+"""The keys of the table [requests]: all options of a request but those that say where it is, and
+what to measure."""
 
 SCORES = ("retraining", "forgotten", "remaining", "restart", "kept", "reached", "training")
 
@@ -48,7 +51,9 @@ class Requests:
             require(key in table, f"[requests] has no {key}", where=key)
         options = {key: value for key, value in table.items() if key != "clients"}
         measured = {**options, "measure_forgotten": True}
-        return cls(tuple(UnlearnRequest(clients=tuple(some), **measured) for some in table["clients"]))
+        return cls(
+            tuple(UnlearnRequest(clients=tuple(some), **measured) for some in table["clients"])
+        )
 
     def goal(self, stop: Callable[[], bool]) -> Goal:
         """When training ends: as retraining does, at the target, after at least so many rounds."""
@@ -56,9 +61,16 @@ class Requests:
 
 
 def trained(
-    experiment: Experiment, seed: int, folder: Path, label: str, observe: Observe, stop: Callable[[], bool]
+    experiment: Experiment,
+    seed: int,
+    folder: Path,
+    label: str,
+    observe: Observe,
+    stop: Callable[[], bool],
 ) -> Run | None:
-    """The training that all requests start from, until its target or its last round; None where somebody said stop."""
+    """The training that all requests start from, until its target or its last round; None where
+    somebody said stop.
+    """
     goal = Requests.of(experiment.tables["requests"]).goal(stop)
     if (folder / DATABASE).exists():
         there = open_run(folder)
@@ -78,9 +90,14 @@ def _over(run: Run, goal: Goal, experiment: Experiment) -> bool:
 
 
 def honoured(
-    requests: Requests, training: Run, folder: Path, federation: FederationLike, stop: Callable[[], bool]
+    requests: Requests,
+    training: Run,
+    folder: Path,
+    federation: FederationLike,
+    stop: Callable[[], bool],
 ) -> Run | None:
-    """Honour all requests, one branch each in ``folder``; the run of the last one, or None where somebody said stop.
+    """Honour all requests, one branch each in ``folder``; the run of the last one, or None where
+    somebody said stop.
 
     A request whose certificate is there already is not done again.
     """
@@ -102,7 +119,8 @@ def certificates(run: Run) -> list[dict[str, Any]]:
     """The certificates of a history, in order, given the run of its last branch."""
     if run.path is None or not (run.path / CERTIFICATE).exists():
         raise InvalidOption(
-            "the run is not a branch of a history in a folder", "only requests to forget have this score"
+            "the run is not a branch of a history in a folder",
+            "only requests to forget have this score",
         )
     index = int(run.path.name)
     return [read(run.path.parent / f"{r:03d}" / CERTIFICATE) for r in range(1, index + 1)]
@@ -111,11 +129,12 @@ def certificates(run: Run) -> list[dict[str, Any]]:
 def score_of_requests(run: Run, kind: str, rest: str) -> float:
     """A score of a history: of request ``rest``, or of all of them where it is empty.
 
-    ``retraining``: aggregations spent (the sum over all requests; those of the training are not in it).
-    ``forgotten``: accuracy on everyone forgotten so far, F_r; ``remaining``: on the others (means).
-    ``restart``: aggregations behind the model that was restarted from, from the first initial model on (mean).
-    ``kept``: that number as a share of the aggregations behind the model that was there before the request (mean).
-    ``reached``: the share of requests that reached the target. ``training``: aggregations of the training.
+    ``retraining``: aggregations spent (the sum over all requests; those of the training are not in
+    it). ``forgotten``: accuracy on everyone forgotten so far, F_r; ``remaining``: on the others
+    (means). ``restart``: aggregations behind the model that was restarted from, from the first
+    initial model on (mean). ``kept``: that number as a share of the aggregations behind the model
+    that was there before the request (mean). ``reached``: the share of requests that reached the
+    target. ``training``: aggregations of the training.
     """
     found = certificates(run)
     if kind == "training":
@@ -135,9 +154,11 @@ def _values(found: Sequence[Mapping[str, Any]], kind: str) -> list[float]:
         before = [int(found[0]["evidence"]["training"]["rounds"]), *newest[:-1]]
         return depths if kind == "restart" else [a / b for a, b in zip(depths, before, strict=True)]
     key = {
-        "retraining": "rounds", "forgotten": "on forgotten clients", "remaining": "on remaining clients",
+        "retraining": "rounds",
+        "forgotten": "on forgotten clients",
+        "remaining": "on remaining clients",
         "reached": "target reached",
-    }[kind]  # fmt: skip
+    }[kind]
     return [float(c["result"][key]) for c in found]
 
 

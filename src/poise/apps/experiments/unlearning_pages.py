@@ -9,12 +9,22 @@ from poise.unlearning.histories import CERTIFICATE, Histories
 
 
 def stories_of(histories: Histories, budget: Budget) -> list[Story]:
-    """The training and every request that was honoured, with sensitivities as a budget counts them."""
+    """The training and every request that was honoured, with sensitivities as a budget counts
+    them.
+    """
     told = [Story(0, (0, 0), histories.root.rounds, histories.psi(0, budget), {})]
     for branch in histories.finished:
         s = branch.request.index
         place = histories.place(s)
         assert place is not None
         certificate = read(place / CERTIFICATE)
-        told.append(Story(s, branch.request.node, histories.run(s).rounds, histories.psi(s, budget), certificate))
+        told.append(
+            Story(
+                s,
+                branch.request.node,
+                histories.run(s).rounds,
+                histories.psi(s, budget),
+                certificate,
+            )
+        )
     return told

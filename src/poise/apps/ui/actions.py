@@ -1,4 +1,6 @@
-"""What the console can do to a run, each as the command that a user would type; pages and the API call these."""
+"""What the console can do to a run, each as the command that a user would type; pages and the API
+call these.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def compare(library: Library, name: str) -> Job:
-    """Make the similarity graph of a simulated run from the data that its experiment names: ``poise inspect``."""
+    """Make the similarity graph of a simulated run from the data that its experiment names: ``poise
+    inspect``.
+    """
     from poise.apps.ui.views import federation as views
 
     folder = library.folder(name)
@@ -26,18 +30,27 @@ def compare(library: Library, name: str) -> Job:
             raise IncompatibleParts(why)
         seed = run.meta["seed"]
     arguments = ["inspect", str(folder / "experiment.toml"), "--seed", seed]
-    arguments += ["--keep", str(views.graph_file(folder)), "--out", str(folder / FOLDER / views.PAGE)]
+    arguments += [
+        "--keep",
+        str(views.graph_file(folder)),
+        "--out",
+        str(folder / FOLDER / views.PAGE),
+    ]
     return Jobs(folder).start("inspect", "compare the clients' data", arguments)
 
 
 def forget(library: Library, name: str, asked: Asked, deployment: Path | None = None) -> Job:
-    """Honour a request to forget: ``poise unlearn``, or ``poise deploy unlearn`` for the nodes of a deployment."""
+    """Honour a request to forget: ``poise unlearn``, or ``poise deploy unlearn`` for the nodes of a
+    deployment.
+    """
     from poise.apps.ui.views import federation
     from poise.apps.ui.views import unlearning as views
     from poise.unlearning.proof import refuse
 
     with library.open(name) as run, views.opened(run) as histories:
-        cost = asked.cost(run, histories)  # what the command would refuse is refused here, before anything is started
+        cost = asked.cost(
+            run, histories
+        )  # what the command would refuse is refused here, before anything is started
         refuse(cost.not_proved, asked.heuristic)
         training, nodes = histories.root.path, federation.on_nodes(histories.root.experiment)
         branch = histories.place(histories.newest + 1)
@@ -47,7 +60,8 @@ def forget(library: Library, name: str, asked: Asked, deployment: Path | None = 
     if nodes:
         if deployment is None:
             raise InvalidOption(
-                "the clients of this run are nodes of a deployment", "start the console with --deployment DIR"
+                "the clients of this run are nodes of a deployment",
+                "start the console with --deployment DIR",
             )
         arguments = ["deploy", *arguments, "--to", str(deployment)]
     about = {"clients": asked.clients, "grows": str(branch.resolve()), "of": asked.max_rounds}
@@ -62,7 +76,11 @@ def verify(library: Library, name: str, request: int) -> Job:
     with library.open(name) as run, views.opened(run) as histories:
         if not 1 <= request <= len(histories.finished):
             raise NotThere(f"there is no certificate of request {request}")
-        training, place, seen = histories.root.path, histories.place(request), views.fingerprint(histories, request)
+        training, place, seen = (
+            histories.root.path,
+            histories.place(request),
+            views.fingerprint(histories, request),
+        )
     assert training is not None
     assert place is not None
     arguments = ["verify", str(place / CERTIFICATE)]
@@ -77,20 +95,30 @@ def train_without(library: Library, name: str, clients: Sequence[int]) -> Job:
 
     folder = library.folder(name)
     require(len(clients) > 0, "nobody is in quarantine", "decide about a client first")
-    require(folder.parent.name != BRANCHES, "this run was made by a request to forget", "train its training again")
+    require(
+        folder.parent.name != BRANCHES,
+        "this run was made by a request to forget",
+        "train its training again",
+    )
     with library.open(name) as run:
         if federation.on_nodes(run.experiment):
-            raise IncompatibleParts("the clients of this run are nodes of a deployment", "use the command shown")
+            raise IncompatibleParts(
+                "the clients of this run are nodes of a deployment", "use the command shown"
+            )
         file = quarantine.write_experiment(run, clients)
         seed = run.meta["seed"]
     out = beside(library, folder, quarantine.without_name(clients))
     arguments = ["run", str(file), "--out", str(out)]
     about = {"grows": str(out.resolve() / f"seed-{seed}")}
-    return Jobs(folder).start("run", f"train again without {_clients(','.join(map(str, clients)))}", arguments, about)
+    return Jobs(folder).start(
+        "run", f"train again without {_clients(','.join(map(str, clients)))}", arguments, about
+    )
 
 
 def beside(library: Library, folder: Path, what: str) -> Path:
-    """A folder for runs that follow from one: beside its experiment's, never outside the console's folder."""
+    """A folder for runs that follow from one: beside its experiment's, never outside the console's
+    folder.
+    """
     home = folder.parent if folder.name.startswith("seed-") else folder
     inside = home.resolve()
     if not inside.is_relative_to(library.root.resolve()) or inside == library.root.resolve():

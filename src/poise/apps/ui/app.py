@@ -30,7 +30,10 @@ terminal shows, as `Authorization: Bearer`."""
 
 
 def create_app(
-    runs: str | Path, keys: Keys | None = None, host: str = "127.0.0.1", deployments: Iterable[Path] = ()
+    runs: str | Path,
+    keys: Keys | None = None,
+    host: str = "127.0.0.1",
+    deployments: Iterable[Path] = (),
 ) -> FastAPI:
     """The console of a folder of runs.
 
@@ -41,8 +44,14 @@ def create_app(
         deployments: folders of deployments whose nodes may be asked to forget.
     """
     keys = keys or Keys()
-    app = FastAPI(title="poise console", version=__version__, description=ABOUT, docs_url=None, redoc_url=None,
-                  openapi_url="/api/openapi.json")  # fmt: skip
+    app = FastAPI(
+        title="poise console",
+        version=__version__,
+        description=ABOUT,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+    )
     app.state.library, app.state.keys, app.state.templates = Library(runs), keys, _templates()
     app.state.tags = Tags(app.state.library.root)
     app.state.deployments = tuple(path.resolve() for path in deployments)
@@ -60,9 +69,12 @@ def create_app(
 
 def _templates() -> Jinja2Templates:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
+    )
     environment.filters["address"] = lambda name: quote(str(name), safe="/")
     environment.filters["score"] = lambda value: "—" if value is None else number(value)
     environment.globals["tabs"] = pages.TABS
@@ -71,7 +83,9 @@ def _templates() -> Jinja2Templates:
 
 
 def _status(error: PoiseError) -> int:
-    """404 for what is not there, 422 for questions without sense, 409 for what cannot be read or done as it is."""
+    """404 for what is not there, 422 for questions without sense, 409 for what cannot be read or
+    done as it is.
+    """
     if isinstance(error, NoSuchRun):
         return 404
     return 422 if isinstance(error, InvalidOption) and not isinstance(error, RunLocked) else 409

@@ -21,7 +21,7 @@ from poise.apps.ui.views.drawing import drawn
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError
 from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
-from poise.ledger.summary import glance
+from poise.ledger.summary import read_summary
 
 if TYPE_CHECKING:
     from poise.analysis.reports.graphs import KeptGraph
@@ -46,16 +46,23 @@ def client_of(library: Library, name: str, client: int, page: int = 1) -> models
         last = 0.0 if psi is None else float(psi[-1])
         judged, unjudged = _judged_if_possible(library, name, run)
         return models.ClientOf(
-            profile=views.profile(run, client), participation=own.facts, events=own.events,
+            profile=views.profile(run, client),
+            participation=own.facts,
+            events=own.events,
             refused=[models.Refusal(aggregation=n, reason=why) for n, why in own.refused],
-            place=views.place(kept, client) if kept is not None and kept.graph.clients == run.clients else None,
-            contributions=own.page(page), no_verdict=unjudged,
+            place=views.place(kept, client)
+            if kept is not None and kept.graph.clients == run.clients
+            else None,
+            contributions=own.page(page),
+            no_verdict=unjudged,
             verdict=None if judged is None else audit.verdict(judged, client),
             sensitivity=models.Sensitivity(
-                psi=None if psi is None else finite(last), limit=promised.limit, beyond=last > promised.limit,
+                psi=None if psi is None else finite(last),
+                limit=promised.limit,
+                beyond=last > promised.limit,
                 trouble=trouble,
             ),
-        )  # fmt: skip
+        )
 
 
 def client_figures(library: Library, name: str, client: int) -> str:
@@ -70,7 +77,9 @@ def client_figures(library: Library, name: str, client: int) -> str:
             own, promised = views.part(run, client), _budget(run)
             psi, _ = _psi(run, client, promised)
             found = None if judged is None else judged.audit
-            return drawn(views.plots(run, client, own=own, psi=psi, limit=promised.limit, found=found))
+            return drawn(
+                views.plots(run, client, own=own, psi=psi, limit=promised.limit, found=found)
+            )
 
         return library.kept(name, ("client", client, judged is None), make)
 
@@ -82,11 +91,12 @@ def federation_of(library: Library, name: str) -> models.FederationOf:
     with library.open(name) as run:
         kept = _graph(library.folder(name))
         return models.FederationOf(
-            facts=models.facts(views.facts(run)), no_graph=views.why_no_graph(run),
+            facts=models.facts(views.facts(run)),
+            no_graph=views.why_no_graph(run),
             graph=[] if kept is None else models.facts(views.graph_facts(kept)),
             typical={} if kept is None else views.typical(kept),
             same_data=None if kept is None else kept.digest == run.meta.get("federation"),
-        )  # fmt: skip
+        )
 
 
 def federation_figures(library: Library, name: str) -> str:
@@ -124,21 +134,28 @@ def unlearning_of(library: Library, name: str) -> models.UnlearningOf:
         told = views.tell(run, histories)
         assert histories.root.path is not None
         return models.UnlearningOf(
-            training=library.name(histories.root.path), forgotten=told.forgotten, limit=told.budget.limit,
+            training=library.name(histories.root.path),
+            forgotten=told.forgotten,
+            limit=told.budget.limit,
             budget=asdict(told.budget),
             open=None if told.open is None else told.open.form(),
             requests=[_certificate(row, jobs, told.head) for row in told.rows],
-        )  # fmt: skip
+        )
 
 
-def _certificate(row: dict[str, Any], jobs: list[Job], head: tuple[str, ...]) -> models.CertificateOf:
+def _certificate(
+    row: dict[str, Any], jobs: list[Job], head: tuple[str, ...]
+) -> models.CertificateOf:
     from poise.apps.ui.views.unlearning import verification
 
     state, words = verification(row["request"], row["seen"], jobs)
     return models.CertificateOf(
-        request=row["request"], summary=dict(zip(head, row["cells"], strict=True)), certificate=row["certificate"],
-        verification=state, verification_words=words,
-    )  # fmt: skip
+        request=row["request"],
+        summary=dict(zip(head, row["cells"], strict=True)),
+        certificate=row["certificate"],
+        verification=state,
+        verification_words=words,
+    )
 
 
 def unlearning_figures(library: Library, name: str) -> str:
@@ -147,7 +164,9 @@ def unlearning_figures(library: Library, name: str) -> str:
 
     with library.open(name) as run, views.opened(run) as histories:
         done = len(histories.finished)
-        return library.kept(name, ("unlearning", done), lambda: drawn(views.tell(run, histories).plots))
+        return library.kept(
+            name, ("unlearning", done), lambda: drawn(views.tell(run, histories).plots)
+        )
 
 
 def cost_of(library: Library, name: str, asked: Asked) -> models.Cost:
@@ -158,11 +177,16 @@ def cost_of(library: Library, name: str, asked: Asked) -> models.Cost:
         looked = asked.cost(run, histories)
         command = shlex.join(["poise", "unlearn", str(histories.root.path), *asked.arguments()])
     return models.Cost(
-        restart=list(looked.restart), ideal=list(looked.ideal), given_up=looked.given_up,
-        sigma=looked.sigma, limit=looked.limit,
-        psi={str(c): finite(v) for c, v in looked.psi.items()}, not_proved=list(looked.not_proved),
-        words=models.facts(looked.rows()), command=command,
-    )  # fmt: skip
+        restart=list(looked.restart),
+        ideal=list(looked.ideal),
+        given_up=looked.given_up,
+        sigma=looked.sigma,
+        limit=looked.limit,
+        psi={str(c): finite(v) for c, v in looked.psi.items()},
+        not_proved=list(looked.not_proved),
+        words=models.facts(looked.rows()),
+        command=command,
+    )
 
 
 def audit_of(library: Library, name: str, alarm: float, page: int = 1) -> models.AuditOf:
@@ -173,9 +197,12 @@ def audit_of(library: Library, name: str, alarm: float, page: int = 1) -> models
         found, true = _judged(library, name, run).at(alarm), views.free_riders(run)
         known = bool(true) and len(true) < run.clients
         return models.AuditOf(
-            alarm=alarm, ranking=views.ranking(found, page, true=true), thresholds=views.thresholds(found, true),
-            auc=found.audit.auc(true) if known else None, news=views.live_news(run),
-        )  # fmt: skip
+            alarm=alarm,
+            ranking=views.ranking(found, page, true=true),
+            thresholds=views.thresholds(found, true),
+            auc=found.audit.auc(true) if known else None,
+            news=views.live_news(run),
+        )
 
 
 def audit_figures(library: Library, name: str, alarm: float) -> str:
@@ -184,7 +211,9 @@ def audit_figures(library: Library, name: str, alarm: float) -> str:
 
     def make() -> str:
         with library.open(name) as run:
-            return drawn(views.plots(run, _judged(library, name, run).at(alarm), views.free_riders(run)))
+            return drawn(
+                views.plots(run, _judged(library, name, run).at(alarm), views.free_riders(run))
+            )
 
     return library.kept(name, ("audit", alarm), make)
 
@@ -195,7 +224,7 @@ def quarantine_of(library: Library, name: str) -> models.QuarantineOf:
 
     folder = library.folder(name)
     made = quarantine.decisions(folder)
-    inside = quarantine.barred(made)
+    inside = quarantine.excluded(made)
     text, command, trouble = "", "", ""
     with library.open(name) as run:
         if inside:
@@ -207,9 +236,12 @@ def quarantine_of(library: Library, name: str) -> models.QuarantineOf:
             except PoiseError as error:
                 command, trouble = "", str(error)
     return models.QuarantineOf(
-        barred=inside, decisions=[models.DecisionOf(**vars(one)) for one in made], experiment=text, command=command,
+        excluded=inside,
+        decisions=[models.DecisionOf(**vars(one)) for one in made],
+        experiment=text,
+        command=command,
         trouble=trouble,
-    )  # fmt: skip
+    )
 
 
 def decide(library: Library, name: str, verb: models.Verb) -> models.DecisionOf:
@@ -236,11 +268,22 @@ def decide(library: Library, name: str, verb: models.Verb) -> models.DecisionOf:
 def job_of(job: Job) -> models.JobOf:
     """An action and how far it is."""
     grows = job.about.get("grows")
-    rounds = glance(Path(grows)).rounds if grows and (Path(grows) / DATABASE).exists() else None
+    rounds = (
+        read_summary(Path(grows)).rounds if grows and (Path(grows) / DATABASE).exists() else None
+    )
     return models.JobOf(
-        id=job.id, kind=job.kind, title=job.title, command=job.command, began=job.began, state=job.state,
-        error=job.error, hint=str(job.outcome.get("hint", "")), log=job.log, rounds=rounds, of=job.about.get("of"),
-    )  # fmt: skip
+        id=job.id,
+        kind=job.kind,
+        title=job.title,
+        command=job.command,
+        began=job.began,
+        state=job.state,
+        error=job.error,
+        hint=str(job.outcome.get("hint", "")),
+        log=job.log,
+        rounds=rounds,
+        of=job.about.get("of"),
+    )
 
 
 def deployment_named(known: tuple[Path, ...], name: str | None) -> Path | None:
@@ -250,7 +293,9 @@ def deployment_named(known: tuple[Path, ...], name: str | None) -> Path | None:
     for path in known:
         if str(path) == name:
             return path
-    raise InvalidOption(f"the console does not know the deployment {name!r}", "start it with --deployment DIR")
+    raise InvalidOption(
+        f"the console does not know the deployment {name!r}", "start it with --deployment DIR"
+    )
 
 
 def _judged(library: Library, name: str, run: Run) -> Judged:
@@ -260,12 +305,16 @@ def _judged(library: Library, name: str, run: Run) -> Judged:
 
 
 def _judged_if_possible(library: Library, name: str, run: Run) -> tuple[Judged | None, str]:
-    """The audit, or why there is none: a page that is about something else does not wait for a long one."""
+    """The audit, or why there is none: a page that is about something else does not wait for a long
+    one.
+    """
     from poise.apps.ui.views.audit import judge
 
     def make() -> Judged:
         if run.clients * run.rounds > SOON:
-            raise IncompatibleParts("this run has not been audited yet", "its audit page does that, and takes a while")
+            raise IncompatibleParts(
+                "this run has not been audited yet", "its audit page does that, and takes a while"
+            )
         return judge(run)
 
     try:

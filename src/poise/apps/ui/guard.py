@@ -1,8 +1,12 @@
-"""Who may ask the console what: its own pages may read, its own pages with the token may act, nobody else anything.
+"""Who may ask the console what: its own pages may read, its own pages with the token may act,
+nobody else anything.
 
-- A name that another site points at this machine (DNS rebinding) is no name of the console: `Host` is checked.
-- Another page in the same browser can send requests here, but not with this `Origin`: actions are same-origin.
-- Actions need the token, as ``Authorization: Bearer`` or exchanged for a cookie that is sent to this site alone.
+- A name that another site points at this machine (DNS rebinding) is no name of the console: `Host`
+  is checked.
+- Another page in the same browser can send requests here, but not with this `Origin`: actions are
+  same-origin.
+- Actions need the token, as ``Authorization: Bearer`` or exchanged for a cookie that is sent to
+  this site alone.
 - What is shown comes from this host only (Content-Security-Policy).
 """
 
@@ -24,10 +28,12 @@ UNLOCK = "/unlock"  # where the token is exchanged for the cookie
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; connect-src 'self'; font-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing from another host. Plotly sets styles on the elements it draws, hence 'unsafe-inline' for styles alone."""
+"""Nothing from another host. Plotly sets styles on the elements it draws, hence 'unsafe-inline' for
+styles alone."""
 
 HEADERS = {
     "content-security-policy": POLICY,
@@ -70,7 +76,8 @@ class Guard:
     Args:
         app: what is guarded.
         keys: of the actions.
-        host: what the server listens on; only a loopback address may be called by loopback names alone.
+        host: what the server listens on; only a loopback address may be called by loopback names
+            alone.
     """
 
     def __init__(self, app: ASGIApp, keys: Keys, host: str = "127.0.0.1") -> None:
@@ -103,17 +110,31 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers, unlocked: bool) -> Response | None:
         """Why a request is not served; None where it is."""
         if not self._known(headers.get("host", "")):
-            return _no(421, f"the console is not called {headers.get('host', '')!r}", "use the address of the terminal")
+            return _no(
+                421,
+                f"the console is not called {headers.get('host', '')!r}",
+                "use the address of the terminal",
+            )
         if scope["method"] in SAFE:
             return None
         if not _same_origin(headers):
-            return _no(403, "actions are taken on the console's own pages", "open the console and act there")
+            return _no(
+                403,
+                "actions are taken on the console's own pages",
+                "open the console and act there",
+            )
         if not unlocked and scope["path"] != UNLOCK:
-            return _no(401, "actions need the token", "it stands in the terminal that runs the console; see /unlock")
+            return _no(
+                401,
+                "actions need the token",
+                "it stands in the terminal that runs the console; see /unlock",
+            )
         return None
 
     def _known(self, host: str) -> bool:
-        """Whether a Host header is a name of this server: no site can point a name of its own here unnoticed."""
+        """Whether a Host header is a name of this server: no site can point a name of its own here
+        unnoticed.
+        """
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower()
         except ValueError:
@@ -122,7 +143,9 @@ class Guard:
 
 
 def _same_origin(headers: Headers) -> bool:
-    """Whether one of the console's pages asks, or something that is no browser (and so carries no cookie)."""
+    """Whether one of the console's pages asks, or something that is no browser (and so carries no
+    cookie).
+    """
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
         return False

@@ -1,8 +1,9 @@
-"""Long actions as processes of their own: one at a time per run, with a log, and none the worse for a killed console.
+"""Long actions as processes of their own: one at a time per run, with a log, and none the worse for
+a killed console.
 
-A job is a `poise` command with ``--json``: the one document that it prints is its outcome. It is started in a session
-of its own and holds the lock of its folder for as long as it lives, however it ends; so whether it runs can be seen
-by any console, also by one that was started later.
+A job is a `poise` command with ``--json``: the one document that it prints is its outcome. It is
+started in a session of its own and holds the lock of its folder for as long as it lives, however it
+ends; so whether it runs can be seen by any console, also by one that was started later.
 """
 
 from __future__ import annotations
@@ -82,7 +83,13 @@ class Jobs:
     def __init__(self, run: Path) -> None:
         self.folder = run / FOLDER / "jobs"
 
-    def start(self, kind: str, title: str, arguments: Sequence[str], about: Mapping[str, Any] | None = None) -> Job:
+    def start(
+        self,
+        kind: str,
+        title: str,
+        arguments: Sequence[str],
+        about: Mapping[str, Any] | None = None,
+    ) -> Job:
         """Start ``poise ARGUMENTS --json``; raises `Busy` while another job of this run goes on."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -99,9 +106,13 @@ class Jobs:
             os.pwrite(held, name.encode(), 0)
             command = shlex.join(["poise", *arguments])
             facts: dict[str, Any] = {
-                "kind": kind, "title": title, "command": command, "about": dict(about or {}),
-                "began": datetime.now(UTC).isoformat(timespec="seconds"), "pid": None,
-            }  # fmt: skip
+                "kind": kind,
+                "title": title,
+                "command": command,
+                "about": dict(about or {}),
+                "began": datetime.now(UTC).isoformat(timespec="seconds"),
+                "pid": None,
+            }
             write_whole(self.folder / name / JOB, json.dumps(facts, indent=1).encode())
             facts["pid"] = _spawn(self.folder / name, [*arguments, "--json"], held)
             write_whole(self.folder / name / JOB, json.dumps(facts, indent=1).encode())
@@ -159,7 +170,9 @@ class Jobs:
 
 
 def _taken(held: int) -> bool:
-    """Take the lock; tried more than once, since another console may be looking at it for a moment."""
+    """Take the lock; tried more than once, since another console may be looking at it for a
+    moment.
+    """
     for _ in range(5):
         with _testing:
             try:
@@ -175,9 +188,13 @@ def _spawn(place: Path, arguments: Sequence[str], held: int) -> int:
     """Start the process, which inherits the lock; who ends is waited for by a thread."""
     with (place / OUT).open("wb") as out, (place / LOG).open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "poise", *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=log,
-            start_new_session=True, pass_fds=[held],
-        )  # fmt: skip
+            [sys.executable, "-m", "poise", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=[held],
+        )
     threading.Thread(target=process.wait, daemon=True).start()
     return process.pid
 
@@ -190,7 +207,10 @@ def _outcome(file: Path) -> dict[str, Any]:
         found = None
     if isinstance(found, dict):
         return found
-    return {"error": "it ended without a result", "hint": "its log may say why; what it had finished is kept"}
+    return {
+        "error": "it ended without a result",
+        "hint": "its log may say why; what it had finished is kept",
+    }
 
 
 def _text(file: Path) -> str:

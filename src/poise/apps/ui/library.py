@@ -16,7 +16,7 @@ import numpy as np
 from poise.core.errors import LedgerError, suggest
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import MODELS, begun
-from poise.ledger.summary import Glance, Stamp, glance, stamp
+from poise.ledger.summary import RunSummary, Stamp, read_summary, stamp
 
 T = TypeVar("T")
 
@@ -40,11 +40,13 @@ class NotThere(NoSuchRun):
 class Library:
     """The runs below a folder.
 
-    A run is named by its path relative to the folder (``exp/seed-0``); where the folder is itself a run, by its own
-    name. No name leads out of the folder, not through ``..`` and not through a link.
+    A run is named by its path relative to the folder (``exp/seed-0``); where the folder is itself a
+    run, by its own name. No name leads out of the folder, not through ``..`` and not through a
+    link.
 
-    Runs are opened for one request and closed after it: SQLite's connections belong to one thread, and a run that is
-    still written has more rounds the next time. What is expensive is kept by `kept` until the ledger changes.
+    Runs are opened for one request and closed after it: SQLite's connections belong to one thread,
+    and a run that is still written has more rounds the next time. What is expensive is kept by
+    `kept` until the ledger changes.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -57,11 +59,17 @@ class Library:
 
     def names(self) -> list[str]:
         """Every run, in the order of names; branches of a run follow it."""
-        return sorted((p.relative_to(self._base).as_posix() for p in _runs(self.root, DEEPEST)), key=_natural)
+        return sorted(
+            (p.relative_to(self._base).as_posix() for p in _runs(self.root, DEEPEST)), key=_natural
+        )
 
     def folder(self, name: str) -> Path:
         """The folder of a run; `NoSuchRun` for a name that is none, wherever it may lead."""
-        folder = Path(os.path.normpath(self._base / name)) if name and "\0" not in name else self._base.parent
+        folder = (
+            Path(os.path.normpath(self._base / name))
+            if name and "\0" not in name
+            else self._base.parent
+        )
         if not (folder.resolve().is_relative_to(self.root.resolve()) and begun(folder)):
             raise NoSuchRun(f"there is no run {name!r} in {self.root}", suggest(name, self.names()))
         return folder
@@ -90,14 +98,16 @@ class Library:
         finally:
             run.close()
 
-    def glance(self, name: str) -> Glance:
-        """What a run says at a glance; looked at anew only where its files changed, or its process may have died."""
+    def read_summary(self, name: str) -> RunSummary:
+        """What a run says at a read_summary; looked at anew only where its files changed, or its
+        process may have died.
+        """
         folder = self.folder(name)
         now = stamp(folder)
-        found: Glance = self.kept(name, "glance", lambda: glance(folder), now)
+        found: RunSummary = self.kept(name, "read_summary", lambda: read_summary(folder), now)
         if found.state == "running":  # a process that dies changes no file
-            found = glance(folder)
-            self.keep(name, "glance", now, found)
+            found = read_summary(folder)
+            self.keep(name, "read_summary", now, found)
         return found
 
     def kept(self, name: str, what: Hashable, make: Callable[[], T], at: Stamp | None = None) -> T:
@@ -171,4 +181,6 @@ def _runs(folder: Path, depth: int) -> Iterator[Path]:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """Seeds in the order of numbers: ``seed-2`` before ``seed-10``."""
-    return [(len(part), part) if part.startswith("seed-") else (0, part) for part in name.split("/")]
+    return [
+        (len(part), part) if part.startswith("seed-") else (0, part) for part in name.split("/")
+    ]

@@ -11,7 +11,8 @@ from poise.config.entries import Entry, entries_of
 from poise.config.unlearn_request import UnlearnRequest
 
 Verification = Literal["unknown", "running", "holds", "broken", "stale"]
-"""What is known of a certificate: ``stale`` where it or the ledgers changed since it was looked at."""
+"""What is known of a certificate: ``stale`` where it or the ledgers changed since it was looked
+at."""
 
 
 LARGEST = {int: 10**9, float: 1e6}
@@ -29,7 +30,12 @@ def fields_of(kind: type, without: Iterable[str] = ()) -> dict[str, Any]:
 def _field(entry: Entry) -> Any:
     """Default, bounds and description of one option."""
     declared = entry.option.declared
-    limits: dict[str, Any] = {"gt": declared.above, "ge": declared.least, "lt": declared.below, "le": declared.most}
+    limits: dict[str, Any] = {
+        "gt": declared.above,
+        "ge": declared.least,
+        "lt": declared.below,
+        "le": declared.most,
+    }
     limits = {name: value for name, value in limits.items() if value is not None}
     if entry.kind is float:
         limits["allow_inf_nan"] = False
@@ -65,7 +71,9 @@ class Profile(BaseModel):
 
     client: int
     clients: int
-    owner: int = Field(description="Its number among all owners of the data, where some had left before the run.")
+    owner: int = Field(
+        description="Its number among all owners of the data, where some had left before the run."
+    )
     samples: int | None
     share: float | None = Field(description="Of the samples of all clients.")
     importance: float | None
@@ -169,7 +177,9 @@ class Threshold(BaseModel):
 
 
 class Sensitivity(BaseModel):
-    """How far a client has moved the model; ``psi`` is null where it is beyond every limit or cannot be counted."""
+    """How far a client has moved the model; ``psi`` is null where it is beyond every limit or
+    cannot be counted.
+    """
 
     psi: float | None
     limit: float
@@ -195,9 +205,13 @@ class FederationOf(BaseModel):
     """The clients of a run together: facts in words."""
 
     facts: list[Fact]
-    graph: list[Fact] = Field(description="What the similarity graph says; empty where none was made.")
+    graph: list[Fact] = Field(
+        description="What the similarity graph says; empty where none was made."
+    )
     typical: dict[str, list[int]]
-    same_data: bool | None = Field(description="Whether the graph was made of the data that the run has.")
+    same_data: bool | None = Field(
+        description="Whether the graph was made of the data that the run has."
+    )
     no_graph: str = Field(description="Why no graph can be made here; empty where it can.")
 
 
@@ -233,17 +247,24 @@ class UnlearningOf(BaseModel):
     training: str
     forgotten: list[int]
     limit: float
-    budget: dict[str, float | str | None] = Field(description="What requests are promised, unless they say otherwise.")
+    budget: dict[str, float | str | None] = Field(
+        description="What requests are promised, unless they say otherwise."
+    )
     requests: list[CertificateOf]
-    open: dict[str, str] | None = Field(description="The options of a request that is not finished.")
+    open: dict[str, str] | None = Field(
+        description="The options of a request that is not finished."
+    )
 
 
-# The fields of a wish are the options of UnlearnRequest, so that the API cannot drift from the command.
+# The fields of a wish are the options of UnlearnRequest, so that the API cannot drift from the
+# command.
 _Request: Any = create_model("_Request", **fields_of(UnlearnRequest, without=("out",)))
 
 
 class Wish(_Request):  # type: ignore[misc]
-    """A request to forget: the options of ``poise unlearn``; null is as the training declared it, or as usual."""
+    """A request to forget: the options of ``poise unlearn``; null is as the training declared it,
+    or as usual.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -296,7 +317,7 @@ class DecisionOf(Verb):
 class QuarantineOf(BaseModel):
     """Who is in quarantine, how it came to that, and how to go on without them."""
 
-    barred: list[int]
+    excluded: list[int]
     decisions: list[DecisionOf]
     experiment: str = Field(description="The experiment file without them; empty where nobody is.")
     command: str

@@ -1,7 +1,8 @@
-"""Decisions to go on without a client: who decided, when, why, and the experiment that leaves it out.
+"""Decisions to go on without a client: who decided, when, why, and the experiment that leaves it
+out.
 
-They are kept beside the run, one line each, and never changed: a client comes back by another line. The run itself
-is not touched; what was trained stays as it was.
+They are kept beside the run, one line each, and never changed: a client comes back by another line.
+The run itself is not touched; what was trained stays as it was.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Decision:
 
     Args:
         client: its number in the run.
-        owner: its number among all owners of the experiment's data; another one where some had left before.
+        owner: its number among all owners of the experiment's data; another one where some had left
+            before.
         action: ``quarantine``, or ``release`` for a client that comes back.
         who: the name of who decided, as they gave it.
         why: their reason.
@@ -59,29 +61,42 @@ def decisions(folder: Path) -> list[Decision]:
     if not file.exists():
         return []
     try:
-        return [Decision(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+        return [
+            Decision(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()
+        ]
     except (OSError, ValueError, TypeError) as error:
         raise LedgerError(f"{file} cannot be read: {error}") from error
 
 
-def barred(made: Sequence[Decision]) -> list[int]:
+def excluded(made: Sequence[Decision]) -> list[int]:
     """The clients that are in quarantine now."""
     last = {one.client: one.action for one in made}
     return sorted(client for client, action in last.items() if action == "quarantine")
 
 
 def decide(
-    run: Run, client: int, action: str, who: str, why: str, score: float | None = None, p: float | None = None
+    run: Run,
+    client: int,
+    action: str,
+    who: str,
+    why: str,
+    score: float | None = None,
+    p: float | None = None,
 ) -> Decision:
     """Write a decision down; one that changes nothing is refused."""
     assert run.path is not None
     require(
-        0 <= client < run.clients, f"there is no client {client} in this run", f"clients are 0 to {run.clients - 1}"
+        0 <= client < run.clients,
+        f"there is no client {client} in this run",
+        f"clients are 0 to {run.clients - 1}",
     )
     require(bool(who.strip()), "who decides this?", "give a name: it is kept with the decision")
     require(bool(why.strip()), "why?", "give a reason: it is kept with the decision")
-    require(len(who) <= 200 and len(why) <= LONGEST, f"a name or a reason is longer than {LONGEST} characters")
-    inside = client in barred(decisions(run.path))
+    require(
+        len(who) <= 200 and len(why) <= LONGEST,
+        f"a name or a reason is longer than {LONGEST} characters",
+    )
+    inside = client in excluded(decisions(run.path))
     if action not in ("quarantine", "release") or inside == (action == "quarantine"):
         state = "in quarantine already" if inside else "not in quarantine"
         raise InvalidOption(f"client {client} is {state}")
@@ -118,8 +133,9 @@ def _append(file: Path, line: str) -> None:
 def experiment_without(run: Run, clients: Sequence[int]) -> str:
     """The experiment file of a run for the clients that stay.
 
-    ``[data] without`` names the owners that leave, whom the run may count otherwise; what was given client by client
-    (durations, groups, attacks) is given for those that stay, renumbered, as retraining after a request does.
+    ``[data] without`` names the owners that leave, whom the run may count otherwise; what was given
+    client by client (durations, groups, attacks) is given for those that stay, renumbered, as
+    retraining after a request does.
     """
     import tomli_w
 
@@ -131,8 +147,11 @@ def experiment_without(run: Run, clients: Sequence[int]) -> str:
     stay = [c for c in range(run.clients) if c not in set(clients)]
     require(len(stay) > 0, "nobody would be left", "keep one client")
     tables: dict[str, Any] = tomllib.loads(run.experiment)
-    require("source" in tables.get("data", {}), "the data of this run were given as Python objects",
-            "train again from Python, with federation.without(clients)")  # fmt: skip
+    require(
+        "source" in tables.get("data", {}),
+        "the data of this run were given as Python objects",
+        "train again from Python, with federation.without(clients)",
+    )
     members = run.array("members")
     owners = {c if members is None else int(members[c]) for c in clients}
     tables["data"]["without"] = sorted({*tables["data"].get("without", ()), *owners})

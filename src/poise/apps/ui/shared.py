@@ -19,7 +19,7 @@ def _library(request: Request) -> Library:
     return found
 
 
-Shelf = Annotated[Library, Depends(_library)]
+ClientStateStore = Annotated[Library, Depends(_library)]
 """The library, as the parameter of a route."""
 
 
@@ -40,8 +40,11 @@ def _deployments(request: Request) -> tuple[Folder, ...]:
 Deployments = Annotated[tuple[Folder, ...], Depends(_deployments)]
 """The deployments whose nodes may be asked to retrain, as the parameter of a route."""
 
-RunName = Annotated[str, Path(description="The run's folder, relative to the folder that the console shows.")]
-"""The name of a run in an address; it stands last (``/run/{name:path}``), for it has slashes of its own."""
+RunName = Annotated[
+    str, Path(description="The run's folder, relative to the folder that the console shows.")
+]
+"""The name of a run in an address; it stands last (``/run/{name:path}``), for it has slashes of its
+own."""
 
 
 class Problem(BaseModel):

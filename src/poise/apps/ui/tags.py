@@ -1,4 +1,6 @@
-"""Words that people put on runs. They are kept in a small file beside the runs: the ledger tells only what happened."""
+"""Words that people put on runs. They are kept in a small file beside the runs: the ledger tells
+only what happened.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,20 @@ class Tags:
             found = json.loads(self.path.read_text(encoding="utf-8"))
             return {str(name): [str(tag) for tag in tags] for name, tags in found.items()}
         except (OSError, ValueError, AttributeError, TypeError) as error:
-            raise LedgerError(f"{self.path} cannot be read: {error}", "put it right, or remove it") from error
+            raise LedgerError(
+                f"{self.path} cannot be read: {error}", "put it right, or remove it"
+            ) from error
 
     def set(self, name: str, tags: Sequence[str]) -> list[str]:
         """Give a run these tags instead of those that it had."""
         chosen = list(dict.fromkeys(filter(None, (" ".join(tag.split()) for tag in tags))))
         require(len(chosen) <= MOST, f"{len(chosen)} tags for one run", f"at most {MOST}")
         for tag in chosen:
-            require(len(tag) <= LONGEST, f"the tag {tag[:LONGEST]!r}… is too long", f"at most {LONGEST} characters")
+            require(
+                len(tag) <= LONGEST,
+                f"the tag {tag[:LONGEST]!r}… is too long",
+                f"at most {LONGEST} characters",
+            )
         with self._lock:
             found = {key: kept for key, kept in self.all().items() if key != name}
             found |= {name: chosen} if chosen else {}

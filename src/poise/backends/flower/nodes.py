@@ -1,4 +1,6 @@
-"""Work on real nodes: whole pieces of it are asked for, and every reply is examined before it counts."""
+"""Work on real nodes: whole pieces of it are asked for, and every reply is examined before it
+counts.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,18 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from poise.backends.flower.messages import Letter, Parcel
+from poise.backends.flower.messages import NodeMessage, TensorBytes
 from poise.backends.flower.reply_checks import Asked, PayloadForm, astray, objection
 from poise.backends.flower.reply_table import NOTHING, Answer, Table
-from poise.backends.flower.transport import PAUSE, Mailbox, Post, current
-from poise.core.algorithm_state import Memories, memory_of
+from poise.backends.flower.transport import PAUSE, Outbox, Transport, current
+from poise.core.algorithm_state import AlgorithmState, memory_of
 from poise.core.arrivals import Arrivals
 from poise.core.errors import require
 from poise.core.neighbours import MEAN
 from poise.core.parts import describe, part
 from poise.core.protocols import Owners, WorkOrder
 from poise.core.rng import keys
-from poise.core.types import HELD, Flight
+from poise.core.types import HELD, Assignment
 from poise.core.vectors import Stack, Vector
 from poise.engine.local_work import LocalWork
 from poise.engine.realtime import Key
@@ -34,16 +36,19 @@ OF_CLIENTS = ("client_", "train_")
 
 @part("backend", "flower")
 class Flower:
-    """Run on the nodes of a deployment (``poise deploy``), one client on each, with data that never leave them.
+    """Run on the nodes of a deployment (``poise deploy``), one client on each, with data that never
+    leave them.
 
-    Held-out metrics are measured by the server; ``client_*`` and ``train_*`` by nodes whose policy allows it. What
-    clients remember between rounds (`Scaffold`, personal layers, …) stays on their nodes.
+    Held-out metrics are measured by the server; ``client_*`` and ``train_*`` by nodes whose policy
+    allows it. What clients remember between rounds (`Scaffold`, personal layers, …) stays on their
+    nodes.
 
     Args:
-        patience: seconds that a node may take for one piece of work, times when it is away included.
+        patience: seconds that a node may take for one piece of work, times when it is away
+            included.
         max_norm: longest update that is accepted; None for any length.
-        time: ``real``: the clock goes by the seconds in which nodes really answer, whatever durations it names;
-            ``simulated``: by its durations, as it would without nodes.
+        time: ``real``: the clock goes by the seconds in which nodes really answer, whatever
+            durations it names; ``simulated``: by its durations, as it would without nodes.
     """
 
     patience: float = 600.0
@@ -57,8 +62,15 @@ class Flower:
 
     def __post_init__(self) -> None:
         require(self.patience > 0, f"Flower: patience must be above 0, not {self.patience}")
-        require(self.max_norm is None or self.max_norm > 0, f"Flower: max_norm must be above 0, not {self.max_norm}")
-        require(self.time in ("real", "simulated"), f"Flower: time = {self.time!r}", "known: real, simulated")
+        require(
+            self.max_norm is None or self.max_norm > 0,
+            f"Flower: max_norm must be above 0, not {self.max_norm}",
+        )
+        require(
+            self.time in ("real", "simulated"),
+            f"Flower: time = {self.time!r}",
+            "known: real, simulated",
+        )
 
     def open(self, local: LocalWork, clients: Owners, seed: int) -> FlowerNodes:
         """Find the way to the nodes."""
@@ -72,16 +84,18 @@ class FlowerNodes:
     local: LocalWork
     clients: Owners
     seed: int
-    post: Post
+    post: Transport
     options: Flower
-    _box: Mailbox = field(init=False, repr=False)
-    _asked: dict[str, tuple[Asked, list[Key]]] = field(default_factory=dict, repr=False)  # by the name of the letter
+    _box: Outbox = field(init=False, repr=False)
+    _asked: dict[str, tuple[Asked, list[Key]]] = field(
+        default_factory=dict, repr=False
+    )  # by the name of the letter
     _answers: dict[Key, Answer] = field(default_factory=dict, repr=False)
     _payload: PayloadForm | None = field(default=None, repr=False)
     _answered: set[str] = field(default_factory=set, repr=False)
 
     def __post_init__(self) -> None:
-        self._box = Mailbox(self.post)
+        self._box = Outbox(self.post)
 
     @property
     def real_time(self) -> bool:
@@ -97,22 +111,28 @@ class FlowerNodes:
 
     def hand_out(self, order: WorkOrder, at_work: int) -> None:
         """Ask each client for all its pieces in one letter."""
-        pieces = sorted(order.flights, key=lambda f: f.client)
+        pieces = sorted(order.assignments, key=lambda f: f.client)
         for client, own in groupby(pieces, key=lambda f: f.client):
             mine = list(own)
             asked = self._asked_of(client, mine, order)
-            self._box.put(client, self._letter(client, asked, order, at_work), self.options.patience)
+            self._box.put(
+                client, self._letter(client, asked, order, at_work), self.options.patience
+            )
             self._asked[asked.nonce] = (asked, [f.key for f in mine])
         self._box.send()
 
     def answered(self, wait: float) -> list[Key]:
-        """Look for answers, until there are some or the time is over; each is examined on the spot."""
+        """Look for answers, until there are some or the time is over; each is examined on the
+        spot.
+        """
         until = time.monotonic() + wait
         while True:
             came: list[Key] = []
             for name, reply in self._box.look().items():
                 asked, pieces = self._asked.pop(name)
-                reason = reply if isinstance(reply, str) else objection(reply, asked, self._answered)
+                reason = (
+                    reply if isinstance(reply, str) else objection(reply, asked, self._answered)
+                )
                 self._answered.add(name)
                 self._answers |= {key: (k, asked, reply, reason) for k, key in enumerate(pieces)}
                 came += pieces
@@ -121,9 +141,9 @@ class FlowerNodes:
                 return came
             time.sleep(min(PAUSE, left))
 
-    def call_off(self, flights: Iterable[Flight]) -> None:
+    def call_off(self, assignments: Iterable[Assignment]) -> None:
         """Answers to these are not waited for, and refused if they come."""
-        off = {f.key for f in flights}
+        off = {f.key for f in assignments}
         for name, (_, pieces) in list(self._asked.items()):
             if off.issuperset(pieces):
                 self._box.drop(name)
@@ -136,18 +156,20 @@ class FlowerNodes:
         return time.monotonic()
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """The answers to these pieces of work; what fails the examination is a row with a reason."""
+        """The answers to these pieces of work; what fails the examination is a row with a
+        reason.
+        """
         out = {key for _, pieces in self._asked.values() for key in pieces} | self._answers.keys()
-        new = [f for f in order.flights if f.key not in out]
-        self.hand_out(replace(order, flights=new), at_work=len({f.client for f in new}))
-        while any(f.key not in self._answers for f in order.flights):
+        new = [f for f in order.assignments if f.key not in out]
+        self.hand_out(replace(order, assignments=new), at_work=len({f.client for f in new}))
+        while any(f.key not in self._answers for f in order.assignments):
             self.answered(self.options.patience)
-        table = Table.empty(len(order.flights), self._form(order), order.reports)
-        for row, f in enumerate(order.flights):
+        table = Table.empty(len(order.assignments), self._form(order), order.reports)
+        for row, f in enumerate(order.assignments):
             table.enter(row, self._answers.pop(f.key))
-        return table.arrivals([f.version for f in order.flights] if self.remembers else None)
+        return table.arrivals([f.version for f in order.assignments] if self.remembers else None)
 
-    def spread(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    def map_workers(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """One item after the other: the server of a deployment has no workers of its own."""
         torch.set_num_threads(1)
         return [function(item) for item in items]
@@ -158,15 +180,15 @@ class FlowerNodes:
             self._payload = PayloadForm(self.local.wire, next(iter(order.models.values())))
         return self._payload
 
-    def _asked_of(self, client: int, flights: Sequence[Flight], order: WorkOrder) -> Asked:
+    def _asked_of(self, client: int, assignments: Sequence[Assignment], order: WorkOrder) -> Asked:
         """What a client is asked for, to compare its reply with."""
         steps = int(self.local.solver.steps_for(self.clients.sizes[[client]])[0])
         return Asked(
             client=self.post.number(client),
             node=self.post.nodes[client],
             nonce=secrets.token_hex(16),
-            versions=tuple(f.version for f in flights),
-            occurrences=tuple(f.occurrence for f in flights),
+            versions=tuple(f.version for f in assignments),
+            occurrences=tuple(f.occurrence for f in assignments),
             form=self._form(order),
             samples=int(self.clients.sizes[client]),
             steps=steps,
@@ -174,25 +196,35 @@ class FlowerNodes:
             max_norm=self.options.max_norm or float("inf"),
         )
 
-    def _letter(self, client: int, asked: Asked, order: WorkOrder, at_work: int) -> Letter:
+    def _letter(self, client: int, asked: Asked, order: WorkOrder, at_work: int) -> NodeMessage:
         """The request: what to do, from which models, with what the server shares."""
-        streams = keys(self.seed, "work", np.array(asked.versions), client, np.array(asked.occurrences))
+        streams = keys(
+            self.seed, "work", np.array(asked.versions), client, np.array(asked.occurrences)
+        )
         facts = {
-            **self.post.common("work", client), "nonce": asked.nonce, "cohort": at_work,
-            "versions": asked.versions, "occurrences": asked.occurrences, "streams": [int(s) for s in streams],
-            "solver": describe(self.local.solver), **self._channel(),
-            "update_bytes": asked.form.bytes, "reports": sorted(asked.reports),
-            **self._state(client, order.memories),
-        }  # fmt: skip
-        parcels: dict[str, Parcel] = {}
-        mean = order.memories.own.get(client, {}).get(MEAN)  # by number in the run: others may have left
+            **self.post.common("work", client),
+            "nonce": asked.nonce,
+            "cohort": at_work,
+            "versions": asked.versions,
+            "occurrences": asked.occurrences,
+            "streams": [int(s) for s in streams],
+            "solver": describe(self.local.solver),
+            **self._channel(),
+            "update_bytes": asked.form.bytes,
+            "reports": sorted(asked.reports),
+            **self._state(client, order.algorithm_state),
+        }
+        tensors: dict[str, TensorBytes] = {}
+        mean = order.algorithm_state.client_state.get(client, {}).get(
+            MEAN
+        )  # by number in the run: others may have left
         for version in sorted(set(asked.versions)):
-            parcels[str(version)] = Parcel.of(self._model(order.models[version], facts))
-            for name, vector in order.memories.sent.get(version, {}).items():
-                parcels[f"{version}/{name}"] = Parcel.of(vector)
+            tensors[str(version)] = TensorBytes.of(self._model(order.models[version], facts))
+            for name, vector in order.algorithm_state.sent.get(version, {}).items():
+                tensors[f"{version}/{name}"] = TensorBytes.of(vector)
             if mean is not None:
-                parcels[f"{version}/{MEAN}"] = Parcel.of(mean)
-        return Letter(facts, parcels)
+                tensors[f"{version}/{MEAN}"] = TensorBytes.of(mean)
+        return NodeMessage(facts, tensors)
 
     def _channel(self) -> dict[str, Any]:
         channel = self.local.wire.channel
@@ -205,43 +237,63 @@ class FlowerNodes:
             return model
         return model[wire.travelling]
 
-    def _state(self, client: int, memories: Memories) -> dict[str, Any]:
-        """Which of its states a client is to work from: the one it had after the last work that counted."""
+    def _state(self, client: int, algorithm_state: AlgorithmState) -> dict[str, Any]:
+        """Which of its states a client is to work from: the one it had after the last work that
+        counted.
+        """
         if not self.remembers:
             return {}
-        held = memories.own.get(client, {}).get(HELD)
+        held = algorithm_state.client_state.get(client, {}).get(HELD)
         return {
             "state": self.post.state,
             "held": NOTHING if held is None else int(held[0]),
             "personal": list(self.local.wire.stays),
         }
 
-    def measure(self, theta: Vector, names: frozenset[str], memories: Memories) -> dict[str, Any]:
-        """Held-out metrics here; those of the clients' data on their nodes, where their policies allow it."""
+    def measure(
+        self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
+    ) -> dict[str, Any]:
+        """Held-out metrics here; those of the clients' data on their nodes, where their policies
+        allow it.
+        """
         theirs = frozenset(n for n in names if n.startswith(OF_CLIENTS))
-        result = self.local.oracle.measure(theta, names - theirs, self.spread) if names - theirs else {}
+        result = (
+            self.local.oracle.measure(theta, names - theirs, self.map_workers)
+            if names - theirs
+            else {}
+        )
         if theirs:
             wanted = sorted({n.split("_", 1)[1] for n in theirs})
-            values = self._of_clients(theta, wanted, memories)
+            values = self._of_clients(theta, wanted, algorithm_state)
             importance = self.clients.importance
             every: dict[str, Any] = {f"client_{n}": v for n, v in values.items()}
             every |= {f"train_{n}": _mean(importance, v) for n, v in values.items()}
             result |= {n: every[n] for n in theirs}
         return {name: result[name] for name in sorted(names)}
 
-    def _of_clients(self, theta: Vector, wanted: list[str], memories: Memories) -> dict[str, np.ndarray]:
-        """Each metric of each client's data, (N,); nan where a node does not tell: nobody ends the run of all."""
+    def _of_clients(
+        self, theta: Vector, wanted: list[str], algorithm_state: AlgorithmState
+    ) -> dict[str, np.ndarray]:
+        """Each metric of each client's data, (N,); nan where a node does not tell: nobody ends the
+        run of all.
+        """
         letters = {
-            c: Letter(
-                {**self.post.common("measure", c), "metrics": wanted, **self._state(c, memories)},
-                {"0": Parcel.of(theta)},
+            c: NodeMessage(
+                {
+                    **self.post.common("measure", c),
+                    "metrics": wanted,
+                    **self._state(c, algorithm_state),
+                },
+                {"0": TensorBytes.of(theta)},
             )
             for c in range(len(self.clients.sizes))
         }
         values = {name: np.full(len(letters), np.nan) for name in wanted}
         for client, reply in self.post.ask(letters, self.options.patience).items():
             told = (
-                reply if isinstance(reply, str) else self._told(reply, client, letters[client].facts["nonce"], wanted)
+                reply
+                if isinstance(reply, str)
+                else self._told(reply, client, letters[client].facts["nonce"], wanted)
             )
             if isinstance(told, str):
                 who = self.post.number(client)
@@ -251,7 +303,9 @@ class FlowerNodes:
                 values[name][client] = told[name]
         return values
 
-    def _told(self, reply: Letter, client: int, nonce: str, wanted: list[str]) -> dict[str, float] | str:
+    def _told(
+        self, reply: NodeMessage, client: int, nonce: str, wanted: list[str]
+    ) -> dict[str, float] | str:
         """The metrics in a reply, or what is wrong with it."""
         if wrong := astray(reply, self.post.nodes[client], nonce):
             return wrong
@@ -269,4 +323,8 @@ class FlowerNodes:
 def _mean(importance: np.ndarray, values: np.ndarray) -> float:
     """By importance, over those who told; nan where nobody did."""
     there = ~np.isnan(values)
-    return float(importance[there] @ values[there] / importance[there].sum()) if there.any() else float("nan")
+    return (
+        float(importance[there] @ values[there] / importance[there].sum())
+        if there.any()
+        else float("nan")
+    )

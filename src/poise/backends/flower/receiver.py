@@ -1,8 +1,9 @@
 """Replies as they come in: piece by piece, and no more of them than was asked for.
 
-Flower's own ``pull_messages`` takes a reply in whole before anybody can look at it, waits for a node that is slow to
-send, and raises where one reply cannot be put together: one node could fill the server's memory, hold up a round, or
-end the run of all. This makes the same calls under a limit, and what is wrong with a reply is said of it alone.
+Flower's own ``pull_messages`` takes a reply in whole before anybody can look at it, waits for a
+node that is slow to send, and raises where one reply cannot be put together: one node could fill
+the server's memory, hold up a round, or end the run of all. This makes the same calls under a
+limit, and what is wrong with a reply is said of it alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from poise.backends.flower.messages import Letter
+from poise.backends.flower.messages import NodeMessage
 from poise.core.errors import UpdateRefused
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply as `poise.backends.flower.transport` reads it; who it is from is what the SuperLink says, not what it says itself."""
+    """A reply as `poise.backends.flower.transport` reads it; who it is from is what the SuperLink
+    says, not what it says itself.
+    """
 
     metadata: Any
     whole: Any = None
@@ -60,8 +63,10 @@ class Incoming:
 
 
 @dataclass
-class Intake:
-    """Flower's Grid, whose replies are taken in up to `Letter.most_in_reply` of the letter that they answer."""
+class ReplyReceiver:
+    """Flower's Grid, whose replies are taken in up to `NodeMessage.most_in_reply` of the letter
+    that they answer.
+    """
 
     grid: Any
     _most: dict[str, int] = field(default_factory=dict, repr=False)
@@ -69,7 +74,8 @@ class Intake:
     _limit: float = field(default=float("inf"), repr=False)
 
     def __post_init__(self) -> None:
-        # Flower has no way to ask how large a piece is; its HTTP client calls this before it reads one
+        # Flower has no way to ask how large a piece is; its HTTP client calls this before it reads
+        # one
         self._client._client.event_hooks = {"response": [self._look]}
 
     @property
@@ -86,14 +92,18 @@ class Intake:
         return self.grid.create_message(*arguments)
 
     def push_messages(self, messages: Iterable[Any]) -> list[str]:
-        """As the Grid does, noting how much may come back; no names where the SuperLink was lost on the way."""
+        """As the Grid does, noting how much may come back; no names where the SuperLink was lost on
+        the way.
+        """
         from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
         sent = list(messages)
-        limits = [Letter.read(message).most_in_reply for message in sent]
+        limits = [NodeMessage.read(message).most_in_reply for message in sent]
         try:
             names = list(self.grid.push_messages(sent))
-        except ObjectPushError:  # a SuperLink that was started anew knows nothing of pieces that were under way
+        except (
+            ObjectPushError
+        ):  # a SuperLink that was started anew knows nothing of pieces that were under way
             return [""] * len(sent)
         self._most |= {name: most for name, most in zip(names, limits, strict=False) if name}
         return names
@@ -103,7 +113,9 @@ class Intake:
         from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 
         asked = list(names)
-        new = [name for name in asked if name not in self._coming]  # the SuperLink says only once that a reply is there
+        new = [
+            name for name in asked if name not in self._coming
+        ]  # the SuperLink says only once that a reply is there
         found = self._client.PullMessages(PullAppMessagesRequest(message_ids=new))
         for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
             to = message.metadata.reply_to_message_id
@@ -132,17 +144,24 @@ class Intake:
         except LookupError:
             return Reply(coming.metadata, error=Error(MISSING, "parts of the reply are gone"))
         except TooLarge:
-            return Reply(coming.metadata, refusal=f"a reply of more than {coming.most} bytes, the most it can have")
+            return Reply(
+                coming.metadata,
+                refusal=f"a reply of more than {coming.most} bytes, the most it can have",
+            )
         except UpdateRefused as error:
             return Reply(coming.metadata, refusal=error.message)
 
     def _piece(self, name: str, room: int) -> bytes | None:
-        """One piece; None while it is on its way. Raises `TooLarge` before it is read where there is no room for it."""
+        """One piece; None while it is on its way. Raises `TooLarge` before it is read where there
+        is no room for it.
+        """
         from flwr.proto.message_pb2 import PullObjectRequest
 
         self._limit = room + LEAST
         try:
-            request = PullObjectRequest(node=self.grid.node, run_id=self.grid.run.run_id, object_id=name)
+            request = PullObjectRequest(
+                node=self.grid.node, run_id=self.grid.run.run_id, object_id=name
+            )
             found = self._client.PullObject(request)
         finally:
             self._limit = float("inf")
@@ -160,11 +179,15 @@ class Intake:
             raise TooLarge
 
     def _confirm(self, name: str) -> None:
-        """Let the SuperLink forget a reply; what a node still sends of one that was refused, it does not store."""
+        """Let the SuperLink forget a reply; what a node still sends of one that was refused, it
+        does not store.
+        """
         from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 
         run = self.grid.run.run_id
-        request = ConfirmMessageReceivedRequest(node=self.grid.node, run_id=run, message_object_id=name)
+        request = ConfirmMessageReceivedRequest(
+            node=self.grid.node, run_id=run, message_object_id=name
+        )
         self._client.ConfirmMessageReceived(request)
 
 
@@ -191,8 +214,12 @@ def _put_together(coming: Incoming) -> tuple[Any, Any]:
 
 
 def _chunks(pieces: dict[str, bytes]) -> Iterator[int]:
-    """Sizes of the chunks that arrays are made of, each as often as it is named: few bytes can name one very often."""
-    from flwr.supercore.inflatable.inflatable_object import get_object_head_values_from_object_content as head_of
+    """Sizes of the chunks that arrays are made of, each as often as it is named: few bytes can name
+    one very often.
+    """
+    from flwr.supercore.inflatable.inflatable_object import (
+        get_object_head_values_from_object_content as head_of,
+    )
 
     for content in pieces.values():
         kind, children, length = head_of(content)

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import torch
 
-from poise.backends.flower.messages import DTYPES, Letter, words
+from poise.backends.flower.messages import DTYPES, NodeMessage, words
 from poise.core.arrivals import UPDATE
 from poise.core.errors import IncompatibleParts
 from poise.core.vectors import Vector
@@ -20,7 +20,7 @@ SLACK = 4096  # bytes that a reply may have beyond its updates
 LARGEST = sys.float_info.max  # JSON has whole numbers beyond it, which no float is made of
 
 
-def parcel_name(piece: int, name: str) -> str:
+def tensor_name(piece: int, name: str) -> str:
     """Under which name a tensor of the update of a piece of work travels."""
     return str(piece) if name == UPDATE else f"{piece}/{name}"
 
@@ -39,12 +39,17 @@ class PayloadForm:
 
     @cached_property
     def template(self) -> Mapping[str, torch.Tensor]:
-        """The payload of an update that changes nothing: names, shapes and number types of all payloads."""
+        """The payload of an update that changes nothing: names, shapes and number types of all
+        payloads.
+        """
         template = self.wire.template(self.model)
         for name, rows in template.items():
             if rows.dtype not in DTYPES.values():
                 raise IncompatibleParts(
-                    f"{type(self.wire.channel).__name__}: {name!r} holds {rows.dtype}, which cannot travel to nodes",
+                    (
+                        f"{type(self.wire.channel).__name__}: {name!r} holds {rows.dtype}, which "
+                        "cannot travel to nodes"
+                    ),
                     f"use one of {', '.join(DTYPES)}",
                     where=("channel",),
                 )
@@ -55,11 +60,13 @@ class PayloadForm:
         """Bytes of one update."""
         return self.wire.bytes_up(self.template, 0)
 
-    def payload(self, reply: Letter, piece: int) -> dict[str, torch.Tensor]:
+    def payload(self, reply: NodeMessage, piece: int) -> dict[str, torch.Tensor]:
         """The payload of one piece of work in a reply, one row each."""
-        return {name: reply.parcels[parcel_name(piece, name)].tensor()[None] for name in self.template}
+        return {
+            name: reply.tensors[tensor_name(piece, name)].tensor()[None] for name in self.template
+        }
 
-    def decode(self, reply: Letter, piece: int) -> Vector:
+    def decode(self, reply: NodeMessage, piece: int) -> Vector:
         """The update (d,) of one piece of work in a reply."""
         return self.wire.decode(self.payload(reply, piece), self.model)[0]
 
@@ -80,8 +87,9 @@ class Asked:
     max_norm: float = math.inf
 
 
-def objection(reply: Letter, asked: Asked, answered: Container[str] = ()) -> str:
-    """Why a reply is not used; empty where it is in order. ``answered`` are the nonces of replies that were used.
+def objection(reply: NodeMessage, asked: Asked, answered: Container[str] = ()) -> str:
+    """Why a reply is not used; empty where it is in order. ``answered`` are the nonces of replies
+    that were used.
 
     The words complete "client 3 sent …".
     """
@@ -98,23 +106,28 @@ def objection(reply: Letter, asked: Asked, answered: Container[str] = ()) -> str
     if reply.size > (most := len(asked.versions) * asked.form.bytes + SLACK):
         return f"a reply of {reply.size} bytes, where {most} are the most it can have"
     wanted = {
-        "client": asked.client, "versions": list(asked.versions), "occurrences": list(asked.occurrences),
-        "samples": asked.samples, "steps": asked.steps,
-    }  # fmt: skip
+        "client": asked.client,
+        "versions": list(asked.versions),
+        "occurrences": list(asked.occurrences),
+        "samples": asked.samples,
+        "steps": asked.steps,
+    }
     for name, value in wanted.items():
         if type(found := facts.get(name)) is not type(value) or found != value:
             return f"{name} {_short(found)} instead of {value}"
     return _of_values(reply, asked)
 
 
-def astray(reply: Letter, node: int, nonce: str) -> str:
-    """Why a reply answers nothing that this node was asked: not its own, to another request, or a refusal."""
+def astray(reply: NodeMessage, node: int, nonce: str) -> str:
+    """Why a reply answers nothing that this node was asked: not its own, to another request, or a
+    refusal.
+    """
     if reply.sender != node or reply.facts.get("nonce") != nonce:
         return "a reply to another request"
     return f"a refusal: {words(reply.facts['refused'])}" if "refused" in reply.facts else ""
 
 
-def _of_values(reply: Letter, asked: Asked) -> str:
+def _of_values(reply: NodeMessage, asked: Asked) -> str:
     """What is wrong with the updates and the losses themselves."""
     for name in ("loss_before", "loss_after"):
         losses = reply.facts.get(name)
@@ -122,26 +135,36 @@ def _of_values(reply: Letter, asked: Asked) -> str:
             return f"{name} {_short(losses)}, which is not a finite number for each piece of work"
         if name not in asked.reports and losses is not None:
             return f"{name}, which nobody asked for"
-    wanted = {parcel_name(k, name) for k in range(len(asked.versions)) for name in asked.form.template}
-    if set(reply.parcels) != wanted:
-        return f"{len(reply.parcels)} updates instead of {len(wanted)}"
+    wanted = {
+        tensor_name(k, name) for k in range(len(asked.versions)) for name in asked.form.template
+    }
+    if set(reply.tensors) != wanted:
+        return f"{len(reply.tensors)} updates instead of {len(wanted)}"
     for piece in range(len(asked.versions)):
         if wrong := _of_update(reply, piece, asked):
             return wrong
     return ""
 
 
-def _of_update(reply: Letter, piece: int, asked: Asked) -> str:
+def _of_update(reply: NodeMessage, piece: int, asked: Asked) -> str:
     """What is wrong with one update."""
     for name, like in asked.form.template.items():
-        parcel = reply.parcels[parcel_name(piece, name)]
-        if not parcel.fits(tuple(like.shape[1:]), like.dtype):
-            have = f"{_short(list(parcel.shape))} {_short(parcel.dtype)} in {len(parcel.data)} bytes"
+        tensor_bytes = reply.tensors[tensor_name(piece, name)]
+        if not tensor_bytes.fits(tuple(like.shape[1:]), like.dtype):
+            have = (
+                f"{_short(list(tensor_bytes.shape))} {_short(tensor_bytes.dtype)} in "
+                f"{len(tensor_bytes.data)} bytes"
+            )
             wanted = f"{list(like.shape[1:])} {str(like.dtype).removeprefix('torch.')}"
             return f"an update of shape {have} instead of {wanted}"
     try:
         update = asked.form.decode(reply, piece)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:  # a payload that somebody made up
+    except (
+        RuntimeError,
+        ValueError,
+        IndexError,
+        TypeError,
+    ) as error:  # a payload that somebody made up
         return f"an update that cannot be decoded ({type(error).__name__})"
     norm = float(torch.linalg.vector_norm(update.double()))
     if not math.isfinite(norm):
@@ -152,9 +175,14 @@ def _of_update(reply: Letter, piece: int, asked: Asked) -> str:
 
 
 def _losses(found: object, count: int) -> bool:
-    return isinstance(found, list) and len(found) == count and all(
-        isinstance(v, float | int) and not isinstance(v, bool) and abs(v) <= LARGEST for v in found
-    )  # fmt: skip
+    return (
+        isinstance(found, list)
+        and len(found) == count
+        and all(
+            isinstance(v, float | int) and not isinstance(v, bool) and abs(v) <= LARGEST
+            for v in found
+        )
+    )
 
 
 def _short(value: object) -> str:

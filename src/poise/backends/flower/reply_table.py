@@ -9,15 +9,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from poise.backends.flower.messages import Letter
+from poise.backends.flower.messages import NodeMessage
 from poise.backends.flower.reply_checks import Asked, PayloadForm
 from poise.core.arrivals import Arrivals
 from poise.core.types import HELD
 
 NOTHING = -1  # no work of the client has counted yet
 
-Answer: TypeAlias = tuple[int, Asked, Letter | str, str]
-"""Which piece of the letter, what was asked, the reply, and why it must not be used ("": it may)."""
+Answer: TypeAlias = tuple[int, Asked, NodeMessage | str, str]
+"""Which piece of the letter, what was asked, the reply, and why it must not be used ("": it
+may)."""
 
 
 @dataclass
@@ -34,11 +35,15 @@ class Table:
         """Nothing is entered yet: every row stands for an update that changes nothing."""
         whole = {"samples": np.zeros(rows, dtype=np.int64), "steps": np.zeros(rows, dtype=np.int64)}
         losses = {name: np.full(rows, np.nan) for name in sorted(reports)}
-        payload = {name: like.expand(rows, *like.shape[1:]).clone() for name, like in form.template.items()}
+        payload = {
+            name: like.expand(rows, *like.shape[1:]).clone() for name, like in form.template.items()
+        }
         return cls(form, payload, {**whole, **losses}, [""] * rows)
 
     def enter(self, row: int, answer: Answer) -> None:
-        """One piece of an answer; where it must not be used, the row holds nothing but the reason."""
+        """One piece of an answer; where it must not be used, the row holds nothing but the
+        reason.
+        """
         piece, asked, reply, reason = answer
         self.reasons[row] = reason
         self.columns["samples"][row], self.columns["steps"][row] = asked.samples, asked.steps
@@ -50,8 +55,14 @@ class Table:
             self.columns[name][row] = reply.facts[name][piece]
 
     def arrivals(self, versions: Sequence[int] | None = None) -> Arrivals:
-        """All rows; where clients keep state on their nodes, with the ``versions`` after whose work it counts."""
-        state = {} if versions is None else {HELD: torch.tensor([[v] for v in versions], dtype=torch.int64)}
+        """All rows; where clients keep state on their nodes, with the ``versions`` after whose work
+        it counts.
+        """
+        state = (
+            {}
+            if versions is None
+            else {HELD: torch.tensor([[v] for v in versions], dtype=torch.int64)}
+        )
         reasons = tuple(self.reasons) if any(self.reasons) else ()
         columns: dict[str, Any] = dict(self.columns)
         return Arrivals(self.payload, client_state=state, reasons=reasons, **columns)

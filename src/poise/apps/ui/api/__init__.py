@@ -6,6 +6,13 @@ from poise.apps.ui import live
 from poise.apps.ui.api import audit, clients, compare, figures, health, jobs, runs, unlearning
 
 ROUTERS: tuple[APIRouter, ...] = (
-    runs.router, figures.router, compare.router, health.router, live.router, clients.router, unlearning.router,
-    audit.router, jobs.router,
-)  # fmt: skip
+    runs.router,
+    figures.router,
+    compare.router,
+    health.router,
+    live.router,
+    clients.router,
+    unlearning.router,
+    audit.router,
+    jobs.router,
+)

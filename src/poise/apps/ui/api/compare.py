@@ -13,7 +13,7 @@ from starlette.responses import Response
 from poise.analysis.reports import compare, comparison_as_data, group_runs
 from poise.analysis.reports.groups import Group
 from poise.apps.ui.library import Library
-from poise.apps.ui.shared import PROBLEMS, Shelf
+from poise.apps.ui.shared import PROBLEMS, ClientStateStore
 from poise.apps.ui.views.drawing import Drawings, drawn, side_by_side
 
 router = APIRouter(tags=["compare"], responses=PROBLEMS)
@@ -21,7 +21,9 @@ router = APIRouter(tags=["compare"], responses=PROBLEMS)
 MOST = 40
 """Runs that are compared at once."""
 
-Chosen = Annotated[list[str], Query(alias="run", description="Names of runs.", min_length=1, max_length=MOST)]
+Chosen = Annotated[
+    list[str], Query(alias="run", description="Names of runs.", min_length=1, max_length=MOST)
+]
 
 
 class Mean(BaseModel):
@@ -77,8 +79,10 @@ def grouped(library: Library, names: list[str]) -> Iterator[list[Group]]:
 
 
 @router.get("/compare", response_model=ComparisonOf)
-def comparison(names: Chosen, library: Shelf) -> object:
-    """Scores by experiment, and which differences are significant; the first run's experiment is the baseline."""
+def comparison(names: Chosen, library: ClientStateStore) -> object:
+    """Scores by experiment, and which differences are significant; the first run's experiment is
+    the baseline.
+    """
 
     def make() -> object:
         with grouped(library, names) as groups:
@@ -88,11 +92,13 @@ def comparison(names: Chosen, library: Shelf) -> object:
 
 
 @router.get("/compare/figures", response_model=Drawings)
-def figures(names: Chosen, library: Shelf) -> Response:
+def figures(names: Chosen, library: ClientStateStore) -> Response:
     """Curves of several runs, means over seeds with 95 % bands."""
 
     def make() -> str:
         with grouped(library, names) as groups:
             return drawn(side_by_side(groups))
 
-    return Response(library.kept_of(names, "comparison of curves", make), media_type="application/json")
+    return Response(
+        library.kept_of(names, "comparison of curves", make), media_type="application/json"
+    )

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from poise.apps.ui.shared import PROBLEMS, RunName, Shelf
+from poise.apps.ui.shared import PROBLEMS, ClientStateStore, RunName
 from poise.apps.ui.views.drawing import OF_A_RUN, Drawings, drawn
 
 router = APIRouter(tags=["figures"], responses=PROBLEMS)
@@ -17,7 +17,7 @@ assert set(get_args(Figure)) == set(OF_A_RUN)
 
 
 @router.get("/figures/{figure}/{name:path}", response_model=Drawings)
-def figures(figure: Figure, name: RunName, library: Shelf) -> Response:
+def figures(figure: Figure, name: RunName, library: ClientStateStore) -> Response:
     """Some figures of a run, in Plotly's terms."""
 
     def make() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from poise.apps.ui.shared import PROBLEMS, RunName, Shelf
+from poise.apps.ui.shared import PROBLEMS, ClientStateStore, RunName
 
 router = APIRouter(tags=["runs"], responses=PROBLEMS)
 
@@ -19,8 +19,10 @@ class Health(BaseModel):
 
 
 @router.get("/health/{name:path}")
-def health(name: RunName, library: Shelf) -> Health:
-    """Recompute the digests of a run; ``damage`` names the first round that is not as it was recorded."""
+def health(name: RunName, library: ClientStateStore) -> Health:
+    """Recompute the digests of a run; ``damage`` names the first round that is not as it was
+    recorded.
+    """
 
     def make() -> Health:
         with library.open(name) as run:

@@ -14,7 +14,9 @@ class Refused(PoiseError):
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Answer options that a run cannot have as a conflict (409): the description of the API allows them."""
+    """Answer options that a run cannot have as a conflict (409): the description of the API allows
+    them.
+    """
     try:
         yield
     except InvalidOption as error:

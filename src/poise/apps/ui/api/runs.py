@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from poise.apps.ui.library import Library, NoSuchRun
-from poise.apps.ui.shared import LOCKED, PROBLEMS, Labels, RunName, Shelf
+from poise.apps.ui.shared import LOCKED, PROBLEMS, ClientStateStore, Labels, RunName
 from poise.apps.ui.tags import LONGEST, MOST, Tags
 from poise.apps.ui.views.listing import RunLine, line_of, lines
 
@@ -32,23 +32,23 @@ def listed(library: Library, tags: Tags) -> list[RunLine]:
     looked = {}
     for name in library.names():
         with suppress(NoSuchRun):  # deleted since
-            looked[name] = library.glance(name)
+            looked[name] = library.read_summary(name)
     return lines(looked, tags.all())
 
 
 @router.get("/runs")
-def runs(library: Shelf, tags: Labels) -> list[RunLine]:
+def runs(library: ClientStateStore, tags: Labels) -> list[RunLine]:
     """Every run, as it is now."""
     return listed(library, tags)
 
 
 @router.get("/run/{name:path}")
-def run(name: RunName, library: Shelf, tags: Labels) -> RunLine:
+def run(name: RunName, library: ClientStateStore, tags: Labels) -> RunLine:
     """One run, as it is now."""
-    return line_of(name, library.glance(name), tags.all().get(name, ()))
+    return line_of(name, library.read_summary(name), tags.all().get(name, ()))
 
 
 @router.put("/tags/{name:path}", responses=LOCKED)
-def set_tags(name: RunName, wanted: Wanted, library: Shelf, tags: Labels) -> Tagged:
+def set_tags(name: RunName, wanted: Wanted, library: ClientStateStore, tags: Labels) -> Tagged:
     """Give a run other tags. An action: it needs the token."""
     return Tagged(tags=tags.set(library.name(library.folder(name)), wanted.tags))

@@ -24,7 +24,9 @@ def _plotly() -> Path:
 @router.get("/plotly.js")
 def plotly() -> Response:
     """The script; a browser asks for it once a day."""
-    return FileResponse(_plotly(), media_type="text/javascript", headers={"cache-control": "max-age=86400"})
+    return FileResponse(
+        _plotly(), media_type="text/javascript", headers={"cache-control": "max-age=86400"}
+    )
 
 
 @router.get("/favicon.ico")

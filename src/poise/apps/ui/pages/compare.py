@@ -10,14 +10,14 @@ from starlette.responses import Response
 from poise.analysis.reports import compare as compared
 from poise.analysis.reports import sections
 from poise.apps.ui.api.compare import MOST, grouped
-from poise.apps.ui.shared import Shelf, page
+from poise.apps.ui.shared import ClientStateStore, page
 from poise.core.errors import require
 
 router = APIRouter()
 
 
 @router.get("/compare")
-def compare(request: Request, library: Shelf) -> Response:
+def compare(request: Request, library: ClientStateStore) -> Response:
     """Scores, findings and curves of the runs that the address names."""
     names = list(dict.fromkeys(request.query_params.getlist("run")))
     if not names:
@@ -29,8 +29,11 @@ def compare(request: Request, library: Shelf) -> Response:
         with grouped(library, names) as groups:
             found = compared(groups)
             return {
-                "parts": sections.what_was_run(groups), "scores": sections.scores(found.rows),
+                "parts": sections.what_was_run(groups),
+                "scores": sections.scores(found.rows),
                 "findings": sections.findings(found),
-            }  # fmt: skip
+            }
 
-    return page(request, "compare.html", names=names, **library.kept_of(names, "side by side", make))
+    return page(
+        request, "compare.html", names=names, **library.kept_of(names, "side by side", make)
+    )

@@ -12,7 +12,7 @@ from poise.apps.ui import gather
 from poise.apps.ui.actions import jobs_of
 from poise.apps.ui.library import Library
 from poise.apps.ui.models import JobOf
-from poise.apps.ui.shared import RunName, Shelf
+from poise.apps.ui.shared import ClientStateStore, RunName
 from poise.core.errors import require
 
 router = APIRouter()
@@ -22,8 +22,12 @@ SHOWN = 8
 
 
 def latest(library: Library, name: str, *kinds: str) -> list[JobOf]:
-    """The newest actions of some kinds; one that goes on is always among them, since no other can begin."""
-    found = [job for job in jobs_of(library, name).all() if job.kind in kinds or job.state == "running"]
+    """The newest actions of some kinds; one that goes on is always among them, since no other can
+    begin.
+    """
+    found = [
+        job for job in jobs_of(library, name).all() if job.kind in kinds or job.state == "running"
+    ]
     return [gather.job_of(job) for job in found[:SHOWN]]
 
 
@@ -33,7 +37,9 @@ def to_actions(where: str, name: str) -> RedirectResponse:
 
 
 @router.post("/stop/{id}/{name:path}")
-def stop(id: str, name: RunName, library: Shelf, back: Annotated[str, Form()]) -> RedirectResponse:
+def stop(
+    id: str, name: RunName, library: ClientStateStore, back: Annotated[str, Form()]
+) -> RedirectResponse:
     """Ask an action to stop at the end of its round."""
     require(back in ("/federation", "/unlearning", "/audit"), f"there is no page {back!r}")
     jobs_of(library, name).stop(id)

@@ -1,4 +1,6 @@
-"""Requests to forget: the tree of histories, certificates, and a form that says what a request costs first."""
+"""Requests to forget: the tree of histories, certificates, and a form that says what a request
+costs first.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from poise.apps.ui import actions, gather
 from poise.apps.ui.models import Wish
 from poise.apps.ui.pages.jobs import latest, to_actions
-from poise.apps.ui.shared import Deployments, RunName, Shelf, page
+from poise.apps.ui.shared import ClientStateStore, Deployments, RunName, page
 from poise.core.errors import LedgerError, PoiseError
 
 router = APIRouter()
@@ -30,7 +32,9 @@ class WishForm(Wish):
 
 
 @router.get("/unlearning/{name:path}")
-def unlearning(request: Request, name: RunName, library: Shelf, known: Deployments) -> Response:
+def unlearning(
+    request: Request, name: RunName, library: ClientStateStore, known: Deployments
+) -> Response:
     """The page; with options of a request in the address, also what it would cost."""
     from poise.apps.ui.views import federation
     from poise.apps.ui.views import unlearning as views
@@ -47,17 +51,29 @@ def unlearning(request: Request, name: RunName, library: Shelf, known: Deploymen
         cost = gather.cost_of(library, name, views.Asked.of(given)) if given.get("method") else None
     except PoiseError as error:
         mistake = str(error)
-    nodes = federation.on_nodes(library.glance(name).experiment)
+    nodes = federation.on_nodes(library.read_summary(name).experiment)
     return page(
-        request, "unlearning.html", name=name, here="/unlearning", told=told, trouble=trouble, filled=filled, cost=cost,
-        mistake=mistake, asked={k: v for k, v in given.items() if v}, nodes=nodes, deployments=known,
+        request,
+        "unlearning.html",
+        name=name,
+        here="/unlearning",
+        told=told,
+        trouble=trouble,
+        filled=filled,
+        cost=cost,
+        mistake=mistake,
+        asked={k: v for k, v in given.items() if v},
+        nodes=nodes,
+        deployments=known,
         fields=views.form_fields(told.budget if told else None),
         jobs=latest(library, name, "unlearn", "verify"),
-    )  # fmt: skip
+    )
 
 
 @router.post("/unlearning/{name:path}")
-def forget(name: RunName, library: Shelf, known: Deployments, wish: Annotated[WishForm, Form()]) -> RedirectResponse:
+def forget(
+    name: RunName, library: ClientStateStore, known: Deployments, wish: Annotated[WishForm, Form()]
+) -> RedirectResponse:
     """Honour the request that the page showed the cost of."""
     from poise.apps.ui.views.unlearning import Asked
 
@@ -67,7 +83,7 @@ def forget(name: RunName, library: Shelf, known: Deployments, wish: Annotated[Wi
 
 
 @router.post("/verification/{request}/{name:path}")
-def verify(request: int, name: RunName, library: Shelf) -> RedirectResponse:
+def verify(request: int, name: RunName, library: ClientStateStore) -> RedirectResponse:
     """Verify a certificate."""
     actions.verify(library, name, request)
     return to_actions("/unlearning", name)

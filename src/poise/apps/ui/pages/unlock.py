@@ -20,8 +20,12 @@ def ask(request: Request, back: str = "/") -> Response:
 
 
 @router.post("/unlock")
-def unlock(request: Request, token: Annotated[str, Form()] = "", back: Annotated[str, Form()] = "/") -> Response:
-    """Give a cookie for the token: scripts cannot read it, the browser sends it from the console's pages alone."""
+def unlock(
+    request: Request, token: Annotated[str, Form()] = "", back: Annotated[str, Form()] = "/"
+) -> Response:
+    """Give a cookie for the token: scripts cannot read it, the browser sends it from the console's
+    pages alone.
+    """
     keys: Keys = request.app.state.keys
     if not keys.fits(token.strip()):
         return page(request, "unlock.html", 401, back=_own(back), wrong=True)

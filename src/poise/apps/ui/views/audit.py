@@ -1,4 +1,6 @@
-"""The audit of a run: a ranking with reasons, thresholds, and how well it does where the truth is known."""
+"""The audit of a run: a ranking with reasons, thresholds, and how well it does where the truth is
+known.
+"""
 
 from __future__ import annotations
 
@@ -50,22 +52,35 @@ def judge(run: Run) -> Judged:
     """Audit a run, as `poise audit` does."""
     if run.clients * run.rounds > MOST_CELLS:
         raise IncompatibleParts(
-            f"{run.clients:,} clients in {run.rounds:,} rounds are too many to be audited while you wait",
+            (
+                f"{run.clients:,} clients in {run.rounds:,} rounds are too many to be audited while "
+                "you wait"
+            ),
             f"poise audit {run.path}",
         )
     found = audit(run)
-    words = tuple(said.partition(": ")[2] or said for said in found.auditor.explain_all(run.clients))
-    light = replace(found, by_round=found.by_round.astype(np.float32), auditor=Auditor(found.auditor.dimension))
+    words = tuple(
+        said.partition(": ")[2] or said for said in found.auditor.explain_all(run.clients)
+    )
+    light = replace(
+        found, by_round=found.by_round.astype(np.float32), auditor=Auditor(found.auditor.dimension)
+    )
     return Judged(light, words)
 
 
 def free_riders(run: Run) -> list[int]:
-    """Who really is dishonest: the clients of the experiment's attacks; empty where nobody knows."""
+    """Who really is dishonest: the clients of the experiment's attacks; empty where nobody
+    knows.
+    """
     tables = tomllib.loads(run.experiment).get("attacks", [])
-    return sorted({int(c) for attack in tables for c in attack.get("clients", ()) if int(c) < run.clients})
+    return sorted(
+        {int(c) for attack in tables for c in attack.get("clients", ()) if int(c) < run.clients}
+    )
 
 
-def ranking(found: Judged, number: int = 1, size: int = PER_PAGE, true: Sequence[int] = ()) -> Ranking:
+def ranking(
+    found: Judged, number: int = 1, size: int = PER_PAGE, true: Sequence[int] = ()
+) -> Ranking:
     """A page of the clients from the most suspected on; pages are counted from 1."""
     one = found.audit
     order = np.lexsort((one.p_values, -one.scores))
@@ -73,10 +88,16 @@ def ranking(found: Judged, number: int = 1, size: int = PER_PAGE, true: Sequence
     number = min(max(number, 1), pages)
     first, bad = (number - 1) * size, set(true)
     rows = [
-        Ranked(**verdict(found, i).model_dump(), rank=first + k + 1, free_rider=i in bad if true else None)
+        Ranked(
+            **verdict(found, i).model_dump(),
+            rank=first + k + 1,
+            free_rider=i in bad if true else None,
+        )
         for k, i in enumerate(order[first : first + size].tolist())
     ]
-    return Ranking(page=number, pages=pages, total=len(order), suspects=len(one.suspects), rows=rows)
+    return Ranking(
+        page=number, pages=pages, total=len(order), suspects=len(one.suspects), rows=rows
+    )
 
 
 def verdict(found: Judged, client: int) -> Verdict:
@@ -84,18 +105,28 @@ def verdict(found: Judged, client: int) -> Verdict:
     one = found.audit
     p = float(one.p_values[client])
     return Verdict(
-        client=client, score=float(one.scores[client]), p=p, why=found.words[client], suspected=p <= one.alarm
+        client=client,
+        score=float(one.scores[client]),
+        p=p,
+        why=found.words[client],
+        suspected=p <= one.alarm,
     )
 
 
 def thresholds(found: Judged, true: Sequence[int] = ()) -> list[Threshold]:
-    """How many are suspected at some false-alarm rates and, where it is known, how many of them rightly."""
+    """How many are suspected at some false-alarm rates and, where it is known, how many of them
+    rightly.
+    """
     bad, rows = set(true), []
     for alarm in sorted({*THRESHOLDS, found.audit.alarm}, reverse=True):
         suspects = set(found.at(alarm).audit.suspects)
         row = Threshold(alarm=alarm, suspected=len(suspects), chosen=alarm == found.audit.alarm)
         if bad:
-            row.found, row.free_riders, row.false_alarms = len(suspects & bad), len(bad), len(suspects - bad)
+            row.found, row.free_riders, row.false_alarms = (
+                len(suspects & bad),
+                len(bad),
+                len(suspects - bad),
+            )
         rows.append(row)
     return rows
 

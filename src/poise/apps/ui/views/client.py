@@ -1,4 +1,6 @@
-"""One client of a run: what it holds, what it did in every round, how far it moved the model, what the audit says."""
+"""One client of a run: what it holds, what it did in every round, how far it moved the model, what
+the audit says.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from poise.analysis.reports.tables import finite
 from poise.analysis.reports.unlearning_page import sensitivity_figure
 from poise.analysis.reports.wording import sentence
 from poise.apps.ui.library import NotThere
-from poise.apps.ui.models import Contribution, Contributions, Neighbour, Participation, Place, Profile
+from poise.apps.ui.models import (
+    Contribution,
+    Contributions,
+    Neighbour,
+    Participation,
+    Place,
+    Profile,
+)
 from poise.apps.ui.views.audit import MOST_CELLS
 from poise.auditing.audit import Audit
 from poise.core.types import Floats, Ints
@@ -34,7 +43,9 @@ NEIGHBOURS = 5
 def checked(run: Run, client: int) -> int:
     """A client's number; refused where the run has none of it."""
     if not 0 <= client < run.clients:
-        raise NotThere(f"there is no client {client} in this run", f"clients are 0 to {run.clients - 1}")
+        raise NotThere(
+            f"there is no client {client} in this run", f"clients are 0 to {run.clients - 1}"
+        )
     return client
 
 
@@ -43,40 +54,56 @@ def profile(run: Run, client: int) -> Profile:
     sizes, importance, members = run.array("sizes"), run.array("importance"), run.array("members")
     counts = run.array("label_counts")
     return Profile(
-        client=client, clients=run.clients, owner=client if members is None else int(members[client]),
+        client=client,
+        clients=run.clients,
+        owner=client if members is None else int(members[client]),
         samples=None if sizes is None else int(sizes[client]),
         share=None if sizes is None else float(sizes[client] / sizes.sum()),
         importance=None if importance is None else float(importance[client]),
-        classes=None if counts is None else counts[client].tolist(), divergence=_divergence(counts, client),
+        classes=None if counts is None else counts[client].tolist(),
+        divergence=_divergence(counts, client),
         traits={name: float(values[client]) for name, values in run.traits.items()},
-    )  # fmt: skip
+    )
 
 
 def _divergence(counts: Ints | None, client: int) -> dict[str, float]:
-    """How far its class composition is from that of all; empty where it holds nothing, or nothing is known."""
+    """How far its class composition is from that of all; empty where it holds nothing, or nothing
+    is known.
+    """
     if counts is None or not counts[client].sum():
         return {}
-    both = np.stack([counts[client], counts.sum(axis=0) - counts[client]])  # the totals are those of all clients
+    both = np.stack(
+        [counts[client], counts.sum(axis=0) - counts[client]]
+    )  # the totals are those of all clients
     if not both[1].sum():
         return {"Jensen-Shannon": 0.0, "total variation": 0.0}
-    return {"Jensen-Shannon": float(jensen_shannon(both)[0]), "total variation": float(total_variation(both)[0])}
+    return {
+        "Jensen-Shannon": float(jensen_shannon(both)[0]),
+        "total variation": float(total_variation(both)[0]),
+    }
 
 
 def place(kept: KeptGraph, client: int) -> Place:
-    """Where a client stands in the similarity graph: how typical it is, and whom it resembles most."""
+    """Where a client stands in the similarity graph: how typical it is, and whom it resembles
+    most.
+    """
     graph = kept.graph
     apart = np.where(np.arange(graph.clients) == client, np.inf, graph.misalignment[client])
     nearest = np.argsort(apart, kind="stable")[: min(NEIGHBOURS, graph.clients - 1)].tolist()
     return Place(
-        degree=float(graph.degree[client]), rank=int(np.flatnonzero(graph.typical() == client)[0]) + 1,
-        clients=graph.clients, outlier=client in graph.outliers().tolist(),
+        degree=float(graph.degree[client]),
+        rank=int(np.flatnonzero(graph.typical() == client)[0]) + 1,
+        clients=graph.clients,
+        outlier=client in graph.outliers().tolist(),
         nearest=[Neighbour(client=j, misalignment=float(apart[j])) for j in nearest],
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
 class Part:
-    """A client's part in a run, from its contributions (the rows of `Run.contributions` that are its own)."""
+    """A client's part in a run, from its contributions (the rows of `Run.contributions` that are
+    its own).
+    """
 
     rows: np.ndarray
     rounds: int
@@ -89,20 +116,26 @@ class Part:
         r, some = self.rows, len(self.rows) > 0
         stale = r["round"] - r["version"]
         return Participation(
-            rounds=len(np.unique(r["round"])), of=self.rounds,
-            first=int(r["round"].min()) + 1 if some else None, last=int(r["round"].max()) + 1 if some else None,
+            rounds=len(np.unique(r["round"])),
+            of=self.rounds,
+            first=int(r["round"].min()) + 1 if some else None,
+            last=int(r["round"].max()) + 1 if some else None,
             mean_weight=float(r["coefficient"].mean()) if some else None,
             mean_staleness=float(stale.mean()) if some else None,
             largest_staleness=int(stale.max()) if some else None,
-            samples=int(r["samples"].sum()), steps=int(r["steps"].sum()), refused=len(self.refused),
-        )  # fmt: skip
+            samples=int(r["samples"].sum()),
+            steps=int(r["steps"].sum()),
+            refused=len(self.refused),
+        )
 
     def page(self, number: int, size: int = PER_PAGE) -> Contributions:
         """A page of the table of its rounds, the newest first; pages are counted from 1."""
         pages = max(1, -(-len(self.rows) // size))
         number = min(max(number, 1), pages)
         shown = self.rows[::-1][(number - 1) * size : number * size]
-        return Contributions(page=number, pages=pages, total=len(self.rows), rows=[_row(r) for r in shown])
+        return Contributions(
+            page=number, pages=pages, total=len(self.rows), rows=[_row(r) for r in shown]
+        )
 
 
 def part(run: Run, client: int) -> Part:
@@ -117,26 +150,45 @@ def part(run: Run, client: int) -> Part:
 def _row(r: np.void) -> Contribution:
     """One contribution; what was not reported is None."""
     return Contribution(
-        aggregation=int(r["round"]) + 1, version=int(r["version"]), staleness=int(r["round"] - r["version"]),
-        base=float(r["base"]), weight=float(r["coefficient"]), norm=finite(float(r["norm"])),
-        samples=int(r["samples"]), steps=int(r["steps"]),
-        loss_before=finite(float(r["loss_before"])), loss_after=finite(float(r["loss_after"])),
-    )  # fmt: skip
+        aggregation=int(r["round"]) + 1,
+        version=int(r["version"]),
+        staleness=int(r["round"] - r["version"]),
+        base=float(r["base"]),
+        weight=float(r["coefficient"]),
+        norm=finite(float(r["norm"])),
+        samples=int(r["samples"]),
+        steps=int(r["steps"]),
+        loss_before=finite(float(r["loss_before"])),
+        loss_after=finite(float(r["loss_after"])),
+    )
 
 
 def plots(
     run: Run, client: int, own: Part, psi: Floats | None, limit: float, found: Audit | None
-) -> list[Plot]:  # fmt: skip
-    """The figures of a client; ``psi`` is its sensitivity after each aggregation, (R + 1,), where it can be counted."""
+) -> list[Plot]:
+    """The figures of a client; ``psi`` is its sensitivity after each aggregation, (R + 1,), where
+    it can be counted.
+    """
     counts = run.array("label_counts")
     drawn = [] if counts is None else [class_figure(counts, client)]
     if len(own.rows):
-        drawn += [weight_figure(own), *([loss_figure(own)] if _reported(own) else []), length_figure(own)]
+        drawn += [
+            weight_figure(own),
+            *([loss_figure(own)] if _reported(own) else []),
+            length_figure(own),
+        ]
     drawn += [metric_figure(name, run.metric(name)[:, client]) for name in measured(run)]
     if psi is not None and len(psi) > 1:
-        note = f"Psi* = {limit:.4g} (dashed): up to there a request to forget it can be honoured with noise."
+        note = (
+            f"Psi* = {limit:.4g} (dashed): up to there a request to forget it can be honoured "
+            "with noise."
+        )
         column = psi[:, None]
-        drawn.append(sensitivity_figure(f"Sensitivity Psi to client {client}", note, column, limit, {0: PALETTE[0]}))
+        drawn.append(
+            sensitivity_figure(
+                f"Sensitivity Psi to client {client}", note, column, limit, {0: PALETTE[0]}
+            )
+        )
         drawn[-1].data[0].hovertemplate = "%{y:.4g} after %{x}<extra></extra>"
     if found is not None and len(found.by_round):
         drawn.append(suspicion_figure(found, client))
@@ -147,7 +199,12 @@ def class_figure(counts: Ints, client: int) -> Figure:
     """The classes of a client's samples beside those of all, as shares."""
     import plotly.graph_objects as go
 
-    figure = empty_figure("Classes", "Share of each class among its samples, and among those of all.", "class", "share")
+    figure = empty_figure(
+        "Classes",
+        "Share of each class among its samples, and among those of all.",
+        "class",
+        "share",
+    )
     classes = [str(k) for k in range(counts.shape[1])]
     for name, colour, row in (
         (f"client {client}", PALETTE[0], counts[client]),
@@ -155,9 +212,16 @@ def class_figure(counts: Ints, client: int) -> Figure:
     ):
         share = row / max(row.sum(), 1)
         figure.add_trace(
-            go.Bar(x=classes, y=share, name=name, marker={"color": colour}, customdata=row,
-                   hovertemplate="class %{x}: %{y:.1%} (%{customdata} samples)<extra>%{fullData.name}</extra>")
-        )  # fmt: skip
+            go.Bar(
+                x=classes,
+                y=share,
+                name=name,
+                marker={"color": colour},
+                customdata=row,
+                hovertemplate="class %{x}: %{y:.1%} (%{customdata} "
+                "samples)<extra>%{fullData.name}</extra>",
+            )
+        )
     return figure.update_xaxes(type="category", showgrid=False).update_layout(barmode="group")
 
 
@@ -183,7 +247,9 @@ def length_figure(own: Part) -> Figure:
 
 
 def measured(run: Run) -> list[str]:
-    """The metrics that have a value for every client; none where there are too many values to read them for one."""
+    """The metrics that have a value for every client; none where there are too many values to read
+    them for one.
+    """
     if not run.rounds or run.rounds * run.clients > MOST_CELLS:
         return []
     return [name for name in run.metrics if run.metric(name).ndim == 2]
@@ -196,11 +262,19 @@ def metric_figure(name: str, values: Floats) -> Figure:
     words = name.replace("_", " ")
     known = np.flatnonzero(np.isfinite(values))
     shown = known[evenly(len(known), MOST_ROUNDS)]
-    figure = empty_figure(f"{sentence(words)} after each aggregation", "On its own data.", "aggregations", words)
+    figure = empty_figure(
+        f"{sentence(words)} after each aggregation", "On its own data.", "aggregations", words
+    )
     return figure.add_trace(
-        go.Scatter(x=shown + 1, y=values[shown], mode="lines", showlegend=False,
-                   line={"color": PALETTE[3], "width": 2}, hovertemplate="%{y:.4g} after %{x}<extra></extra>")
-    )  # fmt: skip
+        go.Scatter(
+            x=shown + 1,
+            y=values[shown],
+            mode="lines",
+            showlegend=False,
+            line={"color": PALETTE[3], "width": 2},
+            hovertemplate="%{y:.4g} after %{x}<extra></extra>",
+        )
+    )
 
 
 def suspicion_figure(found: Audit, client: int) -> Figure:
@@ -209,35 +283,52 @@ def suspicion_figure(found: Audit, client: int) -> Figure:
 
     limit = -np.log10(found.alarm / len(found.auditor.ways))
     note = (
-        f"-log10 of the p-value, from all rounds so far; above the dashed line it is suspected (alarm {found.alarm:g})."
+        "-log10 of the p-value, from all rounds so far; above the dashed line it is suspected "
+        f"(alarm {found.alarm:g})."
     )
     figure = empty_figure("Score of the audit", note, "aggregations", "score")
     score = found.by_round[:, client]
     rounds = np.flatnonzero(np.isfinite(score))
-    some = bins(len(rounds), MOST_ROUNDS).edges[1:] - 1  # the last of every bin: scores are sums over all before
+    some = (
+        bins(len(rounds), MOST_ROUNDS).edges[1:] - 1
+    )  # the last of every bin: scores are sums over all before
     figure.add_trace(
-        go.Scatter(x=rounds[some] + 1, y=score[rounds][some], mode="lines", showlegend=False,
-                   line={"color": PALETTE[1], "width": 2},
-                   hovertemplate="%{y:.2f} after %{x}<extra></extra>")
-    )  # fmt: skip
-    return figure.add_hline(y=limit, line={"dash": "dash", "color": "#57606c"}).update_yaxes(rangemode="tozero")
+        go.Scatter(
+            x=rounds[some] + 1,
+            y=score[rounds][some],
+            mode="lines",
+            showlegend=False,
+            line={"color": PALETTE[1], "width": 2},
+            hovertemplate="%{y:.2f} after %{x}<extra></extra>",
+        )
+    )
+    return figure.add_hline(y=limit, line={"dash": "dash", "color": "#57606c"}).update_yaxes(
+        rangemode="tozero"
+    )
 
 
 def _reported(own: Part) -> bool:
-    return bool(np.isfinite(own.rows["loss_before"]).any() or np.isfinite(own.rows["loss_after"]).any())
+    return bool(
+        np.isfinite(own.rows["loss_before"]).any() or np.isfinite(own.rows["loss_after"]).any()
+    )
 
 
 def _over_rounds(own: Part, title: str, y: str) -> Figure:
     many = len(own.rows) > MOST_ROUNDS
     note = (
-        f"{len(own.rows):,} contributions in bins of {bins(len(own.rows), MOST_ROUNDS).width}, averaged."
+        (
+            f"{len(own.rows):,} contributions in bins of {bins(len(own.rows), MOST_ROUNDS).width}, "
+            "averaged."
+        )
         if many
         else ""
     )
     return empty_figure(title, note, "aggregation", y)
 
 
-def _add(figure: Figure, own: Part, column: str, name: str, colour: str, dash: str = "solid") -> Figure:
+def _add(
+    figure: Figure, own: Part, column: str, name: str, colour: str, dash: str = "solid"
+) -> Figure:
     """A column over the rounds; very many contributions are averaged over bins of neighbours."""
     import plotly.graph_objects as go
 
@@ -245,14 +336,23 @@ def _add(figure: Figure, own: Part, column: str, name: str, colour: str, dash: s
     x, y = (_means(own.rows[c].astype(np.float64), binned.edges) for c in ("round", column))
     few = len(x) <= 60
     return figure.add_trace(
-        go.Scatter(x=x + 1, y=y, name=name, mode="lines+markers" if few else "lines", marker={"size": 5},
-                   line={"color": colour, "dash": dash, "width": 2},
-                   hovertemplate="aggregation %{x:d}: %{y:.4g}<extra>%{fullData.name}</extra>")
-    )  # fmt: skip
+        go.Scatter(
+            x=x + 1,
+            y=y,
+            name=name,
+            mode="lines+markers" if few else "lines",
+            marker={"size": 5},
+            line={"color": colour, "dash": dash, "width": 2},
+            hovertemplate="aggregation %{x:d}: %{y:.4g}<extra>%{fullData.name}</extra>",
+        )
+    )
 
 
 def _means(values: Floats, edges: Ints) -> Floats:
     """The mean over each bin, of what is known there."""
     known = np.isfinite(values)
-    sums, counts = (np.add.reduceat(v, edges[:-1]) for v in (np.where(known, values, 0.0), known.astype(np.float64)))
+    sums, counts = (
+        np.add.reduceat(v, edges[:-1])
+        for v in (np.where(known, values, 0.0), known.astype(np.float64))
+    )
     return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))

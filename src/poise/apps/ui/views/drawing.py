@@ -48,7 +48,9 @@ def drawn(plots: Iterable[Plot]) -> str:
 
 def _drawn(plot: Plot) -> str:
     head = json.dumps({"title": plot.title, "note": plot.note, "height": plot.height})
-    views = ",".join(f'{{"name":{json.dumps(name)},"figure":{figure}}}' for name, figure in plot.views)
+    views = ",".join(
+        f'{{"name":{json.dumps(name)},"figure":{figure}}}' for name, figure in plot.views
+    )
     return f'{head[:-1]},"views":[{views}]}}'
 
 
@@ -65,7 +67,9 @@ def _alone(run: Run) -> list[Group]:
 
 
 def _cohorts(run: Run) -> Iterator[Plot]:
-    for figure in (cohorts.composition_figure(run), cohorts.cohort_size_figure(run)) if run.rounds else ():
+    for figure in (
+        (cohorts.composition_figure(run), cohorts.cohort_size_figure(run)) if run.rounds else ()
+    ):
         if figure is not None:
             yield plot_of([figure], [""])
 
@@ -99,10 +103,13 @@ OF_A_RUN: dict[str, Callable[[Run], Iterable[Plot]]] = {
     "times": _times,
     "promises": _promises,
     "clients": lambda run: [
-        *FIGURES["participation"](_alone(run)), *FIGURES["traits"](_alone(run)), *FIGURES["classes"](_alone(run)),
+        *FIGURES["participation"](_alone(run)),
+        *FIGURES["traits"](_alone(run)),
+        *FIGURES["classes"](_alone(run)),
     ],
-}  # fmt: skip
-"""What is drawn of a run, by name; a name may stand for several figures, or for none where there is nothing to see."""
+}
+"""What is drawn of a run, by name; a name may stand for several figures, or for none where there is
+nothing to see."""
 
 
 def side_by_side(groups: Sequence[Group]) -> list[Plot]:

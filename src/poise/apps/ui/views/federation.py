@@ -67,11 +67,21 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("samples per client", f"{int(n.min()):,} to {int(n.max()):,}, median {np.median(n):g}"),
     ]
     if counts is not None:
-        found.append(("classes per client", f"{(counts > 0).sum(axis=1).mean():.1f} of {counts.shape[1]}"))
+        found.append(
+            ("classes per client", f"{(counts > 0).sum(axis=1).mean():.1f} of {counts.shape[1]}")
+        )
         some = counts[counts.sum(axis=1) > 0]
-        for name, measure in (("Jensen-Shannon", jensen_shannon), ("total variation", total_variation)):
+        for name, measure in (
+            ("Jensen-Shannon", jensen_shannon),
+            ("total variation", total_variation),
+        ):
             values = measure(some)
-            found.append((f"{name} from all", f"mean {values.mean():.3f}, largest {values.max():.3f} (0 … 1)"))
+            found.append(
+                (
+                    f"{name} from all",
+                    f"mean {values.mean():.3f}, largest {values.max():.3f} (0 … 1)",
+                )
+            )
     for name, values in run.traits.items():
         found.append((name, f"{values.min():g} to {values.max():g}"))
     return found
@@ -80,7 +90,11 @@ def facts(run: Run) -> list[tuple[str, str]]:
 def graph_facts(kept: KeptGraph) -> list[tuple[str, str]]:
     """What the inspection found, in words; what the ledger says already is left out."""
     known = ("clients", "samples per client", "classes per client")
-    return [(k, v) for k, v in inspection_page.findings(kept.found) if k not in known and not k.endswith("from all")]
+    return [
+        (k, v)
+        for k, v in inspection_page.findings(kept.found)
+        if k not in known and not k.endswith("from all")
+    ]
 
 
 def plots(run: Run) -> list[Plot]:
@@ -103,26 +117,39 @@ def graph_plots(kept: KeptGraph) -> list[Plot]:
 
 
 def size_figure(sizes: Ints) -> Figure:
-    """How many samples clients hold, from the smallest to the largest; the mean over bins where there are many."""
+    """How many samples clients hold, from the smallest to the largest; the mean over bins where
+    there are many.
+    """
     import plotly.graph_objects as go
 
     order = np.argsort(sizes, kind="stable")
     binned = bins(len(sizes), 200)
-    note = f"{len(sizes):,} clients in bins of {binned.width}, averaged." if binned.width > 1 else ""
+    note = (
+        f"{len(sizes):,} clients in bins of {binned.width}, averaged." if binned.width > 1 else ""
+    )
     figure = empty_figure("Samples of the clients", note, "clients, by size", "samples")
-    names = [f"client {order[a]}" if b - a == 1 else f"{b - a} clients" for a, b in
-             zip(binned.edges[:-1].tolist(), binned.edges[1:].tolist(), strict=True)]  # fmt: skip
+    names = [
+        f"client {order[a]}" if b - a == 1 else f"{b - a} clients"
+        for a, b in zip(binned.edges[:-1].tolist(), binned.edges[1:].tolist(), strict=True)
+    ]
     return figure.add_trace(
-        go.Bar(x=binned.centres + 1, y=binned.sum(sizes[order].astype(np.float64)) / binned.sizes, text=names,
-               textposition="none", showlegend=False, marker={"color": PALETTE[0]},
-               hovertemplate="%{text}: %{y:.4g} samples<extra></extra>")
-    )  # fmt: skip
+        go.Bar(
+            x=binned.centres + 1,
+            y=binned.sum(sizes[order].astype(np.float64)) / binned.sizes,
+            text=names,
+            textposition="none",
+            showlegend=False,
+            marker={"color": PALETTE[0]},
+            hovertemplate="%{text}: %{y:.4g} samples<extra></extra>",
+        )
+    )
 
 
 def typical(kept: KeptGraph, most: int = 5) -> dict[str, list[int]]:
     """Clients worth a look: the most and the least typical, and outliers."""
     order = kept.graph.typical()
     return {
-        "most typical": order[:most].tolist(), "least typical": order[::-1][:most].tolist(),
+        "most typical": order[:most].tolist(),
+        "least typical": order[::-1][:most].tolist(),
         "outliers": kept.graph.outliers().tolist(),
-    }  # fmt: skip
+    }

@@ -1,4 +1,6 @@
-"""Runs as lines of a list: state, recipe, progress, scores, and what the seeds of an experiment say together."""
+"""Runs as lines of a list: state, recipe, progress, scores, and what the seeds of an experiment say
+together.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,18 @@ from poise.analysis.reports.rows import PREFERRED
 from poise.analysis.reports.tables import finite
 from poise.analysis.reports.wording import brief, phrase
 from poise.core.slots import DEFAULTS, RUN_SLOTS
-from poise.ledger.summary import Glance
+from poise.ledger.summary import RunSummary
 
 PARTS = (*RUN_SLOTS, "attacks")
 """The slots that make a recipe."""
 
 UNSAID = ("aggregator", "channel")
-"""Slots that are left out of a recipe where they have their default, as in every run of older versions."""
+"""Slots that are left out of a recipe where they have their default, as in every run of older
+versions."""
 
 BRANCHES = "unlearning"
-"""The folder in a run's in which requests to forget keep their branches, as `poise.unlearning.histories` names it."""
+"""The folder in a run's in which requests to forget keep their branches, as
+`poise.unlearning.histories` names it."""
 
 
 class Interval(BaseModel):
@@ -63,7 +67,7 @@ class RunLine(BaseModel):
     changed: datetime
 
 
-def lines(looked: Mapping[str, Glance], tags: Mapping[str, Sequence[str]]) -> list[RunLine]:
+def lines(looked: Mapping[str, RunSummary], tags: Mapping[str, Sequence[str]]) -> list[RunLine]:
     """A line for every run; runs of one experiment share their intervals."""
     found = [_line(name, seen, list(tags.get(name, ()))) for name, seen in looked.items()]
     together: dict[str, list[RunLine]] = {}
@@ -76,7 +80,7 @@ def lines(looked: Mapping[str, Glance], tags: Mapping[str, Sequence[str]]) -> li
     return found
 
 
-def line_of(name: str, seen: Glance, tags: Sequence[str] = ()) -> RunLine:
+def line_of(name: str, seen: RunSummary, tags: Sequence[str] = ()) -> RunLine:
     """The line of one run by itself."""
     return lines({name: seen}, {name: tags})[0]
 
@@ -86,7 +90,7 @@ def main_score(names: Sequence[str]) -> str | None:
     return next((name for name in (*PREFERRED, *names) if name in names), None)
 
 
-def _line(name: str, seen: Glance, tags: list[str]) -> RunLine:
+def _line(name: str, seen: RunSummary, tags: list[str]) -> RunLine:
     tables, trouble = _parsed(seen)
     plan = tables.get("run", {})
     planned = plan.get("rounds") if isinstance(plan.get("rounds"), int) else None
@@ -94,27 +98,40 @@ def _line(name: str, seen: Glance, tags: list[str]) -> RunLine:
     early = seen.state == "done" and seen.rounds < (planned or 0)  # it reached what it was for
     parent, inside, _ = name.rpartition(f"/{BRANCHES}/")
     return RunLine(
-        name=name, state=seen.state, trouble=trouble, experiment=_key(name, tables, seen.meta),
+        name=name,
+        state=seen.state,
+        trouble=trouble,
+        experiment=_key(name, tables, seen.meta),
         branch_of=parent if inside else None,
         recipe=_recipe(tables),
         data=phrase(tables["data"]) if "data" in tables else "given in Python",
-        clients=_whole(seen.meta.get("clients")), seed=_whole(seen.meta.get("seed")),
-        rounds=seen.rounds, planned=planned, progress=progress, eta=eta,
+        clients=_whole(seen.meta.get("clients")),
+        seed=_whole(seen.meta.get("seed")),
+        rounds=seen.rounds,
+        planned=planned,
+        progress=progress,
+        eta=eta,
         progress_words=_words(seen.rounds, None if early else planned, eta),
-        scores={k: finite(v) for k, v in (seen.scores or {}).items()}, over_seeds={}, tags=tags,
+        scores={k: finite(v) for k, v in (seen.scores or {}).items()},
+        over_seeds={},
+        tags=tags,
         changed=datetime.fromtimestamp(seen.changed, UTC),
-    )  # fmt: skip
+    )
 
 
-def _parsed(seen: Glance) -> tuple[dict[str, Any], str]:
+def _parsed(seen: RunSummary) -> tuple[dict[str, Any], str]:
     try:
         return tomllib.loads(seen.experiment), seen.trouble
     except tomllib.TOMLDecodeError as error:
         return {}, seen.trouble or f"its experiment file is not TOML: {error}"
 
 
-def _progress(seen: Glance, rounds: int | None, time: float | None) -> tuple[float | None, float | None]:
-    """How much of what was planned is done (by rounds or by simulated time), and how many seconds the rest may take."""
+def _progress(
+    seen: RunSummary, rounds: int | None, time: float | None
+) -> tuple[float | None, float | None]:
+    """How much of what was planned is done (by rounds or by simulated time), and how many seconds
+    the rest may take.
+    """
     shares, left = [], []
     if rounds:
         shares.append(seen.rounds / rounds)
@@ -165,7 +182,9 @@ def duration(seconds: float) -> str:
 
 
 def _intervals(group: Sequence[RunLine]) -> dict[str, Interval]:
-    """Every score over the runs of an experiment; over those that are done, where some are and others not yet."""
+    """Every score over the runs of an experiment; over those that are done, where some are and
+    others not yet.
+    """
     found = {}
     counted = [line for line in group if line.state == "done"] or group
     for score in dict.fromkeys(name for line in counted for name in line.scores):
@@ -179,7 +198,9 @@ def _intervals(group: Sequence[RunLine]) -> dict[str, Interval]:
 
 
 def _key(name: str, tables: Mapping[str, Any], meta: Mapping[str, str]) -> str:
-    """The same for runs of one experiment; a run that cannot be read is an experiment of its own."""
+    """The same for runs of one experiment; a run that cannot be read is an experiment of its
+    own.
+    """
     if not tables or "clients" not in meta or f"/{BRANCHES}/" in name:
         return hashlib.sha256(name.encode()).hexdigest()[:12]
     same = json.dumps(identity_of(tables, meta), sort_keys=True, default=str)

@@ -1,4 +1,6 @@
-"""What a run was asked to forget: its tree of histories, certificates, and what another request would cost."""
+"""What a run was asked to forget: its tree of histories, certificates, and what another request
+would cost.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from poise.analysis.reports.plots import Plot, plot_of
-from poise.analysis.reports.unlearning_page import REQUEST_HEAD, Story, psi_figure, request_cells, tree_figure
+from poise.analysis.reports.unlearning_page import (
+    REQUEST_HEAD,
+    Story,
+    psi_figure,
+    request_cells,
+    tree_figure,
+)
 from poise.apps.experiments.unlearning_pages import stories_of
 from poise.apps.ui.jobs import Job
 from poise.apps.ui.models import Verification
@@ -24,7 +32,8 @@ from poise.unlearning.preview import Preview, declared_budget, declared_by, prev
 from poise.unlearning.request import Request
 
 ENTRIES = entries_of(UnlearnRequest, without=("out",))
-"""The options that the form has: all of ``poise unlearn`` but the folder, which is the run's own."""
+"""The options that the form has: all of ``poise unlearn`` but the folder, which is the run's
+own."""
 
 
 @dataclass(frozen=True)
@@ -91,19 +100,27 @@ class Asked:
 
     def form(self) -> dict[str, str]:
         """The texts that fill the form again."""
-        return {key: entry.as_text(self.given.get(key, entry.default)) for key, entry in ENTRIES.items()}
+        return {
+            key: entry.as_text(self.given.get(key, entry.default)) for key, entry in ENTRIES.items()
+        }
 
     def cost(self, run: Run, histories: Histories) -> Preview:
-        """What this request would cost; nothing is changed by looking. Refused like the command refuses it."""
+        """What this request would cost; nothing is changed by looking. Refused like the command
+        refuses it.
+        """
         for number in re.findall(r"\d+", self.clients):  # before a range of them is written out
             total = histories.root.clients
             if len(number) > 9 or int(number) >= total:
-                raise InvalidOption(f"there is no client {number[:12]}", f"clients are 0 to {total - 1}")
+                raise InvalidOption(
+                    f"there is no client {number[:12]}", f"clients are 0 to {total - 1}"
+                )
         try:
             request = UnlearnRequest.of(self.given, declared_by(run))
             return preview(run, request.clients, method=request.method, budget=request.budget)
         except (ArithmeticError, RuntimeError, ValueError) as error:
-            raise InvalidOption(f"this budget cannot be worked out: {error}", "use a smaller epsilon") from error
+            raise InvalidOption(
+                f"this budget cannot be worked out: {error}", "use a smaller epsilon"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -163,7 +180,9 @@ def opened(run: Run) -> Iterator[Histories]:
 
 @dataclass(frozen=True)
 class Told:
-    """The histories as a page tells them: one row per request, the figures, and what stands open."""
+    """The histories as a page tells them: one row per request, the figures, and what stands
+    open.
+    """
 
     budget: Budget
     rows: list[dict[str, Any]]
@@ -185,22 +204,30 @@ def tell(run: Run, histories: Histories) -> Told:
     ]
     waiting = histories.open_request
     return Told(
-        budget, [_row(story, histories) for story in stories[1:]], [plot_of([figure], [""]) for figure in drawn],
-        Asked.again(waiting) if waiting is not None else None, histories.forgotten,
-    )  # fmt: skip
+        budget,
+        [_row(story, histories) for story in stories[1:]],
+        [plot_of([figure], [""]) for figure in drawn],
+        Asked.again(waiting) if waiting is not None else None,
+        histories.forgotten,
+    )
 
 
 def _row(story: Story, histories: Histories) -> dict[str, Any]:
     place = histories.place(story.branch)
     assert place is not None
     return {
-        "request": story.branch, "cells": request_cells(story), "folder": place, "certificate": story.certificate,
+        "request": story.branch,
+        "cells": request_cells(story),
+        "folder": place,
+        "certificate": story.certificate,
         "seen": fingerprint(histories, story.branch),
-    }  # fmt: skip
+    }
 
 
 def fingerprint(histories: Histories, request: int) -> str:
-    """What a verification looks at: another certificate or other records mean that an earlier one says nothing."""
+    """What a verification looks at: another certificate or other records mean that an earlier one
+    says nothing.
+    """
     place = histories.place(request)
     assert place is not None
     said = hashlib.sha256((place / CERTIFICATE).read_bytes())
