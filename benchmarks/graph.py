@@ -39,10 +39,8 @@ def main() -> None:
     taken = [(seconds(lambda: messages(fed)), seconds(epoch)) for _ in range(3)]
     said, trained = (statistics.median(column) for column in zip(*taken, strict=True))
     print(
-
-            f"messages of 100 clients x 600: {said:.2f} s, {said / trained:.2f} x an mlp(128) epoch "
-            "(goal 2)"
-
+        f"messages of 100 clients x 600: {said:.2f} s, {said / trained:.2f} x an mlp(128) epoch "
+        "(goal 2)"
     )
 
     rows = rng.random((2000, 784))

@@ -52,10 +52,8 @@ def show(record: Record) -> None:
     """A line every tenth round."""
     if (record.index + 1) % 10 == 0:
         print(
-
-                f"  round {record.index + 1:3d}: accuracy on unseen writers "
-                f"{record.metrics['accuracy']:.3f}"
-
+            f"  round {record.index + 1:3d}: accuracy on unseen writers "
+            f"{record.metrics['accuracy']:.3f}"
         )
 
 
@@ -84,10 +82,8 @@ for name, run in runs.items():
     own = np.sort(run.metric("client_test_accuracy")[-1])
     worst = own[: max(1, len(own) // 10)].mean()
     print(
-
-            f"{name:10} {run.metric('accuracy')[-1]:8.3f} {run.metric('own_accuracy')[-1]:8.3f} "
-            f"{worst:12.3f}"
-
+        f"{name:10} {run.metric('accuracy')[-1]:8.3f} {run.metric('own_accuracy')[-1]:8.3f} "
+        f"{worst:12.3f}"
     )
 print("One seed: repeat with others before you believe a small difference.")
 

@@ -81,10 +81,8 @@ print(f"the commonest character: {np.bincount(np.asarray(labels)).max() / len(la
 for run in runs:
     spread = run.weights.sum(axis=1).std()
     print(
-
-            f"accuracy {run.metric('accuracy')[-1]:.3f}; sum of the weights varies by {spread:.2f} "
-            "between rounds"
-
+        f"accuracy {run.metric('accuracy')[-1]:.3f}; sum of the weights varies by {spread:.2f} "
+        "between rounds"
     )
 
 # %%

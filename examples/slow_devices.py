@@ -58,10 +58,8 @@ def show(record: Record) -> None:
     """A line every twentieth round."""
     if (record.index + 1) % 20 == 0:
         print(
-
-                f"  round {record.index + 1:3d}, time {record.time:5.2f}: accuracy "
-                f"{record.metrics['accuracy']:.3f}"
-
+            f"  round {record.index + 1:3d}, time {record.time:5.2f}: accuracy "
+            f"{record.metrics['accuracy']:.3f}"
         )
 
 

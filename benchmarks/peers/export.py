@@ -83,10 +83,8 @@ def _dealt(work: Work) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.nda
     ][: work.population]
     if len(who) < work.population:
         raise ValueError(
-
-                f"{work.source}: samples for {len(who)} clients of {work.samples}, not "
-                f"{work.population}"
-
+            f"{work.source}: samples for {len(who)} clients of {work.samples}, not "
+            f"{work.population}"
         )
     rng = np.random.default_rng(1)
     owned = {i: fed.client(i) for i, _ in who}

@@ -52,13 +52,10 @@ def drawn(rows: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]) -> s
         for peer, s in sorted(peers.items(), key=lambda item: item[0] == "poise"):  # poise on top
             colour = COLOURS[peer]
             parts.append(
-                (
-                    f'<line x1="{across(s.low):.1f}" x2="{across(s.high):.1f}" y1="{y}" y2="{y}" '
-                    f'stroke="{colour}" '
-                )(
-                    f'stroke-width="2"/><circle cx="{across(s.median):.1f}" cy="{y}" r="5" '
-                    f'fill="{colour}"/>'
-                )
+                f'<line x1="{across(s.low):.1f}" x2="{across(s.high):.1f}" y1="{y}" y2="{y}" '
+                f'stroke="{colour}" '
+                f'stroke-width="2"/><circle cx="{across(s.median):.1f}" cy="{y}" r="5" '
+                f'fill="{colour}"/>'
             )
     size = f'width="{LEFT + WIDTH + 30}" height="{height}"'
     return (

@@ -254,16 +254,12 @@ def _tell(row: dict[str, Any]) -> None:
         waiting = found["waiting"] / found["waited"] if found.get("waited") else 0.0
         used = summary(found.get("processor") or [0.0]).median
         print(
-            (
-                f"  {peer:7} {found['variant']:2} {s.median:.4f} s ({s.low:.4f} to {s.high:.4f}), "
-                f"processor {used:.3f} s,"
-            )(
-                f" start-up {found['startup']:.1f} s, first {found.get('first', 0):.2f} s, "
-                f"{found['peak_mb']:.0f} MB,"
-            )(
-                f" waiting {waiting:.2f} cores, accuracy {found.get('accuracy', 0):.4f}, loss "
-                f"{found.get('loss', 0):.4f}"
-            )
+            f"  {peer:7} {found['variant']:2} {s.median:.4f} s ({s.low:.4f} to {s.high:.4f}), "
+            f"processor {used:.3f} s,"
+            f" start-up {found['startup']:.1f} s, first {found.get('first', 0):.2f} s, "
+            f"{found['peak_mb']:.0f} MB,"
+            f" waiting {waiting:.2f} cores, accuracy {found.get('accuracy', 0):.4f}, loss "
+            f"{found.get('loss', 0):.4f}"
         )
     for line in (line for point in along(row) or [row] for line in disagreements(point)):
         print(f"  DISAGREES {line}")

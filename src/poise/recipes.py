@@ -31,7 +31,7 @@ from poise.weightings import (
 
 
 def fedavg(m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
-    """FedAvg (McMahan et al. 2017): local SGD, everyone or m at random, weights by importance,
+    """FedAvg [McMahan 2017]: local SGD, everyone or m at random, weights by importance,
     added.
 
     Args:
@@ -66,67 +66,73 @@ def _weighed(weighting: Weighting, fedavg_options: dict[str, Any]) -> dict[str, 
 
 
 def fedmax(k: int | float = 1, **options: Any) -> dict[str, Any]:
-    """FedMax(k), FedWorse(k): only the k clients with the largest losses count (A, D)."""
+    """FedMax(k), FedWorse(k): only the k clients with the largest losses count.
+
+    Source: [Mansour 2022], [Mansour 2023].
+    """
     return _weighed(Max(k), options)
 
 
 def fedsoftmax(temperature: float = 0.2, **options: Any) -> dict[str, Any]:
-    """FedSoftMax, FedSoftWorse: clients with larger losses count more (A, D)."""
+    """FedSoftMax, FedSoftWorse: clients with larger losses count more.
+
+    Source: [Mansour 2022], [Mansour 2023].
+    """
     return _weighed(SoftMax(temperature), options)
 
 
 def fedbetter(k: int | float = 1, **options: Any) -> dict[str, Any]:
-    """FedBetter(k): only the k clients with the smallest losses count (A)."""
+    """FedBetter(k): only the k clients with the smallest losses count [Mansour 2022]."""
     return _weighed(Min(k), options)
 
 
 def fedsoftbetter(temperature: float = 0.2, **options: Any) -> dict[str, Any]:
-    """FedSoftBetter: clients with smaller losses count more (A)."""
+    """FedSoftBetter: clients with smaller losses count more [Mansour 2022]."""
     return _weighed(SoftMin(temperature), options)
 
 
 def exp_alpha(alpha: float = 0.2, **options: Any) -> dict[str, Any]:
-    """Exp-alpha: clients that improve a lot on their own data count less (B)."""
+    """Exp-alpha: clients that improve a lot on their own data count less [Exp-α 2023]."""
     return _weighed(Exp(alpha), options)
 
 
 def fedsoftbetter_avg(
     temperature: float = 0.2, until: int | float = 20, **options: Any
 ) -> dict[str, Any]:
-    """FedSoftBetterAvg: soft-min until round 20, then FedAvg (A section 4.7)."""
+    """FedSoftBetterAvg: soft-min until round 20, then FedAvg [Mansour 2022, §4.7]."""
     return _weighed(Switch([(until, SoftMin(temperature)), (None, Proportional())]), options)
 
 
 def fedsoftworse_avg(
     temperature: float = 0.2, until: int | float = 20, **options: Any
 ) -> dict[str, Any]:
-    """FedSoftWorseAvg: soft-max until round 20, then FedAvg (A section 4.7)."""
+    """FedSoftWorseAvg: soft-max until round 20, then FedAvg [Mansour 2022, §4.7]."""
     return _weighed(Switch([(until, SoftMax(temperature)), (None, Proportional())]), options)
 
 
 def fedavg_softworse(
     temperature: float = 0.2, until: int | float = 20, **options: Any
 ) -> dict[str, Any]:
-    """FedAvgSoftWorse: FedAvg until round 20, then soft-max (A section 4.7)."""
+    """FedAvgSoftWorse: FedAvg until round 20, then soft-max [Mansour 2022, §4.7]."""
     return _weighed(Switch([(until, Proportional()), (None, SoftMax(temperature))]), options)
 
 
 def fedprox(
     mu: float, m: int | None = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedProx (Li et al. 2020): FedAvg whose clients are pulled to the model they received."""
+    """FedProx [Li 2020]: FedAvg whose clients are pulled to the model they received."""
     return {**fedavg(m, server_lr, **solver), "solver": Prox(mu, **solver)}
 
 
 def scaffold(m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
-    """SCAFFOLD (Karimireddy et al. 2020): control variates against client drift."""
+    """SCAFFOLD [Karimireddy 2020]: control variates against client drift."""
     return {**fedavg(m, server_lr, **solver), "solver": Scaffold(**solver)}
 
 
 def dp_fedavg(
     clip: float, sigma: float, m: int | None = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """DP-FedAvg (McMahan et al. 2018): clipped updates, noise on the sum; everyone, or m on average
+    """DP-FedAvg [McMahan 2018]: clipped updates, noise on the sum; everyone, or m on average
     by coins.
 
     >>> dp_fedavg(clip=0.5, sigma=0.05, m=10, lr=0.1, steps=1)["weighting"]
@@ -139,19 +145,19 @@ def dp_fedavg(
 def fedavgm(
     server_lr: float = 1.0, beta: float = 0.9, m: int | None = None, **solver: Any
 ) -> dict[str, Any]:
-    """FedAvgM (Hsu et al. 2019): FedAvg with server momentum."""
+    """FedAvgM [Hsu 2019]: FedAvg with server momentum."""
     return {**fedavg(m, **solver), "server": Momentum(server_lr, beta)}
 
 
 def fedadam(server_lr: float = 0.01, m: int | None = None, **solver: Any) -> dict[str, Any]:
-    """FedAdam (Reddi et al. 2021): FedAvg with an adaptive server."""
+    """FedAdam [Reddi 2021]: FedAvg with an adaptive server."""
     return {**fedavg(m, **solver), "server": Adam(server_lr)}
 
 
 def fedasync(
     durations: Durations = None, a: float = 0.5, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedAsync (Xie et al. 2019): every answer counts at once, old ones less, by (1 +
+    """FedAsync [Xie 2019]: every answer counts at once, old ones less, by (1 +
     staleness)^-a.
     """
     return {
@@ -164,7 +170,7 @@ def fedasync(
 def async_fedavg(
     durations: Durations = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """Asynchronous FedAvg with the weights that keep the objective (E section 4.4.3)."""
+    """Asynchronous FedAvg with the weights that keep the objective [Fraboni 2023, §4.4.3]."""
     return {
         **fedavg(None, server_lr, **solver),
         "clock": Asynchronous(durations),
@@ -175,8 +181,9 @@ def async_fedavg(
 def fedfix(
     dt: float, durations: Durations = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedFix: aggregate every dt with whoever has answered; the weights keep the objective (E
-    section 4.4.4).
+    """FedFix: aggregate every dt with whoever has answered; the weights keep the objective.
+
+    Source: [Fraboni 2023, §4.4.4].
     """
     return {
         **fedavg(None, server_lr, **solver),
@@ -188,7 +195,7 @@ def fedfix(
 def fedbuff(
     c: int, durations: Durations = None, m: int | None = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedBuff (Nguyen et al. 2021): aggregate c answers, each with weight 1/c; m clients at work,
+    """FedBuff [Nguyen 2021]: aggregate c answers, each with weight 1/c; m clients at work,
     or everyone.
     """
     return {

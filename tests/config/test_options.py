@@ -379,10 +379,9 @@ def test_numpy_values_become_plain_ones() -> None:
 
 def test_declared_options_load_nothing_heavy() -> None:
     code = (
-        "import sys, poise.config.run_options, poise.config.unlearn_request, poise.apps.cli.app;"(
-            "print([name for name in ('torch', 'numpy', 'scipy', 'pydantic', 'plotly') if name in "
-            "sys.modules])"
-        )
+        "import sys, poise.config.run_options, poise.config.unlearn_request, poise.apps.cli.app;"
+        "print([name for name in ('torch', 'numpy', 'scipy', 'pydantic', 'plotly') if name in "
+        "sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

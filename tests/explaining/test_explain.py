@@ -311,7 +311,7 @@ def test_schedule_communication_and_time_are_those_of_the_run() -> None:
 
 def test_conditions_and_statistics() -> None:
     found = explained(sampler=MD(4))
-    held = {a.text.split(" (")[0]: a.holds for a in found.conditions}
+    held = {a.text.split(" [")[0]: a.holds for a in found.conditions}
     assert held["E[ω_i] = p_i"]
     assert held["everyone takes part in every round"] is False
     data = found.as_data()

@@ -25,7 +25,8 @@ FED = poise.quadratics(OPTIMA, curvature=CURVATURE, sizes=[1, 2, 3, 4])
 
 
 def test_a_run_stays_below_its_bound() -> None:
-    """Logistic regression at the rate of C Theorem 4.1: below the bound at every kept model."""
+    """Logistic regression at the rate of [Buttaci 2024, Thm 4.1]: below the bound at every kept
+    model."""
     fed = poise.federation(
         "digits", partition="dirichlet", alpha=0.5, clients=5, samples=300, seed=2
     )

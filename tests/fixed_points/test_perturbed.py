@@ -1,4 +1,4 @@
-"""The perturbed gradient: Algorithm 2 of C written a second time, its lemma, its limits, its
+"""The perturbed gradient: [Buttaci 2024, Alg. 2] written a second time, its lemma, its limits, its
 rate."""
 
 from __future__ import annotations

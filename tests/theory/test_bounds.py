@@ -46,7 +46,7 @@ TASKS = pytest.mark.parametrize(
 )
 
 
-# papers A and D -----------------------------------------------------------------------------------
+# [Mansour 2022], [Mansour 2023] -------------------------------------------------------------------
 
 
 def skews(task: Any, trace: Trace) -> tuple[float, float]:
@@ -63,7 +63,7 @@ def skews(task: Any, trace: Trace) -> tuple[float, float]:
 @TASKS
 @pytest.mark.parametrize("temperature", [0.5, 2.0, -2.0, 1e9])
 def test_weighting_skew_bounds_the_loss(temperature: float, task: Any) -> None:
-    """Corollary 1 of A with rates 1/(mu (t + 4L/mu)); eq. 17 is looser."""
+    """[Mansour 2022, Cor. 1] with rates 1/(mu (t + 4L/mu)); eq. 17 is looser."""
     steps, mu, shift = 3, task.convexity, 4 * task.smoothness / task.convexity
     trace = simulate(
         task,
@@ -105,13 +105,13 @@ def test_no_weight_falls_below_pi_from_the_least_temperature_on(
     assert theory.weight_range(weights, p)[0] >= pi * (1 - 1e-9)
 
 
-# paper B ------------------------------------------------------------------------------------------
+# [Exp-α 2023] -------------------------------------------------------------------------------------
 
 
 @TASKS
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1e9])
 def test_varying_weights_bound_the_loss(alpha: float, task: Any) -> None:
-    """Theorem 1 of B with rates 2/(mu (g + t)), g = max(8L/mu, E) - 1."""
+    """[Exp-α 2023, Thm 1] with rates 2/(mu (g + t)), g = max(8L/mu, E) - 1."""
     steps, mu = 4, task.convexity
     shift = max(8 * task.smoothness / mu, steps) - 1
     trace = simulate(
@@ -151,8 +151,8 @@ def test_exp_alpha_trades_error_for_speed() -> None:
 
 @pytest.mark.parametrize("t", [0, 7, 1000])
 def test_the_error_term_of_b_is_twice_the_printed_one(t: int) -> None:
-    """Eq. 11 of B with its own eq. 7: L/(g + t) (2/mu^2) (2/eta_t)(Gamma - Omega), eta_t = 2/(mu (g
-    + t))."""
+    """[Exp-α 2023, eq. 11] with its own eq. 7: L/(g + t) (2/mu^2) (2/eta_t)(Gamma - Omega), eta_t =
+    2/(mu (g + t))."""
     shift = 8 * L / MU - 1
     rate = 2 / (MU * (shift + t))
     excess = 0.3
@@ -163,7 +163,7 @@ def test_the_error_term_of_b_is_twice_the_printed_one(t: int) -> None:
     )
 
 
-# paper C ------------------------------------------------------------------------------------------
+# [Buttaci 2024] -----------------------------------------------------------------------------------
 
 
 @TASKS
@@ -205,8 +205,8 @@ def test_the_perturbed_gradient_bounds_the_loss(rate: Any, beta: float, task: An
 @TASKS
 @pytest.mark.parametrize("sampler", [MD(2), Uniform(2), Binomial(2)], ids=lambda s: s.name)
 def test_sampled_clients_bound_the_gradient(sampler: Any, task: Any) -> None:
-    """E Theorem 2.1 with noise: b2 = 2, and k2 the least that goes with it at the models of the
-    run."""
+    """[Fraboni 2023, Thm 2.1] with noise: b2 = 2, and k2 the least that goes with it at the models
+    of the run."""
     steps, rounds, b2, statistics = 2, 40, 2.0, sampler.statistics(P)
     smooth = task.smoothness
     limits = (0.9 / np.sqrt(2 * (2 * b2 + 1)), 0.99, 0.99 / (3 * statistics.gamma * b2))
@@ -278,7 +278,8 @@ def test_the_perturbed_gradient_bounds_gradients_without_convexity(beta: float, 
 
 @given(st.floats(0.01, 10), st.floats(0, 1), st.floats(0, 10), st.floats(0.01, 1))
 def test_contractions_are_ordered(smooth: float, share: float, alpha: float, beta: float) -> None:
-    """C section 4.4: perturbed <= FedAvg <= FedProx, with equality at beta = 1 and alpha = 0."""
+    """[Buttaci 2024, §4.4]: perturbed <= FedAvg <= FedProx, with equality at beta = 1 and alpha =
+    0."""
     problem = theory.Problem(smooth, share * smooth)
     fedavg = theory.fedprox_contraction(problem)
     assert theory.perturbed_contraction(problem, beta) <= fedavg + 1e-15
@@ -298,8 +299,8 @@ def test_a_round_contracts_at_least_as_promised(alpha: float) -> None:
 
 @pytest.mark.parametrize("beta", [1.0, 0.6])
 def test_the_best_number_of_steps_is_where_the_bound_is_least(beta: float) -> None:
-    """Against a search over real E: of the falling rate's error (C section 4.4) and of Theorem 4.6
-    (Corollary 4.1)."""
+    """Against a search over real E: of the falling rate's error [Buttaci 2024, §4.4] and of Theorem
+    4.6 (Corollary 4.1)."""
     grid = np.linspace(0.01, 60, 60_000)
     problem = theory.Problem(2.0, 0.5, 30.0, 0.2, 0.7, gap=3.0, importance=P)
     bound = theory.fedprox_bound if beta == 1 else theory.perturbed_bound

@@ -1,5 +1,5 @@
-"""E chapter 6 against simulation of its own process: recursion, zero mean, exact and printed
-variance, FedProx."""
+"""[Fraboni 2023, ch. 6] against simulation of its own process: recursion, zero mean, exact and
+printed variance, FedProx."""
 
 from __future__ import annotations
 

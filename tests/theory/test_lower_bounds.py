@@ -1,4 +1,5 @@
-"""No run is better than the lower bounds of C on the problem that they were made for."""
+"""No run is better than the lower bounds of [Buttaci 2024] on the problem that they were made
+for."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_md(sizes: list[int], m: int) -> None:
     s = MD(m).statistics(p)
     agrees(s, draws(np.tile(p, (m, 1))))
     assert np.allclose(s.mean, p)
-    assert np.isclose(s.gamma, 1 / m)  # E section 2.3
+    assert np.isclose(s.gamma, 1 / m)  # [Fraboni 2023, §2.3]
 
 
 @given(SIZES, st.data())
@@ -92,7 +92,7 @@ def test_poisson(sizes: list[int], data: st.DataObject) -> None:
     m = data.draw(st.integers(1, max(1, int(1 / p.max()))))
     s = Poisson(m).statistics(p)
     agrees(s, coins(np.minimum(m * p, 1.0), np.full(len(p), 1 / m)))
-    assert np.isclose(s.sum_variance, 1 / m - p @ p, atol=1e-12)  # E appendix A.1
+    assert np.isclose(s.sum_variance, 1 / m - p @ p, atol=1e-12)  # [Fraboni 2023, App. A.1]
 
 
 def test_poisson_refuses_a_probability_above_one() -> None:
@@ -144,7 +144,7 @@ def test_clustered_by_size(sizes: list[int], m: int) -> None:
     s = sampler.statistics(p)
     agrees(s, draws(sampler.distributions(sizes)))
     assert np.allclose(s.mean, p, atol=1e-12)
-    assert np.isclose(s.gamma, 1 / m)  # E, Lemma A.4: that of MD
+    assert np.isclose(s.gamma, 1 / m)  # [Fraboni 2023, Lemma A.4]: that of MD
     assert (s.variance <= MD(m).statistics(p).variance + 1e-13).all()
     assert s.expected_clients >= MD(m).statistics(p).expected_clients - 1e-12
 

@@ -25,7 +25,7 @@ P = np.array(SIZES) / 20
 CURVATURE = 0.7
 
 
-# E chapter 2 --------------------------------------------------------------------------------------
+# [Fraboni 2023, ch. 2] ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sampler", [Full(), Poisson(3), ClusteredBySize(3)], ids=lambda s: s.name)
@@ -94,7 +94,7 @@ def test_corollary_2_1(sizes: list[int], data: st.DataObject) -> None:
     assert right == pytest.approx(1 / (len(sizes) - m + 1))
 
 
-# E chapter 4: the schedule ------------------------------------------------------------------------
+# [Fraboni 2023, ch. 4]: the schedule --------------------------------------------------------------
 
 TIMES = st.lists(st.integers(1, 6), min_size=2, max_size=4)
 CLOCKS = {
@@ -133,7 +133,7 @@ def test_times_without_a_common_measure_never_repeat() -> None:
     assert theory.window("asynchronous", [1.0, 0.1]) == 11.0
 
 
-# E chapter 4: the bound ---------------------------------------------------------------------------
+# [Fraboni 2023, ch. 4]: the bound -----------------------------------------------------------------
 
 TAU = np.array([1.0, 0.75, 0.5, 0.25, 0.5, 1.0])
 

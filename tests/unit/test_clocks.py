@@ -1,4 +1,4 @@
-"""Timelines by hand, the laws of every timeline, and the table of algorithms section 5."""
+"""Timelines by hand, the laws of every timeline, and the closed forms of [Fraboni 2023, §4.4]."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def flown(clock: Any, tau: Any, **end: Any) -> list[tuple[float, list[int], list
 
 
 def test_asynchronous_with_two_clients_by_hand() -> None:
-    """E Fig. 4.1: client 0 needs 2, client 1 needs 1; at time 2 and 4 both arrive, the lower number
-    first."""
+    """[Fraboni 2023, Fig. 4.1]: client 0 needs 2, client 1 needs 1; at time 2 and 4 both arrive,
+    the lower number first."""
     assert flown(Asynchronous(), [2.0, 1.0], time=4.0) == [
         (1.0, [1], [0]),
         (2.0, [0], [0]),
@@ -132,7 +132,7 @@ def test_one_window_or_one_buffer_for_all_is_synchronous_for_equal_times(tau: li
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4))
 def test_numbers_of_aggregations_windows_and_staleness(tau: list[int]) -> None:
-    """Algorithms section 5: aggregations in time T, the period W, and the largest staleness."""
+    """[Fraboni 2023, §4.4]: aggregations in time T, the period W, and the largest staleness."""
     nu, n = lcm(*tau), len(tau)
     period = sum(nu // t for t in tau)
     steps = list(Asynchronous().timeline([float(t) for t in tau], time=3 * nu))
@@ -178,7 +178,7 @@ def test_closed_forms_by_hand() -> None:
     assert Asynchronous().unbiased_weights([1.0, 0.5], p).tolist() == [
         1.5,
         0.75,
-    ]  # E Example 4.1: sum 1/tau = 3
+    ]  # [Fraboni 2023, Ex. 4.1]: sum 1/tau = 3
     assert FixedWindow(0.5).unbiased_weights([1.0, 0.4], p).tolist() == [1.0, 0.5]
     assert Buffered(1).unbiased_weights([1.0, 0.5], p) == pytest.approx([1.5, 0.75])
     assert shares(Buffered(2, [5.0, 1.0, 2.0]), 3).sum() == pytest.approx(2.0)

@@ -56,7 +56,7 @@ def test_adam_and_yogi_are_the_published_updates(name: str) -> None:
     lr, b1, b2, tau = 0.05, 0.9, 0.99, 1e-3
     theta, m, v, points = np.ones(5), np.zeros(5), np.full(5, tau**2), []
     for gradient in GRADIENTS.numpy():
-        delta = -gradient  # Reddi et al., algorithm 2: the pseudo-gradient points downhill
+        delta = -gradient  # [Reddi 2021, Alg. 2]: the pseudo-gradient points downhill
         m = b1 * m + (1 - b1) * delta
         change = delta**2 - v if name == "adam" else delta**2 * np.sign(delta**2 - v)
         v = v + (1 - b2) * change

@@ -1,4 +1,4 @@
-"""Algorithms 2 and 3 of E in whole numbers."""
+"""[Fraboni 2023, Alg. 2 and 3] in whole numbers."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_client_above_one_mth_has_urns_of_its_own() -> None:
 
 
 def test_equal_clients_that_divide_are_drawn_once_each() -> None:
-    """E section 3.6: 100 equal clients, m = 10: every round has exactly 10 clients."""
+    """[Fraboni 2023, §3.6]: 100 equal clients, m = 10: every round has exactly 10 clients."""
     s = ClusteredBySize(10).statistics(np.full(100, 0.01))
     assert s.expected_clients == pytest.approx(10, abs=1e-12)
     rng = np.random.default_rng(0)
@@ -106,7 +106,7 @@ def test_equal_clients_that_divide_are_drawn_once_each() -> None:
 
 
 def test_identical_urns_are_md() -> None:
-    """Clustered sampling with r_k = p for every k is MD sampling (E section 3.3.1)."""
+    """Clustered sampling with r_k = p for every k is MD sampling [Fraboni 2023, §3.3.1]."""
     sizes, m = np.array([5, 1, 3]), 4
     urns = SamplingDistributions(
         np.tile(np.arange(3), m), np.cumsum(np.tile(sizes, m)), int(sizes.sum())

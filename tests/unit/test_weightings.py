@@ -28,7 +28,7 @@ def test_by_hand() -> None:
     assert weigh(SoftMax(0.5)) == pytest.approx(np.array(raised) / sum(raised), rel=1e-12)
     lowered = [0.2 * exp(-1 / 0.5), 0.3 * exp(-3 / 0.5), 0.5 * exp(-2 / 0.5)]
     assert weigh(SoftMin(0.5)) == pytest.approx(np.array(lowered) / sum(lowered), rel=1e-12)
-    # B eq. 3 with sizes 10, 20, 30: s = 3 * n / 60 = 0.5, 1, 1.5
+    # [Exp-α 2023, eq. 3] with sizes 10, 20, 30: s = 3 * n / 60 = 0.5, 1, 1.5
     moved = [0.2 * exp(0.5 * -0.5 / 0.2), 0.3 * exp(-2.0 / 0.2), 0.5 * exp(1.5 * -0.1 / 0.2)]
     sized = weigh(Exp(0.2), sizes=np.array([10, 20, 30]))
     assert sized == pytest.approx(np.array(moved) / sum(moved), rel=1e-12)

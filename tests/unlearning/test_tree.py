@@ -15,8 +15,8 @@ def rising(*rates: float, rounds: int = 10) -> np.ndarray:
 
 
 def test_three_requests_branch_as_in_the_figure() -> None:
-    """E Fig. 5.1: O(1) = {(0, T1)}, O(2) = {(0, T1), (1, T2)}, and the third goes back into branch
-    1, T3 < T2.
+    """[Fraboni 2023, Fig. 5.1]: O(1) = {(0, T1)}, O(2) = {(0, T1), (1, T2)}, and the third goes
+    back into branch 1, T3 < T2.
 
     Psi* = 6. Branch 0: clients 0, 1, 2 rise by 1.0, 0.5, 0.2, so forgetting 0 restarts at T1 = 6,
     where client 1 stands at 3 and client 2 at 1.2: both within. Branch 1: clients 1 and 2 rise by

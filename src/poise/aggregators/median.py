@@ -28,8 +28,7 @@ class Median:
     Clients of weight 0 do not count. Negative coefficients are refused. Without clients of positive
     weight the direction is 0. The order of the clients changes no bit.
 
-    Source: Yin et al. 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical
-    Rates", Definition 1, for equal weights.
+    Source: [Yin 2018, Def. 1], for equal weights.
 
     The weights 1, 2 and 1 have the sum 4. First coordinate: 5 is reached at 3 of 4. Second: 0 and 2
     have exactly half each, so the midpoint 1 counts.

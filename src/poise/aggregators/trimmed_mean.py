@@ -32,8 +32,7 @@ class TrimmedMean:
     Args:
         share: the part of the weight that is cut off at each end, at least 0 and below 0.5.
 
-    Source: Yin et al. 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical
-    Rates", Definition 2, for equal weights.
+    Source: [Yin 2018, Def. 2], for equal weights.
 
     The weights 1, 2 and 1 have the sum 4, and 1 is cut off at each end. In the first coordinate
     that leaves 5 with weight 2. In the second it leaves 0 and 2 with weight 1 each: the mean is 1.

@@ -37,7 +37,7 @@ class FreeRider:
     >>> FreeRider(clients=[3, 4], kind="disguised", gamma=0.5, scale=3.0).clients
     (3, 4)
 
-    Source: E §6.2.4, 6.2.5, 6.3.2, algorithm 8.
+    Source: [Fraboni 2023, §6.2.4, §6.2.5, §6.3.2, Alg. 8].
     """
 
     clients: tuple[int, ...]

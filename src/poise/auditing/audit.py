@@ -109,7 +109,7 @@ def audit(run: Run, alarm: float = ALARM) -> Audit:
     >>> poise.audit(run).suspects
     [2]
 
-    Source: the attacks are those of E chapter 6; the audit is poise's own.
+    Source: the attacks are those of [Fraboni 2023, ch. 6]; the audit is poise's own.
     """
     require(0 < alarm < 1, f"alarm must lie between 0 and 1, not {alarm}")
     if SKETCH not in run.measurements and run.rounds:

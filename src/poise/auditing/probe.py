@@ -63,7 +63,7 @@ class AuditProbe:
         seed: names the coordinates and directions: a client cannot know them.
         received: whether ``audit/received`` is read.
 
-    Source: Geary (1935) for the ratio; Johnson and Lindenstrauss (1984) for the sketch.
+    Source: [Geary 1935] for the ratio; [Johnson 1984] for the sketch.
     """
 
     layout: Layout

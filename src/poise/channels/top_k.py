@@ -38,8 +38,7 @@ class TopK:
         share: the part of the entries that is sent, above 0 and at most 1.
         error_feedback: whether clients keep what they did not send, and add it to the next update.
 
-    Source: Stich, Cordonnier & Jaggi 2018, "Sparsified SGD with Memory"; Karimireddy et al. 2019,
-    "Error Feedback Fixes SignSGD and other Gradient Compression Schemes".
+    Source: [Stich 2018]; [Karimireddy 2019].
 
     One entry of three is sent. The second round starts from what the first one left:
 

@@ -26,7 +26,7 @@ class Asynchronous(Paced):
         durations: simulated time of a piece of work: numbers (one per client), a scenario such as
             ``"F80"``, `Exponential`, `Trace`, or None for one unit each.
 
-    Source: E section 4.4.3 (Algorithm 4).
+    Source: [Fraboni 2023, §4.4.3] (Algorithm 4).
 
     >>> [(round(s.time, 1), s.clients.tolist()) for s in Asynchronous().timeline([1.0, 0.4], time=1.0)]
     [(0.4, [1]), (0.8, [1]), (1.0, [0])]
@@ -36,7 +36,7 @@ class Asynchronous(Paced):
 
     waits = False
     traits = ClockTraits(
-        schedule="asynchronous", balance_rule="d_i = (Σ 1/τ_j) τ_i p_i (E eq. 4.36)"
+        schedule="asynchronous", balance_rule="d_i = (Σ 1/τ_j) τ_i p_i [Fraboni 2023, eq. 4.36]"
     )
 
     def advance(
@@ -56,7 +56,10 @@ class Asynchronous(Paced):
         )
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
-        """``d_i = (sum_j 1/tau_j) tau_i p_i``, tau_i the mean time of client i (E eq. 4.36)."""
+        """``d_i = (sum_j 1/tau_j) tau_i p_i``, tau_i the mean time of client i.
+
+        Source: [Fraboni 2023, eq. 4.36].
+        """
         p = np.asarray(importance, dtype=np.float64)
         tau = as_durations(self.durations if durations is None else durations, len(p)).mean(len(p))
         return np.asarray((1 / tau).sum() * tau * p)

@@ -28,7 +28,7 @@ class Buffered(Paced):
         durations: simulated time of a piece of work: numbers (one per client), a scenario such as
             ``"F80"``, `Exponential`, `Trace`, or None for one unit each.
 
-    Source: E section 4.5 (Nguyen et al. 2021).
+    Source: [Fraboni 2023, §4.5], [Nguyen 2021].
 
     >>> [(s.time, s.clients.tolist()) for s in Buffered(2).timeline([1.0, 0.25, 0.5], time=1.0)]
     [(0.5, [1, 2]), (1.0, [0, 1])]

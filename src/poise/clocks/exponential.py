@@ -23,7 +23,7 @@ class Exponential:
     Args:
         tau: mean times, one per client, or a scenario such as ``"F80"``.
 
-    Source: E section 4.2.2.
+    Source: [Fraboni 2023, §4.2.2].
 
     >>> Exponential([1.0, 2.0]).bind(2).mean(2)
     array([1., 2.])

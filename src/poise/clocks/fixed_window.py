@@ -27,7 +27,7 @@ class FixedWindow(Paced):
         durations: simulated time of a piece of work: numbers (one per client), a scenario such as
             ``"F80"``, `Exponential`, `Trace`, or None for one unit each.
 
-    Source: E section 4.4.4.
+    Source: [Fraboni 2023, §4.4.4].
 
     >>> [(s.time, s.clients.tolist()) for s in FixedWindow(0.5).timeline([1.0, 0.4], time=1.0)]
     [(0.5, [1]), (1.0, [0, 1])]
@@ -46,7 +46,9 @@ class FixedWindow(Paced):
     def traits(self) -> ClockTraits:
         """Whoever has answered is heard at the end of a window."""
         return ClockTraits(
-            schedule="fixed-window", window=self.dt, balance_rule="d_i = ⌈τ_i/Δt⌉ p_i (E eq. 4.40)"
+            schedule="fixed-window",
+            window=self.dt,
+            balance_rule=("d_i = ⌈τ_i/Δt⌉ p_i [Fraboni 2023, eq. 4.40]"),
         )
 
     def advance(
@@ -62,7 +64,10 @@ class FixedWindow(Paced):
         )
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
-        """``d_i = ceil(tau_i / dt) p_i``; the mean of it where times are random (E eq. 4.40)."""
+        """``d_i = ceil(tau_i / dt) p_i``; the mean of it where times are random.
+
+        Source: [Fraboni 2023, eq. 4.40].
+        """
         p = np.asarray(importance, dtype=np.float64)
         times = as_durations(self.durations if durations is None else durations, len(p))
         return np.asarray(times.windows(self.dt, len(p)) * p)

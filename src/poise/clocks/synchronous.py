@@ -16,7 +16,7 @@ from poise.core.types import Assignment, Floats, InFlight, Step
 
 @part("clock", "synchronous")
 class Synchronous(Paced):
-    """Aggregate when every sampled client has answered; staleness is always 0 (E section 4.3.1).
+    """Aggregate when every sampled client has answered; staleness is always 0.
 
     A round lasts as long as its slowest client needs; with ``enough`` until that many have
     answered, with ``deadline`` for so long at most. Whoever answers later is left out of the round,
@@ -36,6 +36,8 @@ class Synchronous(Paced):
     [2.0, 4.0]
     >>> [(s.time, s.clients.tolist()) for s in Synchronous(deadline=1.5).timeline([1.0, 2.0], aggregations=2)]
     [(1.5, [0]), (3.0, [0])]
+
+    Source: [Fraboni 2023, §4.3.1].
     """
 
     durations: Durations = None
@@ -90,7 +92,8 @@ class Synchronous(Paced):
         return min(ends)
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
-        """``d_i = p_i``: everyone arrives in every aggregation it was asked for (E, table 4.1).
+        """``d_i = p_i``: everyone arrives in every aggregation it was asked for [Fraboni 2023,
+        Table 4.1].
 
         ``d_i = p_i / f_i`` where not all are waited for, f_i the share of rounds in which client i
         is in time.

@@ -67,10 +67,12 @@ class FixedDurations:
 
 
 def scenario(name: str, clients: int) -> Floats:
-    """Scenario ``F{X}``: ``tau_i = 1 - i (X/100)/(M - 1)``, client 0 the slowest (E section 4.5).
+    """Scenario ``F{X}``: ``tau_i = 1 - i (X/100)/(M - 1)``, client 0 the slowest.
 
     >>> scenario("F80", 3)
     array([1. , 0.6, 0.2])
+
+    Source: [Fraboni 2023, §4.5].
     """
     match = re.fullmatch(r"F(\d{1,2})", name)
     if match is None:

@@ -27,12 +27,13 @@ Made = Callable[[Floats], SamplingDistributions]
 
 @dataclass
 class Gradients:
-    """Representative gradients G_i = last theta_i - theta, zero for a client that never worked (E
-    section 3.5).
+    """Representative gradients G_i = last theta_i - theta, zero for a client that never worked.
 
     Only the rows of clients that worked are computed again: O(N m d) per round. A similarity is
     computed from its two updates alone, and rows are written in an order that the records tell, so
     that the matrix is the same to the bit when it is made anew from the ledger.
+
+    Source: [Fraboni 2023, §3.5].
     """
 
     clients: int

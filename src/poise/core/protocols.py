@@ -224,7 +224,7 @@ class Clock(Protocol):
         """How long each of this many clients needs."""
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:
-        """The weights of arrivals when times are ignored (E section 4.5.1).
+        """The weights of arrivals when times are ignored [Fraboni 2023, §4.5.1].
 
         ``base`` is the sampler's weight for a clock that waits, else the importance.
         """

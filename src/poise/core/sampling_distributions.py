@@ -67,8 +67,8 @@ class SamplingDistributions:
         return np.asarray(self.units(clients).toarray() / self.room, dtype=np.float64)
 
     def statistics(self, clients: int) -> WeightStatistics:
-        """The closed forms of E, appendix A.1.7; gamma is that of Lemma A.4, Var omega_i + sum_k
-        r_ki^2 / m^2.
+        """The closed forms of [Fraboni 2023, App. A.1.7]; gamma is that of Lemma A.4, Var omega_i +
+        sum_k r_ki^2 / m^2.
         """
         m = self.count
         r = self.units(clients).astype(np.float64) / self.room
@@ -95,8 +95,9 @@ class SamplingDistributions:
 
 
 def in_line(units: Ints, m: int) -> SamplingDistributions:
-    """Algorithm 2: clients by size, largest first, laid end to end and cut into m equal segments (E
-    section 3.4).
+    """Algorithm 2: clients by size, largest first, laid end to end and cut into m equal segments.
+
+    Source: [Fraboni 2023, §3.4].
     """
     order = np.argsort(-units, kind="stable").astype(np.int64)
     order = order[units[order] > 0]
@@ -104,8 +105,8 @@ def in_line(units: Ints, m: int) -> SamplingDistributions:
 
 
 def packed(units: Ints, groups: Iterable[Ints], m: int) -> SamplingDistributions:
-    """SamplingDistributions that keep groups of clients together as far as they hold (E, Algorithm
-    3, lines 3 to 18).
+    """SamplingDistributions that keep groups of clients together as far as they hold ([Fraboni
+    2023, Alg. 3], lines 3 to 18).
 
     A client with m n_i >= M first fills floor(m n_i / M) urns alone; only the rest of it goes on
     (without this the scheme would be biased). The largest groups open one urn each; the clients of
@@ -208,10 +209,8 @@ def checked(sizes: Ints, m: int) -> Ints:
     ):
         bad = np.flatnonzero(~(units >= 0) | (units != np.round(units)))
         raise InvalidOption(
-
-                f"size of client {bad[0] if len(bad) else 0} must be a whole number >= 0, with a sum "
-                "above 0"
-
+            f"size of client {bad[0] if len(bad) else 0} must be a whole number >= 0, with a sum "
+            "above 0"
         )
     require(
         m * int(units.sum()) < LARGEST,

@@ -1,5 +1,5 @@
-"""How far each client has moved the model: the bounded sensitivity Psi(n, i) of E, eq. 5.8 and
-5.11.
+"""How far each client has moved the model: the bounded sensitivity Psi(n, i) of [Fraboni 2023, eq.
+5.8 and 5.11].
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def growth(weights: Floats, contraction: float) -> float:
     """By how much a round may scale the distance between two models that it is applied to.
 
     A client's local work multiplies a distance by some ``M_i`` with eigenvalues between 0 and
-    ``contraction`` (E D.2), so the round multiplies it by ``1 - sum w_i (1 - M_i)``, w_i the
+    ``contraction`` [Fraboni 2023, App. D.2], so the round multiplies it by
+    ``1 - sum w_i (1 - M_i)``, w_i the
     coefficients times the server's rate. They need not add up to 1: below, the server keeps some of
     the old model, which does not contract; above 2, it overshoots.
 
@@ -128,7 +129,7 @@ class Moved:
         lr: the server's learning rate.
         limit: clients whose sensitivity is above this are not read any more (nan).
 
-    Source: E eq. 5.8, D.23 to D.25.
+    Source: [Fraboni 2023, eq. 5.8, D.23 to D.25].
     """
 
     lr: float = 1.0

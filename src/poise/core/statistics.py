@@ -16,7 +16,7 @@ class WeightStatistics:
 
     ``alpha`` is the constant of Cov(omega_i, omega_j) = -alpha p_i p_j where the scheme has one. A
     scheme that has not gives ``pairwise``, which makes the whole matrix when it is asked for, and
-    ``overlap``, the term that stands for alpha p_i^2 in gamma (E, Lemma A.4).
+    ``overlap``, the term that stands for alpha p_i^2 in gamma [Fraboni 2023, Lemma A.4].
     """
 
     mean: Floats  # (N,)
@@ -40,13 +40,13 @@ class WeightStatistics:
 
     @property
     def sigma(self) -> float:
-        """Sigma = sum_i Var omega_i (E, Theorem 2.1)."""
+        """Sigma = sum_i Var omega_i [Fraboni 2023, Thm 2.1]."""
         return float(self.variance.sum())
 
     @property
     def gamma(self) -> float:
-        """Gamma = Sigma + alpha sum_i p_i^2 (E, Theorem 2.1); with ``overlap`` where there is no
-        alpha (Lemma A.4).
+        """Gamma = Sigma + alpha sum_i p_i^2 [Fraboni 2023, Thm 2.1]; with ``overlap`` where there
+        is no alpha (Lemma A.4).
 
         nan where neither is known.
         """

@@ -37,7 +37,8 @@ class SamplerTraits:
     favours_losses: bool = False  # clients with large losses are asked more often
     absent_keep: bool = False  # a client that is not drawn counts with the old model
     per_round: int | None = None  # m: clients per round, or draws
-    law: Literal["uniform", "multinomial"] | None = None  # the laws that E Corollary 2.1 compares
+    # the laws that [Fraboni 2023, Cor. 2.1] compares
+    law: Literal["uniform", "multinomial"] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class ClockTraits:
         True  # `unbiased_weights` hold only where every client starts again at once
     )
     schedule: Literal["synchronous", "asynchronous", "fixed-window"] | None = (
-        None  # closed forms of E section 4.4
+        None  # closed forms of [Fraboni 2023, §4.4]
     )
     window: float | None = None  # dt of a fixed window
     balance_rule: str = ""  # the formula of `unbiased_weights`, for people

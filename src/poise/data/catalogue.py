@@ -204,7 +204,7 @@ CATALOGUE: dict[str, Entry] = {
             "CIFAR-10, ten classes of 32x32 colour images; the full set or a subset of 20,000 + 4,000",
             ((CIFAR10_ARCHIVE,), (CIFAR10_SUBSET,)),
             0,
-            "none stated (A. Krizhevsky 2009, asks for citation)",
+            "none stated ([Krizhevsky 2009], asks for citation)",
         ),
         Entry(
             "fashion-mnist",

@@ -89,7 +89,7 @@ def federation(
     >>> x.shape[1:], x.dtype, y.dtype
     ((1, 8, 8), dtype('float32'), dtype('int64'))
 
-    Source: A §4.1, B §4, C §3.4, E §3.6.
+    Source: [Mansour 2022, §4.1], [Exp-α 2023, §4], [Buttaci 2024, §3.4], [Fraboni 2023, §3.6].
     """
     seed = _whole("seed", seed)
     asked = None if clients is None else _whole("clients", clients)

@@ -251,7 +251,7 @@ class Federation:
         >>> federation("digits", clients=5).with_corruption("flip-labels", rate=0.5).spec["corruption"]
         [{'name': 'flip-labels', 'rate': 0.5}]
 
-        Source: B §4.2, B §4.3, E §5.5.3.
+        Source: [Exp-α 2023, §4.2], [Exp-α 2023, §4.3], [Fraboni 2023, §5.5.3].
         """
         maker = named(name, CORRUPTIONS, "corruption")
         sort_options(options, {name: option_names(maker)}, [])

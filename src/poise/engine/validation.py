@@ -121,10 +121,8 @@ def check_coefficients(weights: Floats, clients: Ints, round: int) -> None:
     """Coefficients must be finite numbers, one per row."""
     if weights.shape != clients.shape:
         raise IncompatibleParts(
-
-                f"round {round}: the weighting gave {weights.shape} coefficients for {clients.shape} "
-                "clients"
-
+            f"round {round}: the weighting gave {weights.shape} coefficients for {clients.shape} "
+            "clients"
         )
     bad = np.flatnonzero(~np.isfinite(weights))
     if len(bad):

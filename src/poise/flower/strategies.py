@@ -342,7 +342,7 @@ class FedSoftMax(Composed):
         temperature: T; high is mild, infinity is FedAvg.
         options: of `Composed`.
 
-    Source: A section 3.1 (see `poise.weightings.SoftMax`).
+    Source: [Mansour 2022, §3.1] (see `poise.weightings.SoftMax`).
     """
 
     def __init__(self, temperature: float = 0.2, **options: Any) -> None:
@@ -357,7 +357,7 @@ class FedExp(Composed):
         alpha: high is mild, infinity is FedAvg.
         options: of `Composed`.
 
-    Source: B eq. 3 (see `poise.weightings.Exp`).
+    Source: [Exp-α 2023, eq. 3] (see `poise.weightings.Exp`).
     """
 
     def __init__(self, alpha: float = 0.2, **options: Any) -> None:

@@ -1,8 +1,10 @@
-"""What happens to the homogeneity and the spectrum when clients become less alike (C section 3.3).
+"""What happens to the homogeneity and the spectrum when clients become less alike.
 
 The model: the N(N-1)/2 weights -ln mis are independent N(theta, phi^2); they become N(theta
 (1-eps), phi^2 (1+delta)). The printed propositions count every pair twice, as if mis(i, j) and
 mis(j, i) were independent; the exact forms count it once. ``printed=True`` gives the text's.
+
+Source: [Buttaci 2024, §3.3].
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ def probability_less_homogeneous(
 ) -> float:
     """P(homogeneity after < before) = Phi( (theta eps / phi) sqrt(N (N - 1) / (2 (2 + delta))) ).
 
-    The printed form has no factor 2 under the root (C, Proposition 3.2).
+    The printed form has no factor 2 under the root [Buttaci 2024, Prop. 3.2].
 
     >>> round(probability_less_homogeneous(2.0, 1.0, 10, 0.1), 4)
     0.8286
@@ -37,7 +39,8 @@ def squared_deviation_bounds(
 
     Below: 4 N^2 E[S^2] (Jensen), S the change of the homogeneity. Above: E|L' - L|_F^2 / (N - 1) =
         N^2 eps^2 theta^2 +
-    2 N (2 + delta) phi^2, by Hoffman and Wielandt. The printed upper bound (C, Proposition 3.3)
+    2 N (2 + delta) phi^2, by Hoffman and Wielandt [Hoffman 1953]. The printed upper bound
+    [Buttaci 2024, Prop. 3.3]
     rests on tr(A^2) <= (tr A)^2, which holds for positive semi-definite A only.
     """
     _check(phi, clients, delta)
@@ -51,7 +54,7 @@ def squared_deviation_bounds(
 def absolute_deviation_bounds(
     theta: float, phi: float, clients: int, eps: float, delta: float = 0.0, printed: bool = False
 ) -> tuple[float, float]:
-    """Bounds of the expected mean of |eigenvalue after - before| (C, Proposition 3.4).
+    """Bounds of the expected mean of |eigenvalue after - before| [Buttaci 2024, Prop. 3.4].
 
     Below: 2 N E|S|, S normal with mean -eps theta / 2. Above: 2 N E[sum of the homogeneities] = (2
         - eps) theta N.

@@ -25,7 +25,7 @@ def message(x: ArrayLike) -> Floats:
     matrix: powers from the mean, which is close for data that are not centred, and Lanczos where
         they are slow.
 
-    Source: C section 3.2.2.
+    Source: [Buttaci 2024, §3.2.2].
 
     >>> message([[3.0, 0.0], [4.0, 0.0]])
     array([1., 0.])

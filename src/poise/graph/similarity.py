@@ -39,7 +39,7 @@ class SimilarityGraph:
     Args:
         messages: (N, D), rows of length 1.
 
-    Source: C section 3.2.2.
+    Source: [Buttaci 2024, §3.2.2].
 
     >>> graph = SimilarityGraph(np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]))
     >>> graph.misalignment
@@ -140,8 +140,8 @@ class SimilarityGraph:
         )
 
     def clusters(self, count: int) -> Ints:
-        """The clients in ``count`` groups, (N,), by Ward's method on the messages; numbered by
-        first client.
+        """The clients in ``count`` groups, (N,), by Ward's method [Ward 1963] on the messages;
+        numbered by first client.
         """
         require(1 <= count <= self.clients, f"{count} clusters of {self.clients} clients")
         found = fcluster(linkage(self.messages, "ward"), count, criterion="maxclust")

@@ -349,7 +349,7 @@ class Run:
 
     def smoothness(self, metric: str = "accuracy") -> float:
         """std(delta)/|mean(delta)| of the changes from one measurement to the next; small is smooth
-        (D, table 4).
+        [Mansour 2023, Table 4].
         """
         values = self._curve(metric)
         changes = np.diff(values[~np.isnan(values)])

@@ -21,8 +21,7 @@ class BatchNorm:
     The layers are those of type ``BatchNorm1d``, ``BatchNorm2d``, ``BatchNorm3d`` and
     ``SyncBatchNorm``; a model without any is refused.
 
-    Source: Li et al. 2021, "FedBN: Federated Learning on Non-IID Features via Local Batch
-    Normalization".
+    Source: [Li 2021].
 
     >>> from torch import nn
     >>> net = nn.Sequential(nn.Linear(2, 3, bias=False), nn.BatchNorm1d(3))

@@ -29,8 +29,7 @@ class Layers:
     Args:
         patterns: one pattern or more; Python also takes them as ``Layers("head", "norm?")``.
 
-    Source: Arivazhagan et al. 2019, "Federated Learning with Personalization Layers"; Collins et
-    al. 2021, "Exploiting Shared Representations for Personalized Federated Learning".
+    Source: [Arivazhagan 2019]; [Collins 2021].
 
     >>> from collections import OrderedDict
     >>> from torch import nn

@@ -25,7 +25,8 @@ class Budget:
     """(epsilon, delta), the noise to reach it with, and how sensitivities are counted.
 
     The fields are the keys of the table [unlearning]. Sensitivities fade by ``1 - eta (lambda +
-    mu)`` with every local step where ``strong_convexity`` gives mu (E eq. 5.11), as far as the
+    mu)`` with every local step where ``strong_convexity`` gives mu [Fraboni 2023, eq. 5.11], as far
+    as the
     server follows its clients.
 
     >>> round(Budget(epsilon=10, delta=0.01, sigma=0.05).limit, 4)

@@ -22,7 +22,7 @@ def privacy_curve(r: float, epsilon: float) -> float:
     >>> round(privacy_curve(3.218, 10.0), 4)  # what the classical formula takes for 0.01
     0.0406
 
-    Source: Balle & Wang 2018, Theorem 8.
+    Source: [Balle 2018, Thm 8].
     """
     from scipy.special import (
         log_ndtr,
@@ -75,7 +75,7 @@ def sensitivity_budget(
     >>> round(sensitivity_budget(1.0, 10, 0.01), 3)
     2.856
 
-    Source: E eq. 5.13; Balle & Wang 2018; Dwork & Roth 2014, Theorem A.1.
+    Source: [Fraboni 2023, eq. 5.13]; [Balle 2018]; [Dwork 2014, Thm A.1].
     """
     check_budget(sigma, epsilon, delta, calibration)
     ratio = _classical(epsilon, delta) if calibration == "classical" else _ratio(epsilon, delta)

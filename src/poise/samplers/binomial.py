@@ -23,7 +23,7 @@ class Binomial:
     Args:
         m: expected number of clients per round.
 
-    Source: E appendix A.1.
+    Source: [Fraboni 2023, App. A.1].
 
     >>> Binomial(1).statistics(np.array([0.5, 0.5])).sum_variance
     0.5
@@ -66,7 +66,7 @@ class Binomial:
         return Coins(np.full(len(p), self.m / len(p)), p * len(p) / self.m)
 
     def statistics(self, importance: Floats) -> WeightStatistics:
-        """The closed forms of E, appendix A.1."""
+        """The closed forms of [Fraboni 2023, App. A.1]."""
         p = self._checked(importance)
         variance = (len(p) - self.m) / self.m * p**2
         return WeightStatistics(

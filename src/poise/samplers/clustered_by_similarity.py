@@ -29,7 +29,8 @@ class ClusteredBySimilarity:
     """One client from each of m distributions that keep clients with similar updates together;
     ``omega_i = count_i/m``.
 
-    Clients are clustered by Ward's method on the rows of the similarity matrix of their last
+    Clients are clustered by Ward's method [Ward 1963] on the rows of the similarity matrix of their
+    last
     updates (zero for a client that never worked); groups are the largest subtrees that fit into one
     distribution. Unbiased, with the variance of any clustered scheme; it costs no communication,
     but the server keeps the last update of every client.
@@ -41,7 +42,7 @@ class ClusteredBySimilarity:
         ahead: cluster while clients work, so that a round never waits for it; the groups then do
             not know the updates of the round before yet.
 
-    Source: E section 3.5, Algorithm 3, with clients above 1/m handled as its last paragraph says.
+    Source: [Fraboni 2023, §3.5, Alg. 3], with clients above 1/m handled as its last paragraph says.
 
     >>> two_directions = [[1, 0], [0, 1], [2, 0], [0, 3]]
     >>> ClusteredBySimilarity(2).distributions([1, 1, 1, 1], two_directions)
@@ -111,8 +112,8 @@ class ClusteredBySimilarity:
     def statistics(
         self, importance: Floats, gradients: ArrayLike | None = None
     ) -> WeightStatistics:
-        """The closed forms of E, appendix A.1.7, for known updates; before any is known where none
-        are given.
+        """The closed forms of [Fraboni 2023, App. A.1.7], for known updates; before any is known
+        where none are given.
         """
         n = len(importance)
         alike = np.zeros((n, n)) if gradients is None else self.similarity(gradients, n)

@@ -34,7 +34,7 @@ class ClusteredBySize:
         m: distributions, and draws per round.
         independent_draws: a client drawn twice works twice, on batches of its own each time.
 
-    Source: E section 3.4, Algorithm 2 (in whole numbers, with the slips of the printed text
+    Source: [Fraboni 2023, §3.4, Alg. 2] (in whole numbers, with the slips of the printed text
         mended).
 
     >>> ClusteredBySize(2).distributions([3, 2, 1]).round(3)
@@ -69,7 +69,7 @@ class ClusteredBySize:
         return in_line(n, self.m).distributions(len(n))
 
     def statistics(self, importance: Floats) -> WeightStatistics:
-        """The closed forms of E, appendix A.1.7."""
+        """The closed forms of [Fraboni 2023, App. A.1.7]."""
         return in_line(whole(importance, self.m), self.m).statistics(len(importance))
 
     def _urns(self, setting: Setting) -> SamplingDistributions:

@@ -25,7 +25,7 @@ class MD:
         independent_draws: a client drawn twice works twice, on batches of its own each time;
             otherwise it works once and counts twice.
 
-    Source: E section 2.3, appendix A.1.3.
+    Source: [Fraboni 2023, §2.3, App. A.1.3].
 
     >>> MD(4).statistics(np.array([0.5, 0.5])).variance
     array([0.0625, 0.0625])
@@ -57,7 +57,7 @@ class MD:
         return cohort(np.minimum(drawn, setting.clients - 1), self.independent_draws)
 
     def statistics(self, importance: Floats) -> WeightStatistics:
-        """The closed forms of E, table 2.1."""
+        """The closed forms of [Fraboni 2023, Table 2.1]."""
         p = np.asarray(importance, dtype=np.float64)
         drawn = 1 - (1 - p) ** self.m
         return WeightStatistics(

@@ -21,7 +21,7 @@ come back."""
 class Optimal:
     """Client i works with probability q_i, independently; ``omega_i = p_i / q_i`` for those who do.
 
-    q minimises the variance of the aggregate for m expected clients (W. Chen et al. 2020): with u_i
+    q minimises the variance of the aggregate for m expected clients [Chen 2020]: with u_i
     = p_i |Delta_i| in ascending order and l the largest integer with 0 < m + l - N <= (sum_{j<=l}
     u_(j)) / u_(l), q_i = (m + l - N) u_i / sum_{j<=l} u_(j) for the l smallest and 1 for the
     others. The published method has every client report its norm in every round; here the norm is

@@ -17,13 +17,14 @@ from poise.core.types import Cohort, Floats, Setting
 class Poisson:
     """Client i works with probability m p_i, independently; ``omega_i = 1/m`` for those who do.
 
-    Var omega_i = p_i (1 - m p_i)/m, no covariance. Needs m p_i <= 1 for every client (E prints the
+    Var omega_i = p_i (1 - m p_i)/m, no covariance. Needs m p_i <= 1 for every client
+    ([Fraboni 2023] prints the
     inequality the other way round).
 
     Args:
         m: expected number of clients per round.
 
-    Source: E appendix A.1.
+    Source: [Fraboni 2023, App. A.1].
 
     >>> Poisson(1).statistics(np.array([0.5, 0.5])).variance
     array([0.25, 0.25])
@@ -58,7 +59,7 @@ class Poisson:
         return Coins(np.minimum(1.0, self.m * p), np.full(len(p), 1 / self.m))
 
     def statistics(self, importance: Floats) -> WeightStatistics:
-        """The closed forms of E, appendix A.1."""
+        """The closed forms of [Fraboni 2023, App. A.1]."""
         p = np.asarray(importance, dtype=np.float64)
         chances = self._chances(p)
         variance = p * (1 - chances) / self.m

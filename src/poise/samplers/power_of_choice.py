@@ -26,7 +26,7 @@ class PowerOfChoice:
         m: clients per round.
         d: candidates, at least m.
 
-    Source: Y. J. Cho et al. 2020.
+    Source: [Cho 2020].
 
     >>> PowerOfChoice(1, 2).draw(Setting(2, np.ones(2, int), np.array([0.5, 0.5])), np.random.default_rng(0), 1,
     ...     History(last_loss={0: 0.1, 1: 0.7})).clients

@@ -40,7 +40,7 @@ class Target:
             client has most.
         independent_draws: a client drawn twice works twice, on batches of its own each time.
 
-    Source: E section 3.6.
+    Source: [Fraboni 2023, §3.6].
 
     >>> Target(2, [0, 1, 0, 1]).distributions([1, 1, 1, 1])
     array([[0.5, 0. , 0.5, 0. ],
@@ -106,7 +106,7 @@ class Target:
         return self._urns(n, classes).distributions(len(n))
 
     def statistics(self, importance: Floats, classes: Ints | None = None) -> WeightStatistics:
-        """The closed forms of E, appendix A.1.7; ``classes`` where groups need them."""
+        """The closed forms of [Fraboni 2023, App. A.1.7]; ``classes`` where groups need them."""
         return self._urns(whole(importance, self.m), classes).statistics(len(importance))
 
     def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:

@@ -20,14 +20,14 @@ class Uniform:
     p_i.
 
     Var omega_i = (N/m - 1) p_i^2 and Cov(omega_i, omega_j) = -alpha p_i p_j with
-    alpha = (N - m)/(m (N - 1))  (E, table 2.1).
+    alpha = (N - m)/(m (N - 1))  [Fraboni 2023, Table 2.1].
 
     Args:
         m: clients per round.
         absent: ``made-up`` gives those drawn the weight of those who are not; ``keep`` is FedAvg's
-            first rule (McMahan et al. 2017), where a client that was not drawn counts with the old
+            first rule [McMahan 2017], where a client that was not drawn counts with the old
             model: ``omega_i = p_i``, so that E[omega_i] = (m/N) p_i and a round goes m/N of the way
-                (E section 3.1).
+                [Fraboni 2023, §3.1].
 
     >>> Uniform(1).statistics(np.array([0.5, 0.5])).variance
     array([0.25, 0.25])
@@ -73,7 +73,7 @@ class Uniform:
         return clients / self.m if self.absent == "made-up" else 1.0
 
     def statistics(self, importance: Floats) -> WeightStatistics:
-        """The closed forms of E, table 2.1."""
+        """The closed forms of [Fraboni 2023, Table 2.1]."""
         p = np.asarray(importance, dtype=np.float64)
         n, m, squares = len(p), self.m, float(p @ p)
         require(m <= n, f"Uniform: m = {m} clients per round, but there are {n}")

@@ -1,4 +1,4 @@
-"""Adaptive server optimisers (Reddi et al. 2021), which differ in one line.
+"""Adaptive server optimisers [Reddi 2021], which differ in one line.
 
     m <- beta1 m + (1 - beta1) D,   v <- second(v, D^2),   theta <- theta + lr m / (sqrt(v) + tau)
 
@@ -81,7 +81,7 @@ class Adam(_Adaptive):
         beta2: decay of the second moment v.
         tau: how adaptive the step is; v starts at tau^2.
 
-    Source: B section 4 (Reddi et al. 2021); no bias correction.
+    Source: [Exp-α 2023, §4], [Reddi 2021]; no bias correction.
     """
 
     beta2: float = 0.99
@@ -104,7 +104,7 @@ class Yogi(_Adaptive):
         beta2: how slowly the second moment v changes.
         tau: how adaptive the step is; v starts at tau^2.
 
-    Source: B section 4 (Reddi et al. 2021).
+    Source: [Exp-α 2023, §4], [Reddi 2021].
     """
 
     beta2: float = 0.99
@@ -126,7 +126,7 @@ class Adagrad(_Adaptive):
         beta1: decay of the first moment m; 0 is plain Adagrad.
         tau: how adaptive the step is; v starts at tau^2.
 
-    Source: B section 4 (Reddi et al. 2021).
+    Source: [Exp-α 2023, §4], [Reddi 2021].
     """
 
     beta1: float = 0.0

@@ -24,7 +24,7 @@ class Momentum:
         beta: momentum, in [0, 1).
         nesterov: look ahead along the velocity.
 
-    Source: B section 4 (Hsu et al. 2019).
+    Source: [Exp-α 2023, §4], [Hsu 2019].
     """
 
     lr: float = 1.0

@@ -36,7 +36,7 @@ class Noisy:
         of: the server that applies the noisy direction.
         seed: names the noise.
 
-    Source: McMahan et al. 2018, Algorithm 1; E section 5.5.1 (DP).
+    Source: [McMahan 2018, Alg. 1]; [Fraboni 2023, §5.5.1] (DP).
 
     >>> theta = torch.zeros(2)
     >>> server = Noisy(sigma=0.0)

@@ -29,7 +29,7 @@ class FedDyn(LocalSGD):
     Args:
         alpha: strength of the regulariser. The other options are those of `SGD`.
 
-    Source: B footnote 3 (Acar et al. 2021).
+    Source: [Exp-α 2023, footnote 3], [Acar 2021].
     """
 
     alpha: float

@@ -25,7 +25,7 @@ class FedFor(LocalSGD):
     Args:
         strength: lambda. The other options are those of `SGD`.
 
-    Source: B section 2, App. A.1.
+    Source: [Tian 2022], in the words of [Exp-α 2023, §2, App. A.1].
     """
 
     strength: float

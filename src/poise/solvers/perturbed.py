@@ -30,7 +30,7 @@ class Perturbed(LocalSGD):
         beta: how much of the own model, in (0, 1].
         mu: strength of FedProx's pull to the model received. The other options are those of `SGD`.
 
-    Source: C section 4.3, Algorithm 2.
+    Source: [Buttaci 2024, §4.3, Alg. 2].
 
     >>> Perturbed(0.7, lr=0.1, steps=5).beta
     0.7

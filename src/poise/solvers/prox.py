@@ -20,7 +20,7 @@ class Prox(LocalSGD):
     Args:
         mu: strength of the pull to the model received. The other options are those of `SGD`.
 
-    Source: C section 4.2, E section 6.2.6 (Li et al. 2020).
+    Source: [Buttaci 2024, §4.2], [Fraboni 2023, §6.2.6], [Li 2020].
 
     >>> Prox(0.1, lr=0.1, steps=5).mu
     0.1

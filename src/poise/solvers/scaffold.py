@@ -28,7 +28,7 @@ class Scaffold(LocalSGD):
     Args:
         lr: learning rate. The other options are those of `SGD`; momentum has no place here.
 
-    Source: B footnote 3 (Karimireddy et al. 2020).
+    Source: [Exp-α 2023, footnote 3], [Karimireddy 2020].
     """
 
     def fit(self, setting: Setting) -> None:

@@ -1,5 +1,6 @@
-"""Asynchronous learning: how often each client is heard, and what old answers cost (paper E,
-chapter 4).
+"""Asynchronous learning: how often each client is heard, and what old answers cost.
+
+Source: [Fraboni 2023, ch. 4].
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def window(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
     >>> window("asynchronous", [1.0, 0.5, 0.2]), window("fixed-window", [1.0, 0.5, 0.2], 0.4)
     (8.0, 6.0)
 
-    Source: E eq. 4.35, section 4.4.4, table 4.2.
+    Source: [Fraboni 2023, eq. 4.35, §4.4.4, Table 4.2].
     """
     times = np.asarray(tau, dtype=np.float64)
     if scheme == "synchronous":
@@ -85,7 +86,7 @@ def staleness(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
     >>> staleness("asynchronous", [1.0, 0.5]), staleness("fixed-window", [1.0, 0.5], 0.4)
     (2.0, 2.0)
 
-    Source: E eq. 4.34, section 4.4.4.
+    Source: [Fraboni 2023, eq. 4.34, §4.4.4].
     """
     times = np.asarray(tau, dtype=np.float64)
     if scheme == "synchronous":
@@ -104,7 +105,7 @@ def aggregations(scheme: Scheme, tau: ArrayLike, time: float, dt: float | None =
     >>> aggregations("asynchronous", [1.0, 0.5], 4.0), aggregations("fixed-window", [1.0, 0.5], 4.0, 0.5)
     (12.0, 8.0)
 
-    Source: E eq. 4.39, table 4.2.
+    Source: [Fraboni 2023, eq. 4.39, Table 4.2].
     """
     times = np.asarray(tau, dtype=np.float64)
     if scheme == "fixed-window":
@@ -122,7 +123,7 @@ def participation(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> Fl
     >>> participation("asynchronous", [1.0, 0.25])
     array([0.2, 0.8])
 
-    Source: E section 4.4: unbiased weights are d_i = p_i / f_i.
+    Source: [Fraboni 2023, §4.4]: unbiased weights are d_i = p_i / f_i.
     """
     times = np.asarray(tau, dtype=np.float64)
     if scheme == "synchronous":
@@ -178,7 +179,8 @@ def asynchronous_bound(
     >>> found.total
     4.0
 
-    Source: E Theorem 4.1 and 4.3; constants of eq. C.58 and C.61, eq. 4.24 for e_W, eq. C.63 for
+    Source: [Fraboni 2023, Thm 4.1 and 4.3]; constants of eq. C.58 and C.61, eq. 4.24 for e_W, eq.
+    C.63 for
         the learning rate.
     """
     L, K, h, r = problem.smoothness, steps, server_rate * rate, max(1.0, sum_of_weights)
@@ -201,7 +203,7 @@ def asynchronous_bound(
             window < inf,
         ),
     )
-    return Terms("mean loss gap with old answers", "E Theorem 4.3", values, assumptions)
+    return Terms("mean loss gap with old answers", "[Fraboni 2023, Thm 4.3]", values, assumptions)
 
 
 def surrogate_gap(problem: Problem, chi2: float, heterogeneity: float, surrogate: float) -> Terms:
@@ -217,7 +219,7 @@ def surrogate_gap(problem: Problem, chi2: float, heterogeneity: float, surrogate
     >>> surrogate_gap(Problem(1.0), 0.5, 1.0, 0.0).total
     2.0
 
-    Source: E Theorem 4.2, Lemma C.7 and eq. C.70, every client heard.
+    Source: [Fraboni 2023, Thm 4.2, Lemma C.7 and eq. C.70], every client heard.
     """
     L = problem.smoothness
     values = {
@@ -229,7 +231,10 @@ def surrogate_gap(problem: Problem, chi2: float, heterogeneity: float, surrogate
         Assumption("every client is heard", chi2 < inf),
     )
     return Terms(
-        "squared gradient of the objective asked for", "E Theorem 4.2", values, assumptions
+        "squared gradient of the objective asked for",
+        "[Fraboni 2023, Thm 4.2]",
+        values,
+        assumptions,
     )
 
 
@@ -261,7 +266,7 @@ def fedfix_terms(
     >>> fedfix_terms([1.0, 1.0], 1.0, 100.0, 1)["window"]
     0.0
 
-    Source: E eq. 4.42.
+    Source: [Fraboni 2023, eq. 4.42].
     """
     count, late = (
         aggregations("fixed-window", tau, time, dt),
@@ -277,7 +282,11 @@ def fedfix_terms(
         "window": (many - 1) / root,
     }
     return Terms(
-        "FedFix after a time", "E eq. 4.42", values, (Assumption("equal importance"),), sharp=False
+        "FedFix after a time",
+        "[Fraboni 2023, eq. 4.42]",
+        values,
+        (Assumption("equal importance"),),
+        sharp=False,
     )
 
 
@@ -290,7 +299,7 @@ def best_window(
     >>> best_window([1.0, 1.0, 1.0], 100.0, 5)
     1.0
 
-    Source: from E eq. 4.42, which has no closed form of its minimum.
+    Source: from [Fraboni 2023, eq. 4.42], which has no closed form of its minimum.
     """
     longest = float(np.asarray(tau, dtype=np.float64).max())
     tried = [longest / k for k in range(1, parts + 1) if ceil(longest / k) and longest / k <= time]

@@ -1,5 +1,5 @@
-"""How a federation with free-riders differs from one without: the Ornstein-Uhlenbeck model of E
-chapter 6.
+"""How a federation with free-riders differs from one without: the Ornstein-Uhlenbeck model of
+[Fraboni 2023, ch. 6].
 
 A fair client j starts from theta and answers ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0,
 1)``, in every coordinate by itself; free-riders answer theta, or ``theta + phi N(0, 1)``. N counts
@@ -83,7 +83,7 @@ def ornstein_uhlenbeck(
     >>> round(float(fair.eta[0]), 4), round(float(fair.rho[0]), 4)
     (0.3679, 0.0658)
 
-    Source: E eq. 6.8, 6.9; with mu theorem 6.4, eq. E.72 to E.76.
+    Source: [Fraboni 2023, eq. 6.8, 6.9]; with mu theorem 6.4, eq. E.72 to E.76.
     """
     sizes, r, sigma = (
         np.atleast_1d(np.asarray(v, dtype=float)) for v in (samples, curvature, noise)
@@ -102,7 +102,7 @@ def contraction(fair: FairClients, free_rider_samples: float = 0.0) -> float:
     >>> contraction(FairClients([60.0], [0.5], [0.0]), 40.0)
     0.7
 
-    Source: E theorem 6.1.
+    Source: [Fraboni 2023, Thm 6.1].
     """
     n = fair.declared(free_rider_samples)
     return float((fair.samples * fair.eta).sum() / n + free_rider_samples / n)
@@ -137,7 +137,7 @@ def difference(
     >>> difference(fair, [0.0], 1.0, [1.0, 0.5], np.zeros((2, 1)), np.zeros((2, 1)))
     array([0.    , 0.25  , 0.3125])
 
-    Source: E theorem 6.1, eq. E.1; disguised eq. E.59 to E.61.
+    Source: [Fraboni 2023, Thm 6.1, eq. E.1]; disguised eq. E.59 to E.61.
     """
     fair_models, target = np.asarray(theta, dtype=float), np.asarray(optima, dtype=float)
     n = fair.declared(free_rider_samples)
@@ -176,7 +176,8 @@ def asymptotic_variance(
     >>> [round(asymptotic_variance(fair, m), 5) for m in (0.0, 100.0)]
     [0.01333, 0.00952]
 
-    Source: E theorem 6.2, 6.3 and corollary 6.1, corrected: the process theta itself has memory
+    Source: [Fraboni 2023, Thm 6.2, 6.3 and Cor. 6.1], corrected: the process theta itself has
+    memory
         eps_f, not h, which the
     proof (E.27 to E.36) drops.
     """
@@ -209,7 +210,7 @@ def printed_variance(
     >>> [round(printed_variance(fair, m), 5) for m in (0.0, 100.0)]
     [0.01333, 0.01429]
 
-    Source: E theorem 6.2, 6.3, corollary 6.1 (eq. E.44, E.58, E.64).
+    Source: [Fraboni 2023, Thm 6.2, 6.3, Cor. 6.1] (eq. E.44, E.58, E.64).
     """
     n = fair.declared(free_rider_samples)
     scale = 1 / n**2 + 1 / float(fair.samples.sum()) ** 2

@@ -10,11 +10,12 @@ from poise.core.types import Floats, Ints
 
 
 def normalised(weights: ArrayLike) -> Floats:
-    """``q~ = q / sum q``: the objective of a scheme whose clients have the mean weights q (E
-    section 4.2.5).
+    """``q~ = q / sum q``: the objective of a scheme whose clients have the mean weights q.
 
     >>> normalised([1.0, 3.0])
     array([0.25, 0.75])
+
+    Source: [Fraboni 2023, §4.2.5].
     """
     q = np.asarray(weights, dtype=np.float64)
     require(bool((q >= 0).all()) and q.sum() > 0, "mean weights must be 0 or more, and not all 0")
@@ -27,7 +28,7 @@ def chi_squared(importance: ArrayLike, objective: ArrayLike) -> float:
     >>> chi_squared([0.5, 0.5], [0.25, 0.75])
     0.3333333333333333
 
-    Source: E Theorem 4.2.
+    Source: [Fraboni 2023, Thm 4.2].
     """
     p, q = np.asarray(importance, dtype=np.float64), normalised(objective)
     if bool((p[q == 0] > 0).any()):
@@ -50,7 +51,7 @@ def local_progress(steps: Ints | Floats, momentum: float = 0.0, pull: float = 0.
     >>> local_progress(np.array([1, 3]), momentum=0.5).tolist()
     [1.0, 4.25]
 
-    Source: E appendix A.2.1 (the accumulation vectors of J. Wang et al. 2020).
+    Source: [Fraboni 2023, App. A.2.1] (the accumulation vectors of [Wang 2020]).
     """
     k = np.asarray(steps, dtype=np.float64)
     require(
@@ -68,7 +69,7 @@ def with_local_work(weights: ArrayLike, progress: ArrayLike) -> Floats:
     >>> with_local_work([0.5, 0.5], [1.0, 3.0])
     array([0.25, 0.75])
 
-    Source: E Theorem A.1 (J. Wang et al. 2020).
+    Source: [Fraboni 2023, Thm A.1], [Wang 2020].
     """
     return normalised(
         np.asarray(weights, dtype=np.float64) * np.asarray(progress, dtype=np.float64)

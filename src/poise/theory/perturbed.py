@@ -1,4 +1,4 @@
-"""The perturbed gradient: faster to a worse place (paper C, section 4.3)."""
+"""The perturbed gradient: faster to a worse place [Buttaci 2024, §4.3]."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def perturbed_contraction(problem: Problem, beta: float) -> float:
     >>> perturbed_contraction(Problem(2.0, 1.0), 0.5)
     0.8
 
-    Source: C Theorem 4.4, section 4.4.
+    Source: [Buttaci 2024, Thm 4.4, §4.4].
     """
     return 1 - problem.convexity / ((beta + 2) * problem.smoothness)
 
@@ -49,7 +49,7 @@ def perturbed_bound(
     >>> perturbed_bound(p, 1.0, 1, 2).total
     8.0
 
-    Source: C Theorem 4.4.
+    Source: [Buttaci 2024, Thm 4.4].
     """
     L, mu, G2, noise = (
         problem.smoothness,
@@ -87,7 +87,10 @@ def perturbed_bound(
         Assumption(rates[rate]),
     )
     return Terms(
-        f"loss gap of the perturbed gradient, {rate} rate", "C Theorem 4.4", values, assumptions
+        f"loss gap of the perturbed gradient, {rate} rate",
+        "[Buttaci 2024, Thm 4.4]",
+        values,
+        assumptions,
     )
 
 
@@ -112,7 +115,7 @@ def perturbed_stationary(
     >>> perturbed_stationary(p, 0.5, 4, 16).total
     1.0
 
-    Source: C Theorem 4.6.
+    Source: [Buttaci 2024, Thm 4.6].
     """
     E, apart, noise = steps, _spread(beta, rate), problem.squares * problem.noise
     fixed = rate == "fixed"
@@ -131,7 +134,7 @@ def perturbed_stationary(
     )
     return Terms(
         f"squared gradient of the perturbed gradient, {rate} rate",
-        "C Theorem 4.6",
+        "[Buttaci 2024, Thm 4.6]",
         values,
         assumptions,
     )
@@ -153,7 +156,7 @@ def best_steps_nonconvex(problem: Problem, rounds: int, beta: float = 1.0) -> fl
     >>> round(best_steps_nonconvex(p, 27), 6)
     3.0
 
-    Source: C Corollary 4.1.
+    Source: [Buttaci 2024, Cor. 4.1].
     """
     gain = 4 * problem.smoothness * problem.gap + problem.squares * problem.noise / 2
     loss = problem.gradient * _spread(beta, "fixed")
@@ -192,7 +195,7 @@ def unavoidable_perturbed_error(
     >>> unavoidable_perturbed_error(1.0, 0.5, 2, 0, 0.5, 3.0, 4.0, 1.0, 0.5)["start"]
     3.0
 
-    Source: C Theorem 4.5 (appendix C.4).
+    Source: [Buttaci 2024, Thm 4.5] (appendix C.4).
     """
     mu = convexity
     share = 1 - (1 - rate * beta * mu) ** (steps - 1)
@@ -206,5 +209,9 @@ def unavoidable_perturbed_error(
         Assumption("learning rate at most 1/(E μ)", rate * steps * mu <= 1 + 1e-12),
     )
     return Terms(
-        "lower bound of the perturbed gradient", "C Theorem 4.5", values, assumptions, least=True
+        "lower bound of the perturbed gradient",
+        "[Buttaci 2024, Thm 4.5]",
+        values,
+        assumptions,
+        least=True,
     )

@@ -1,5 +1,6 @@
-"""FedProx, and FedAvg as its case alpha = 0: rates, and an error that no step size avoids (paper C,
-section 4.2).
+"""FedProx, and FedAvg as its case alpha = 0: rates, and an error that no step size avoids.
+
+Source: [Buttaci 2024, §4.2].
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def fedprox_contraction(problem: Problem, alpha: float = 0.0) -> float:
     >>> fedprox_contraction(Problem(2.0, 1.5), 0.5)
     0.8
 
-    Source: C Theorem 4.1, section 4.4.
+    Source: [Buttaci 2024, Thm 4.1, §4.4].
     """
     return 1 - problem.convexity / (3 * (alpha + problem.smoothness))
 
@@ -47,7 +48,7 @@ def fedprox_bound(
     >>> round(fedprox_bound(p, 0.0, 1, 2)["start"], 6)
     4.0
 
-    Source: C Theorem 4.1.
+    Source: [Buttaci 2024, Thm 4.1].
     """
     L, mu, noise = problem.smoothness, problem.convexity, problem.squares * problem.noise
     pulled, spread, drift = alpha + L, problem.heterogeneity, problem.gradient
@@ -69,7 +70,10 @@ def fedprox_bound(
             "drift": scale * 8 * steps * drift / pulled,
         }
     return Terms(
-        f"loss gap of FedProx, {rate} rate", "C Theorem 4.1", values, _conditions(problem, rate)
+        f"loss gap of FedProx, {rate} rate",
+        "[Buttaci 2024, Thm 4.1]",
+        values,
+        _conditions(problem, rate),
     )
 
 
@@ -102,7 +106,7 @@ def fedprox_stationary(
     >>> fedprox_stationary(Problem(1.0, noise=0.0, gradient=0.0, gap=2.0, importance=np.array([1.0])), 0.0, 4, 16).total
     2.0
 
-    Source: C Theorem 4.3.
+    Source: [Buttaci 2024, Thm 4.3].
     """
     L, E, G2, noise = problem.smoothness, steps, problem.gradient, problem.squares * problem.noise
     pulled = alpha + L
@@ -131,7 +135,9 @@ def fedprox_stationary(
         Assumption("everyone takes part, with weights p"),
         Assumption(f"learning rate {rates[rate]}"),
     )
-    return Terms(f"squared gradient of FedProx, {rate} rate", "C Theorem 4.3", values, assumptions)
+    return Terms(
+        f"squared gradient of FedProx, {rate} rate", "[Buttaci 2024, Thm 4.3]", values, assumptions
+    )
 
 
 def best_steps(problem: Problem, beta: float = 1.0) -> float:
@@ -149,7 +155,7 @@ def best_steps(problem: Problem, beta: float = 1.0) -> float:
     >>> round(best_steps(Problem(1.0, 1.0, 8.0, 0.04, 0.0, importance=np.array([1.0]))), 6)
     5.0
 
-    Source: C section 4.4, with the constants of Theorem 4.1 (II) and 4.4 (II).
+    Source: [Buttaci 2024, §4.4], with the constants of Theorem 4.1 (II) and 4.4 (II).
     """
     require(problem.gradient > 0, "the best number of steps needs gradients that are not 0")
     factor = 1.0 if beta == 1 else 4 + (1 - beta) ** 2 + 32 * (1 - 1 / beta) ** 2
@@ -189,7 +195,7 @@ def unavoidable_error(
     >>> unavoidable_error(1.0, 0.0, 2, 0, 0.5, 3.0, 4.0, 1.0, 0.5)["start"]
     3.0
 
-    Source: C Theorem 4.2 and Lemma B.7 (which gives A).
+    Source: [Buttaci 2024, Thm 4.2 and Lemma B.7] (which gives A).
     """
     mu, pulled = convexity, alpha + convexity
     share = 1 - (1 - rate * pulled) ** (steps - 1)
@@ -203,4 +209,6 @@ def unavoidable_error(
         Assumption("E ≥ 2", steps >= 2),
         Assumption("learning rate at most 1/(E (α + μ))", rate * steps * pulled <= 1 + 1e-12),
     )
-    return Terms("lower bound of FedProx", "C Theorem 4.2", values, assumptions, least=True)
+    return Terms(
+        "lower bound of FedProx", "[Buttaci 2024, Thm 4.2]", values, assumptions, least=True
+    )

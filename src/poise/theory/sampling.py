@@ -1,4 +1,4 @@
-"""Client sampling: what the variance of the weights costs (paper E, chapter 2)."""
+"""Client sampling: what the variance of the weights costs [Fraboni 2023, ch. 2]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def uniform_beats_md(importance: ArrayLike, m: int) -> tuple[float, float]:
     >>> uniform_beats_md([0.5, 0.25, 0.25], 1)
     (0.375, 0.3333333333333333)
 
-    Source: E Corollary 2.1.
+    Source: [Fraboni 2023, Cor. 2.1].
     """
     p = np.asarray(importance, dtype=np.float64)
     return float(p @ p), 1 / (len(p) - m + 1)
@@ -54,7 +54,7 @@ def sampling_bound(
     >>> sampling_bound(Problem(1.0, noise=0.0, gap=2.0, importance=np.array([1.0])), full, 1, 8, 0.1).total
     10.0
 
-    Source: E Theorem 2.1; constants of eq. A.98, learning rates of eq. A.99 to A.101.
+    Source: [Fraboni 2023, Thm 2.1]; constants of eq. A.98, learning rates of eq. A.99 to A.101.
     """
     L, K, noise = problem.smoothness, steps, problem.noise
     b2, k2 = dissimilarity
@@ -79,7 +79,9 @@ def sampling_bound(
         Assumption("L η_g η (1 − α) K < 1", bool(L * h * (1 - alpha) * K < 1)),
         Assumption("3 L η_g η γ K β² ≤ 1", bool(2 * loosened <= 1)),
     )
-    return Terms("mean squared gradient with sampled clients", "E Theorem 2.1", values, assumptions)
+    return Terms(
+        "mean squared gradient with sampled clients", "[Fraboni 2023, Thm 2.1]", values, assumptions
+    )
 
 
 def variance_ratio(weights: WeightStatistics, other: WeightStatistics) -> float:

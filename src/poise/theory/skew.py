@@ -1,5 +1,6 @@
-"""Loss-based weights: the weighting skew, and the speed and the error that it buys (papers A and
-D).
+"""Loss-based weights: the weighting skew, and the speed and the error that it buys.
+
+Source: [Mansour 2022], [Mansour 2023].
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def weighting_skew(
     >>> weighting_skew([0.25, 0.75], [0.5, 0.5], [1.0, 3.0])
     1.25
 
-    Source: A eq. 6, D eq. 8.
+    Source: [Mansour 2022, eq. 6], [Mansour 2023, eq. 8].
     """
     gaps = np.asarray(losses, dtype=np.float64) - np.asarray(floors, dtype=np.float64)
     below = float(np.asarray(importance, dtype=np.float64) @ gaps)
@@ -36,7 +37,7 @@ def weight_range(weights: ArrayLike, importance: ArrayLike) -> tuple[float, floa
     >>> weight_range([0.25, 0.75], [0.5, 0.5])
     (0.5, 1.5)
 
-    Source: A section 2.5.2 (general bounds).
+    Source: [Mansour 2022, §2.5.2] (general bounds).
     """
     a, p = np.asarray(weights, dtype=np.float64), np.asarray(importance, dtype=np.float64)
     kappa = a[..., p > 0] / p[p > 0]
@@ -49,7 +50,7 @@ def largest_range(pi: float, importance: ArrayLike) -> float:
     >>> round(largest_range(0.5, [0.5, 0.5]), 6)
     1.5
 
-    Source: A eq. 16.
+    Source: [Mansour 2022, eq. 16].
     """
     p = np.asarray(importance, dtype=np.float64)
     return float((1 - (len(p) - 1) * pi * p.min()) / p.min())
@@ -74,7 +75,8 @@ def skew_bound(
     >>> skew_bound(Problem(1.0, 1.0, 0.0, 1.0, 0.0, 4.0), 1, 96, 1.0, 1.0)["start"]
     0.08
 
-    Source: A Corollary 1, D Corollary 4 (which print tau for E). Their Lemma 2 needs rates that
+    Source: [Mansour 2022, Cor. 1], [Mansour 2023, Cor. 4] (which print tau for E). Their Lemma 2
+    needs rates that
         fall by at most a half
     in a round, so E <= 4L/mu.
     """
@@ -92,7 +94,7 @@ def skew_bound(
     }
     return Terms(
         "loss gap with skewed weights",
-        "A Corollary 1, D Corollary 4",
+        "[Mansour 2022, Cor. 1], [Mansour 2023, Cor. 4]",
         values,
         _conditions(problem, steps),
     )
@@ -116,7 +118,7 @@ def bounded_weights(problem: Problem, steps: int, iterations: int, pi: float) ->
     >>> bounded_weights(uniform, 1, 96, 1.0)["error"]
     0.0
 
-    Source: A eq. 17, D eq. 19.
+    Source: [Mansour 2022, eq. 17], [Mansour 2023, eq. 19].
     """
     require(problem.importance is not None, "the bound needs the importance of the clients")
     p = np.asarray(problem.importance)
@@ -128,7 +130,12 @@ def bounded_weights(problem: Problem, steps: int, iterations: int, pi: float) ->
         else 0.0
     )
     values = {**found.values, "error": err}
-    return Terms("loss gap with bounded weights", "A eq. 17, D eq. 19", values, found.assumptions)
+    return Terms(
+        "loss gap with bounded weights",
+        "[Mansour 2022, eq. 17], [Mansour 2023, eq. 19]",
+        values,
+        found.assumptions,
+    )
 
 
 def least_temperature(spread: float, pi: float) -> float:
@@ -140,7 +147,7 @@ def least_temperature(spread: float, pi: float) -> float:
     >>> round(least_temperature(2.0, 0.5), 4)
     2.8854
 
-    Source: from A eq. 17, where the error is bounded by a least value of kappa.
+    Source: from [Mansour 2022, eq. 17], where the error is bounded by a least value of kappa.
     """
     require(0 < pi < 1, f"pi must be between 0 and 1, not {pi}")
     return spread / log(1 / pi)

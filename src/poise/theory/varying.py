@@ -1,4 +1,4 @@
-"""Weights that vary in time: speed against error (paper B)."""
+"""Weights that vary in time: speed against error [Exp-α 2023]."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def speed_and_error(
     >>> speed_and_error([[0.5, 0.5], [0.25, 0.75]], [[4.0, 4.0], [2.0, 2.0]], [1.0, 3.0], [0.0, 0.0])
     (2.0, 2.5)
 
-    Source: B Theorem 1.
+    Source: [Exp-α 2023, Thm 1].
     """
     rho, f, least = (
         np.atleast_2d(np.asarray(v, dtype=np.float64)) for v in (weights, losses, floors)
@@ -67,7 +67,7 @@ def varying_bound(
     >>> varying_bound(Problem(1.0, 1.0, 0.0, 1.0, distance=4.0), 1, 93, 0.0, 0.0, [0.5, 0.5])["start"]
     0.14
 
-    Source: B Theorem 1, Theorem 2 (appendix A.9, A.12).
+    Source: [Exp-α 2023, Thm 1, Thm 2] (appendix A.9, A.12).
     """
     L, mu, drawn = problem.smoothness, problem.convexity, 0.0 if cohort is None else 4 / cohort
     shift = max(8 * L / mu, steps) - 1
@@ -89,5 +89,5 @@ def varying_bound(
         Assumption("learning rates 2/(μ (γ + t)), γ = max(8L/μ, E) − 1, at local step t"),
     )
     return Terms(
-        "loss gap with weights that vary in time", "B Theorem 1, Theorem 2", values, assumptions
+        "loss gap with weights that vary in time", "[Exp-α 2023, Thm 1, Thm 2]", values, assumptions
     )

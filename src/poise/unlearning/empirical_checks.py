@@ -57,7 +57,7 @@ def examine(
         federation: needed where the run was made with data given as Python objects.
         task: likewise for its task.
 
-    Source: E §5.5.2, §5.5.3.
+    Source: [Fraboni 2023, §5.5.2, §5.5.3].
     """
     whole = composition_of(training, federation, task)
     others = np.setdiff1d(np.arange(whole.federation.clients), np.asarray(clients))

@@ -57,7 +57,7 @@ def reaggregated(
         parts: what the training was composed of; its server does the steps.
         gone: W, numbered as in the training.
 
-    Source: E section 5.5.1, appendix D.4 (G. Liu et al. 2021).
+    Source: [Fraboni 2023, §5.5.1, App. D.4], [Liu 2021].
     """
     theta = torch.from_numpy(histories.root.models(0))
     with one_thread():

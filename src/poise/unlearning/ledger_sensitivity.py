@@ -34,7 +34,7 @@ def sensitivity(
         participation: ``conservative``, or ``optimistic`` (see `Budget`).
         strong_convexity: mu of the clients' losses.
 
-    Source: E eq. 5.8, 5.11, D.25.
+    Source: [Fraboni 2023, eq. 5.8, 5.11, D.25].
     """
     budget = Budget(participation=participation, strong_convexity=strong_convexity)
     return counted(run, budget)

@@ -60,8 +60,9 @@ def decide(method: str, histories: Histories, clients: tuple[int, ...], budget: 
 def noise_for(
     histories: Histories, nodes: list[Node], clients: tuple[int, ...], budget: Budget
 ) -> float:
-    """The noise that the last of these nodes needs: sensitivities add up along the history (E eq.
-    5.12).
+    """The noise that the last of these nodes needs: sensitivities add up along the history.
+
+    Source: [Fraboni 2023, eq. 5.12].
     """
     total = along(histories, nodes, clients, budget).max()
     if not np.isfinite(total):

@@ -121,7 +121,7 @@ def unlearn(
         callbacks: called with the record of each round of retraining.
         stop: asked before each round; true stops, and asking again goes on.
 
-    Source: E Algorithms 6 and 7.
+    Source: [Fraboni 2023, Alg. 6 and 7].
     """
     request = UnlearnRequest(
         clients=client_numbers(clients),

@@ -170,7 +170,7 @@ def epsilon_of(released: Iterable[Release], delta: float) -> float:
     >>> epsilon_of([Release(0.1, 100, chance=0.1)], 0.01) < 0.2
     True
 
-    Source: Balle & Wang 2018, Theorem 8; Koskela et al. 2020 for the subsampled mechanism.
+    Source: [Balle 2018, Thm 8]; [Koskela 2020] for the subsampled mechanism.
     """
     some = [r for r in released if r.ratio > 0 and r.count > 0 and r.chance > 0]
     require(0 < delta < 1, f"delta must be between 0 and 1, not {delta}")
@@ -220,7 +220,7 @@ def privacy_spent(run: Run, clients: Iterable[int], delta: float = 0.01) -> dict
         clients: whom to account for, numbered as in the run.
         delta: between 0 and 1.
 
-    Source: McMahan et al. 2018 (DP-FedAvg); E section 5.5.1.
+    Source: [McMahan 2018]; [Fraboni 2023, §5.5.1].
     """
     return {int(c): epsilon_of(releases(run, int(c)), delta) for c in clients}
 

@@ -1,6 +1,7 @@
 """What the bound on a client's influence rests on, and where it has no proof.
 
-Theorem 5.1 of E speaks of FedAvg: everyone starts from the newest model, does plain (stochastic)
+[Fraboni 2023, Thm 5.1] speaks of FedAvg: everyone starts from the newest model, does plain
+(stochastic)
 gradient steps, and the server adds the average. A run that does something else may still be
 unlearned, but as a heuristic, and the certificate says so. A part is taken at its word: what it
 does not declare among its traits is not proved.
@@ -67,10 +68,8 @@ def grounds(parts: Parts, buffers: bool, budget: Budget) -> Grounds:
         )
     if budget.participation == "optimistic":
         gaps.append(
-
-                "participation='optimistic' divides by the whole federation, not by the cohort: no "
-                "bound"
-
+            "participation='optimistic' divides by the whole federation, not by the cohort: no "
+            "bound"
         )
     if parts.personal is not None:
         gaps.append("clients keep entries of the model to themselves; the theorem has one model")
@@ -89,10 +88,8 @@ def _assumed(parts: Parts, budget: Budget) -> list[str]:
     assumed = [*ASSUMED]
     if not traits_of(parts.sampler, SamplerTraits).selects_everyone:
         assumed.append(
-
-                "without the client, the same others would have been drawn and weighed in the same "
-                "proportions"
-
+            "without the client, the same others would have been drawn and weighed in the same "
+            "proportions"
         )
     weights = traits_of(parts.weighting, WeightingTraits)
     if not weights.proportional or weights.reads_updates:

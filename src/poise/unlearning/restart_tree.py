@@ -1,4 +1,4 @@
-"""The tree of histories: where a request to forget restarts from (E section 5.4)."""
+"""The tree of histories: where a request to forget restarts from [Fraboni 2023, §5.4]."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def restart(
     >>> restart([first], [], [0], limit=1.5), restart([first], [], [1], limit=1.5)
     ((0, 1), (0, 2))
 
-    Source: E eq. 5.17, 5.18.
+    Source: [Fraboni 2023, eq. 5.17, 5.18].
     """
     beyond = [(s, n) for s, n in oracle if influence(psi[s], clients)[n] > limit]
     branch, end = min(beyond) if beyond else (len(psi) - 1, len(psi[-1]) - 1)

@@ -23,7 +23,7 @@ class Adjacency:
     With everyone at work c_i = a_i; with an unbiased sampler the mean of c_i is a_i. Clients that
     resemble many others count more, outliers less.
 
-    Source: C section 4.3, Algorithm 2.
+    Source: [Buttaci 2024, §4.3, Alg. 2].
 
     >>> Adjacency().coefficients(np.array([0.5]), importance=np.array([0.25]), adjacency=np.array([0.2]))
     array([0.4])

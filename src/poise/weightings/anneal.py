@@ -29,7 +29,7 @@ class Anneal:
         end: the weighting from round ``over`` on.
         over: number of rounds that the passage takes.
 
-    Source: A section 3.2.
+    Source: [Mansour 2022, §3.2].
     """
 
     start: Any

@@ -33,7 +33,7 @@ class Clipped:
         norm: C, above 0; inf clips nothing.
         of: the weighting that gives w_i.
 
-    Source: McMahan et al. 2018, Algorithm 1 (flat clipping); E appendix D.4.
+    Source: [McMahan 2018, Alg. 1] (flat clipping); [Fraboni 2023, App. D.4].
 
     >>> Clipped(norm=2.0).coefficients(np.array([0.5, 0.5]), norms=np.array([1.0, 8.0]))
     array([0.5  , 0.125])

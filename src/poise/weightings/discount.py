@@ -35,7 +35,7 @@ class Discount:
         a: how fast it falls, > 0.
         b: staleness without a discount (hinge).
 
-    Source: C. Xie et al. 2019 (FedAsync).
+    Source: [Xie 2019].
 
     >>> from poise.weightings import Proportional
     >>> Discount(Proportional()).coefficients(np.ones(2), versions=np.array([5, 2]), round=5)

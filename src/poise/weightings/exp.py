@@ -23,15 +23,15 @@ class Exp:
     / sum_S n_j``.
 
     A large improvement means that the client's data is far from what the others have: small weight.
-    alpha -> infinity gives the (renormalised) base weights. For equal sizes s_i = 1, and all of B's
-    experiments have equal sizes.
+    alpha -> infinity gives the (renormalised) base weights. For equal sizes s_i = 1, and all
+    experiments of [Exp-α 2023] have equal sizes.
 
     Args:
-        alpha: how mild the weighting is, > 0; 0.2 in B.
+        alpha: how mild the weighting is, > 0; 0.2 in [Exp-α 2023].
         scale: ``size`` is Corollary 1.1; ``none`` has s_i = 1 whatever the sizes, as eq. 3 and
             Algorithm 1 are printed.
 
-    Source: B eq. 3, Corollary 1.1, Algorithm 1.
+    Source: [Exp-α 2023, eq. 3, Cor. 1.1, Alg. 1].
 
     >>> Exp(0.5).coefficients(np.array([0.5, 0.5]), loss_before=np.array([2.0, 2.0]), loss_after=np.array([1.0, 1.0]))
     array([0.5, 0.5])

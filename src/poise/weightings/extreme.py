@@ -60,7 +60,7 @@ class Max(_Extreme):
         floor: F_i*, the least loss a client can have: a number (0 for cross-entropy),
             ``"running_min"`` (the lowest loss seen for that client), or one number per client.
 
-    Source: A section 3.1, D section 2.3.
+    Source: [Mansour 2022, §3.1], [Mansour 2023, §2.3].
 
     >>> import numpy as np
     >>> Max(k=1).coefficients(np.array([0.5, 0.5]), loss_before=np.array([1.0, 2.0]))
@@ -80,7 +80,7 @@ class Min(_Extreme):
         k: how many clients count, as in `Max`.
         floor: F_i*, as in `Max`.
 
-    Source: A section 3.1.
+    Source: [Mansour 2022, §3.1].
 
     >>> import numpy as np
     >>> Min(k=1).coefficients(np.array([0.5, 0.5]), loss_before=np.array([1.0, 2.0]))

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 @part("weighting", "identical")
 class Identical:
-    """The biased baseline of E Fig. 4.2: every answer counts as if all clients were equally fast.
+    """The biased baseline of [Fraboni 2023, Fig. 4.2]: every answer counts as if all clients were
+    equally fast.
 
     ``c_i = M p_i`` when every answer counts at once, ``p_i`` in windows, ``1/c`` in buffers of c.
     Under a clock with unequal times this minimises a surrogate in which fast clients count more.
 
-    Source: E section 4.5.1.
+    Source: [Fraboni 2023, §4.5.1].
 
     >>> Identical().coefficients(np.array([0.25]), identical=np.array([1.0]))
     array([1.])

@@ -55,14 +55,15 @@ class SoftMax(_Soft):
     """``c_i ~ omega_i exp((F_i - F_i*)/T)``, summing to one. FedSoftWorse, FedSoftMax.
 
     T -> infinity gives the (renormalised) base weights, T -> 0 the client with the largest loss
-    alone. (D's text plots 1/T under the name of temperature; here a high temperature is a mild
-    weighting, as in A.)
+    alone. (The text of [Mansour 2023] plots 1/T under the name of temperature; here a high
+    temperature is a mild
+    weighting, as in [Mansour 2022].)
 
     Args:
-        temperature: T > 0; 0.2 in A.
+        temperature: T > 0; 0.2 in [Mansour 2022].
         floor: F_i*, as in `Max`.
 
-    Source: A section 3.1, D section 2.3.
+    Source: [Mansour 2022, §3.1], [Mansour 2023, §2.3].
 
     >>> import numpy as np
     >>> SoftMax(temperature=1.0).coefficients(np.array([0.5, 0.5]), loss_before=np.array([3.0, 3.0]))
@@ -84,10 +85,10 @@ class SoftMin(_Soft):
     `SoftMax`.
 
     Args:
-        temperature: T > 0; 0.2 in A.
+        temperature: T > 0; 0.2 in [Mansour 2022].
         floor: F_i*, as in `Max`.
 
-    Source: A section 3.1.
+    Source: [Mansour 2022, §3.1].
 
     >>> import numpy as np
     >>> SoftMin(temperature=1.0).coefficients(np.array([0.5, 0.5]), loss_before=np.array([3.0, 3.0]))

@@ -31,7 +31,8 @@ class Switch:
     Args:
         stages: ``[(until, weighting), …]``; ``until`` of the last stage is None or inf.
 
-    Source: A sections 3.2, 4.7 (FedSoftBetterAvg = soft-min, then proportional from round 20 on).
+    Source: [Mansour 2022, §3.2, §4.7] (FedSoftBetterAvg = soft-min, then proportional from round 20
+    on).
     """
 
     stages: Sequence[Any]

@@ -29,7 +29,7 @@ class TimeBased:
     Args:
         times: ``given`` (the clock's durations are right) or ``estimated`` from the answers so far.
 
-    Source: E section 4.4, eq. 4.36 and 4.40.
+    Source: [Fraboni 2023, §4.4, eq. 4.36 and 4.40].
 
     >>> TimeBased().coefficients(np.array([0.5]), balance=np.array([3.0]))
     array([1.5])

@@ -34,10 +34,13 @@ def _steps(seen: Seen, constants: Constants, rounds: float) -> Iterator[str]:
     if isfinite(problem.heterogeneity) and isfinite(problem.noise):
         best, where = (
             theory.best_steps(problem, beta),
-            "C section 4.4, strongly convex, falling rates",
+            "[Buttaci 2024, §4.4], strongly convex, falling rates",
         )
     elif isfinite(problem.gap) and isfinite(problem.noise) and rounds >= 1:
-        best, where = theory.best_steps_nonconvex(problem, int(rounds), beta), "C Corollary 4.1"
+        best, where = (
+            theory.best_steps_nonconvex(problem, int(rounds), beta),
+            "[Buttaci 2024, Cor. 4.1]",
+        )
     else:
         return
     yield f"local steps: the bound is least at E ≈ {max(best, 1):.3g} ({where}); there are {now}"
@@ -51,7 +54,7 @@ def _sampler(seen: Seen) -> Iterator[str]:
     squares, limit = theory.uniform_beats_md(seen.p, m)
     better, sign = ("Uniform", "≤") if squares <= limit else ("MD", ">")
     why = f"Σ p² = {squares:.3g} {sign} 1/(N−m+1) = {limit:.3g}"
-    yield f"sampler: {better}({m}) has the better bound of uniform and MD, {why} (E Corollary 2.1)"
+    yield f"sampler: {better}({m}) has the better bound of uniform and MD, {why} [Fraboni 2023, Cor. 2.1]"
 
 
 def _window(seen: Seen, constants: Constants | None, time: float | None) -> Iterator[str]:
@@ -77,12 +80,12 @@ def _window(seen: Seen, constants: Constants | None, time: float | None) -> Iter
     if then < now:
         gain = f"{then / now:.2g} × that of dt = {dt:g}"
         yield (
-            f"window: dt = {best:.3g} has the least bound of τ_max/k, {gain} (E eq. 4.42, up to "
+            f"window: dt = {best:.3g} has the least bound of τ_max/k, {gain} ([Fraboni 2023, eq. 4.42], up to "
             "constants)"
         )
     else:
         yield (
-            f"window: dt = {dt:g} has a bound as good as any τ_max/k (E eq. 4.42, up to constants)"
+            f"window: dt = {dt:g} has a bound as good as any τ_max/k ([Fraboni 2023, eq. 4.42], up to constants)"
         )
 
 
@@ -94,5 +97,5 @@ def _temperature(seen: Seen) -> Iterator[str]:
     enough = theory.least_temperature(float(np.ptp(losses)), KEPT)
     yield (
         f"{tilt.option}: from {enough:.3g} on every client keeps half of its importance, π ≥ "
-        f"{KEPT:g} (A eq. 17)"
+        f"{KEPT:g} [Mansour 2022, eq. 17]"
     )

@@ -52,7 +52,9 @@ def bounds(seen: Seen, constants: Constants, rounds: float) -> Mapping[str, Term
 
 
 def _convex(seen: Seen, problem: theory.Problem, steps: int, rounds: int) -> list[Terms]:
-    """Papers A to D: everyone takes part, strongly convex losses."""
+    """[Mansour 2022], [Exp-α 2023], [Buttaci 2024], [Mansour 2023]: everyone takes part, strongly
+    convex losses.
+    """
     solver = traits_of(seen.parts.solver, SolverTraits)
     if by_losses(seen.scheme.weighting):
         pi, _ = theory.weight_range(theory.normalised(seen.scheme.mean), seen.p)
@@ -65,7 +67,7 @@ def _convex(seen: Seen, problem: theory.Problem, steps: int, rounds: int) -> lis
 
 
 def _smooth(seen: Seen, problem: theory.Problem, steps: int, rounds: int) -> list[Terms]:
-    """Paper C: everyone takes part, nothing need be convex."""
+    """[Buttaci 2024]: everyone takes part, nothing need be convex."""
     solver = traits_of(seen.parts.solver, SolverTraits)
     if solver.own_share is not None:
         return [theory.perturbed_stationary(problem, solver.own_share, steps, rounds)]
@@ -75,7 +77,7 @@ def _smooth(seen: Seen, problem: theory.Problem, steps: int, rounds: int) -> lis
 
 
 def _sampled(seen: Seen, constants: Constants, steps: int, rounds: int) -> list[Terms]:
-    """Paper E, chapter 2."""
+    """The bound of [Fraboni 2023, ch. 2]."""
     weights, problem = seen.scheme.statistics, constants.problem()
     rate, server = _rates(seen)
     solver, weighting = (
@@ -105,7 +107,7 @@ def _sampled(seen: Seen, constants: Constants, steps: int, rounds: int) -> list[
 
 
 def _late(seen: Seen, constants: Constants, steps: int, rounds: float) -> list[Terms]:
-    """Paper E, chapter 4: fixed times, everyone starts again at once."""
+    """[Fraboni 2023, ch. 4]: fixed times, everyone starts again at once."""
     scheme, problem, clock = (
         seen.scheme,
         constants.problem(),
@@ -179,18 +181,25 @@ def conditions(seen: Seen, constants: Constants | None) -> tuple[Assumption, ...
     everyone = selects_everyone(seen.parts) and waits_for_all(seen.parts.clock)
     whole = seen.parts.clock.waits and float(np.ptp(scheme.schedule.sums)) <= 1e-9
     texts: dict[str, bool | None] = {
-        "E[ω_i] = p_i (E Definition 2.1)": whole_mean,
-        "q̃ = p: the objective asked for is minimised (E Theorem 4.3)": kept,
-        "Cov ω_i ω_j = −α p_i p_j (E Assumption 2.1)": None
+        "E[ω_i] = p_i [Fraboni 2023, Def. 2.1]": whole_mean,
+        "q̃ = p: the objective asked for is minimised [Fraboni 2023, Thm 4.3]": kept,
+        "Cov ω_i ω_j = −α p_i p_j [Fraboni 2023, Ass. 2.1]": None
         if statistics is None
         else statistics.alpha is not None,
-        "the weights of every aggregation sum to one (A, B, C, D)": bool(whole),
-        "everyone takes part in every round (A, B, C, D)": everyone,
+        (
+            "the weights of every aggregation sum to one [Mansour 2022], [Exp-α 2023], [Buttaci "
+            "2024], [Mansour 2023]"
+        ): bool(whole),
+        (
+            "everyone takes part in every round [Mansour 2022], [Exp-α 2023], [Buttaci 2024], "
+            "[Mansour 2023]"
+        ): everyone,
         "everyone makes the same number of local steps (all papers)": _steps(seen) is not None,
-        "every client's loss is strongly convex (A, B, C §4.2.2, D)": bool(mu and mu > 0)
-        if known
-        else None,
-        "the server adds (E)": _adds(seen),
+        (
+            "every client's loss is strongly convex [Mansour 2022], [Exp-α 2023], [Buttaci 2024, "
+            "§4.2.2], [Mansour 2023]"
+        ): bool(mu and mu > 0) if known else None,
+        "the server adds [Fraboni 2023]": _adds(seen),
     }
     if not in_theory(seen.parts):
         texts["the direction is a weighted sum of what clients made (all papers)"] = False

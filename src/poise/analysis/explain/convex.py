@@ -14,8 +14,8 @@ Gradient = Callable[[Stack], Stack]
 def minimise(
     gradient: Gradient, start: Stack, step: torch.Tensor, passes: int, exact: float = 1e-12
 ) -> Stack:
-    """Rows at which the gradient is small: gradient steps of Barzilai and Borwein's length, each
-    row on its own.
+    """Rows at which the gradient is small: gradient steps of Barzilai and Borwein's length
+    [Barzilai 1988], each row on its own.
 
     The row with the smallest gradient so far is kept; with strong convexity mu it is within
     ``|g|^2/(2 mu)`` of the least value.

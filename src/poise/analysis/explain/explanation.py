@@ -84,7 +84,7 @@ class Explanation:
 
     @property
     def weight_range(self) -> tuple[float, float]:
-        """``(pi, Pi)``: least and largest kappa_i = q~_i / p_i (A section 2.5.2)."""
+        """``(pi, Pi)``: least and largest kappa_i = q~_i / p_i [Mansour 2022, §2.5.2]."""
         return theory.weight_range(self.objective, self.importance)
 
     def as_data(self) -> dict[str, Any]:
@@ -316,19 +316,15 @@ def _said(parts: Parts, scheme: Scheme, looked: ReportedLosses | None) -> tuple[
     if reads_updates(parts):
         name = type(parts.weighting).__name__
         found.append(
-
-                f"{name}: its coefficients depend on the updates, of which the lengths of the first "
-                "are known"
-
+            f"{name}: its coefficients depend on the updates, of which the lengths of the first "
+            "are known"
         )
     if scheme.method == SETTLED:
         found.append(f"E[ω]: {SETTLED}, for small steps")
     elif not scheme.exact:
         found.append(
-
-                f"E[ω]: {scheme.method}, losses kept as they are "
-                f"{scheme.where.removeprefix('with the losses ')}"
-
+            f"E[ω]: {scheme.method}, losses kept as they are "
+            f"{scheme.where.removeprefix('with the losses ')}"
         )
     if looked is not None:
         asked = "all" if looked.whole else f"{len(looked.numbers)} of {looked.clients:,}"

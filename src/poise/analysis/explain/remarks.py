@@ -128,7 +128,7 @@ def _uniform(seen: Seen) -> Iterator[Remark]:
     squares, limit = theory.uniform_beats_md(p, m)
     if squares > limit:
         ratio = theory.variance_ratio(mine, other)
-        why = f"variance {ratio:.2g} × MD's; Σ p² = {squares:.3g} > 1/(N−m+1) = {limit:.3g} (E Corollary 2.1)"
+        why = f"variance {ratio:.2g} × MD's; Σ p² = {squares:.3g} > 1/(N−m+1) = {limit:.3g} [Fraboni 2023, Cor. 2.1]"
         fix = f"use MD({m}) or ClusteredBySize({m})"
     elif mine.sum_variance <= UNSTEADY**2:
         return
@@ -147,7 +147,7 @@ def _absent(seen: Seen) -> Iterator[Remark]:
     if not drawn.absent_keep or total >= 1 - SAME:
         return
     m = drawn.per_round
-    why = f"E[ω_i] = {total:.3g} p_i instead of p_i: a round goes {total:.3g} of the way (E section 3.1)"
+    why = f"E[ω_i] = {total:.3g} p_i instead of p_i: a round goes {total:.3g} of the way [Fraboni 2023, §3.1]"
     fix = f"use Uniform({m}), whose weights make up for the absent, or MD({m})"
     yield Remark("absent clients keep the old model", why, fix)
 
@@ -227,9 +227,9 @@ def _milder(seen: Seen, weighting: Weighting) -> str:
         by_loss = tilt.of == "loss"
         values = losses if by_loss else losses - seen.table["after"]
         enough = theory.least_temperature(float(np.ptp(values)), 0.5)
-        source = " (A eq. 17)" if by_loss else ""
+        source = " [Mansour 2022, eq. 17]" if by_loss else ""
         return f"{tilt.option} ≥ {enough:.3g} keeps every κ above 1/2{source}, Proportional() keeps the objective"
-    return "use Proportional() to keep the objective, or Switch to it when speed no longer matters (A section 3.2)"
+    return "use Proportional() to keep the objective, or Switch to it when speed no longer matters [Mansour 2022, §3.2]"
 
 
 def _adjacency(seen: Seen) -> Iterator[Remark]:
@@ -237,7 +237,7 @@ def _adjacency(seen: Seen) -> Iterator[Remark]:
     if not by_degree or not seen.scheme.biased(seen.p):
         return
     chi2 = theory.chi_squared(seen.p, seen.scheme.mean)
-    why = f"clients count by how many others are like them, χ² = {chi2:.3g} from the importance asked for (C section 4.3)"
+    why = f"clients count by how many others are like them, χ² = {chi2:.3g} from the importance asked for [Buttaci 2024, §4.3]"
     about = f"{type(seen.scheme.weighting).__name__} minimises its own objective"
     yield Remark(about, why, "use Proportional() to keep the importance asked for")
 
@@ -265,6 +265,6 @@ def _steps(seen: Seen) -> Iterator[Remark]:
     chi2 = theory.chi_squared(q, seen.objective)
     why = (
         f"client {most} makes {a[most] / a[least]:.3g} × the local progress of client {least} and counts more by that: "
-        f"the objective has weights q_i a_i, χ² = {chi2:.3g} (objective inconsistency, E Theorem A.1)"
+        f"the objective has weights q_i a_i, χ² = {chi2:.3g} (objective inconsistency, [Fraboni 2023, Thm A.1])"
     )
     yield Remark("unequal local steps", why, "give steps= instead of epochs=, or use Scaffold")

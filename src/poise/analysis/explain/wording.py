@@ -148,7 +148,7 @@ def bounds_in_words(found: Explanation) -> Rows:
         parts = ", ".join(f"{k} {v:.3g}" for k, v in terms.values.items())
         broken = [a.text for a in terms.assumptions if a.holds is False]
         but = f"; does not hold here: {'; '.join(broken)}" if broken else ""
-        rows.append((f"{terms.name} ({terms.source})", f"{terms.total:.4g} = {parts}{but}"))
+        rows.append((f"{terms.name} {terms.source}", f"{terms.total:.4g} = {parts}{but}"))
     return rows
 
 

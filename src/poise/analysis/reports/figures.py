@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-"""Okabe and Ito's colours, without those that vanish on white or on black."""
+"""Okabe and Ito's colours [Okabe 2008], without those that vanish on white or on black."""
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 

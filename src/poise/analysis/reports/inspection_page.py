@@ -97,7 +97,8 @@ def misalignment_plot(
 def misalignment_distribution(
     edges: Mapping[str, Floats], title: str, logarithm: bool = False
 ) -> Figure:
-    """How misaligned pairs of clients are, and the log-normal law that fits them: C Figure 3.3.
+    """How misaligned pairs of clients are, and the log-normal law that fits them: [Buttaci 2024,
+    Fig. 3.3].
 
     Args:
         edges: ``-ln mis`` of the pairs of clients of each federation, by name
@@ -167,7 +168,7 @@ def log_normal_density(mis: Floats, theta: float, phi: float) -> Floats:
 
 
 def spectra_figure(spectra: Mapping[str, Floats], title: str) -> Figure:
-    """How the eigenvalues of several federations are spread: C Figure 3.4.
+    """How the eigenvalues of several federations are spread: [Buttaci 2024, Fig. 3.4].
 
     Args:
         spectra: the eigenvalues of each Laplacian without the first, which is 0, by name.

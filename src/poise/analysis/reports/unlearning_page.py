@@ -104,7 +104,7 @@ def _score(value: float | None) -> str:
 
 def tree_figure(stories: Sequence[Story], present: Sequence[tuple[int, int]]) -> Figure:
     """Branches over rounds, each leaving the one it restarted from; the present history is drawn
-    bold (E Fig. 5.1).
+    bold [Fraboni 2023, Fig. 5.1].
     """
     import plotly.graph_objects as go
 

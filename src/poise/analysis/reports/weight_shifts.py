@@ -22,7 +22,7 @@ def departure(run: Run) -> Floats:
     ``d_n = sum_i |c_i/sum c - omega_i/sum omega|`` over who contributed to aggregation n; nan where
     nobody did.
 
-    Source: D Figure 6 (the difference between α_i and p_i over the rounds).
+    Source: [Mansour 2023, Fig. 6] (the difference between α_i and p_i over the rounds).
     """
     c = run.contributions
     rounds = c["round"]
@@ -59,7 +59,7 @@ def weights_by_trait(runs: Sequence[Run], trait: str) -> list[TraitWeight]:
     """The mean weight of the clients with each value of a trait (imbalance ratio, flip ratio),
     ascending.
 
-    Source: B Figures 2a and 2b.
+    Source: [Exp-α 2023, Fig. 2a and 2b].
     """
     found: dict[float, list[tuple[float, float, int]]] = {}
     for run in runs:

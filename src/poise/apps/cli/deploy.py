@@ -36,10 +36,8 @@ def init(folder: Path, nodes: int, like: Path | None, host: str, json: bool) -> 
         )
         return
     remark(
-
-            f"{made.path}: certificates and keys, and for each of {nodes} nodes node.toml (its data), "
-            "policy.toml"
-
+        f"{made.path}: certificates and keys, and for each of {nodes} nodes node.toml (its data), "
+        "policy.toml"
     )
     for file in made.files():
         if not file.startswith("node-") or file.startswith("node-0/"):
@@ -107,10 +105,8 @@ def run(file: Path, to: Path, changes: list[str], seeds: str, out: Path | None, 
         runs = jobs.run_deployed(experiment, to, out=folder, seeds=chosen, observe=watch, stop=stop)
     if stop.raised and runs:
         remark(
-
-                f"stopped after round {runs[-1].rounds}; go on with: poise deploy resume "
-                f"{runs[-1].path} --to {to}"
-
+            f"stopped after round {runs[-1].rounds}; go on with: poise deploy resume "
+            f"{runs[-1].path} --to {to}"
         )
     show_runs(runs, json)
 

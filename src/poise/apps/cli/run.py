@@ -42,10 +42,8 @@ def run_file(
         if missing:
             rest = ",".join(map(str, missing))
             remark(
-
-                    f"seeds not begun: {rest}; begin them with: poise run {file} --seeds {rest} --out "
-                    f"{folder}"
-
+                f"seeds not begun: {rest}; begin them with: poise run {file} --seeds {rest} --out "
+                f"{folder}"
             )
     show_runs(runs, json)
 

@@ -51,10 +51,8 @@ def ui(
     remark(f"token for actions (shown once): {keys.token}")
     if host not in LOOPBACK:
         remark(
-
-                f"warning: everyone who can reach {host} can read these runs; the connection is not "
-                "encrypted"
-
+            f"warning: everyone who can reach {host} can read these runs; the connection is not "
+            "encrypted"
         )
     threading.Thread(target=warm_up, daemon=True).start()
     app = create_app(runs, keys, host, deployment or [])

@@ -70,10 +70,8 @@ def _plan_table(looked: Preview) -> Table:
 def _show(made: Unlearned, path: Path, out: Path | None, again: str, json: bool) -> None:
     if not made.certificate:
         remark(
-
-                f"stopped after {made.rounds} rounds; go on with the same command and its options: "
-                f"{again}"
-
+            f"stopped after {made.rounds} rounds; go on with the same command and its options: "
+            f"{again}"
         )
         if json:
             print_json({"path": str(made.run.path), "rounds": made.rounds, "finished": False})

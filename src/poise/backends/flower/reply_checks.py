@@ -1,4 +1,4 @@
-"""Nothing that a node sends is used unseen: every reply is compared with what was asked (D12)."""
+"""Nothing that a node sends is used unseen: every reply is compared with what was asked."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Domain:
     >>> Domain(("invert", "rotate")).of(3) in ("invert", "rotate")
     True
 
-    Source: B §4.3.
+    Source: [Exp-α 2023, §4.3].
     """
 
     transforms: str | Sequence[str] | Replacement = TRANSFORMS

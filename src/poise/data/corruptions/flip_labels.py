@@ -34,7 +34,7 @@ class FlipLabels:
     >>> FlipLabels(rate=1.0, ratio=1.0).tables(np.arange(1), 3)
     array([[1, 2, 0]])
 
-    Source: B §4.2 (rate 1/3, ratio 1).
+    Source: [Exp-α 2023, §4.2] (rate 1/3, ratio 1).
     """
 
     rate: float

@@ -34,7 +34,7 @@ class Watermark:
     >>> Watermark(pixels=3).places(np.array([5]), (1, 4, 4)).shape
     (1, 3)
 
-    Source: E §5.5.3 (10 pixels).
+    Source: [Fraboni 2023, §5.5.3] (10 pixels).
     """
 
     pixels: int = 10

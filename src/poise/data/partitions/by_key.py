@@ -34,7 +34,7 @@ def by_key(
     >>> [p.tolist() for p in parts], chosen.tolist()
     ([[1, 3], [0, 2, 4]], [3, 7])
 
-    Source: E §2.4 (roles of Shakespeare), C §3.4.2.
+    Source: [Fraboni 2023, §2.4] (roles of Shakespeare), [Buttaci 2024, §3.4.2].
     """
     order = np.argsort(keys, kind="stable").astype(np.int64)
     values, sizes = np.unique(keys, return_counts=True)

@@ -43,8 +43,8 @@ def dirichlet(
     >>> [len(p) for p in dirichlet(np.arange(40) % 4, 3, alpha=0.1, sizes=[5, 10, 20])]
     [5, 10, 20]
 
-    Source: E §3.6 (10, 30, 30, 20, 10 clients with 100, 250, 500, 750, 1000 samples), Hsu et al.
-        2019.
+    Source: [Fraboni 2023, §3.6] (10, 30, 30, 20, 10 clients with 100, 250, 500, 750, 1000 samples),
+    [Hsu 2019].
     """
     number, classes = (check_clients(clients, len(labels)), check_classes(labels, "dirichlet"))
     wanted = client_sizes(sizes, number, len(labels))

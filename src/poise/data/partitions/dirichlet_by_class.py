@@ -41,7 +41,7 @@ def dirichlet_by_class(
     >>> [np.bincount(y[p]).tolist() for p in dirichlet_by_class(y, 2, kappa=float("inf"))]
     [[10, 10, 10], [10, 10, 10]]
 
-    Source: C §3.4.1.
+    Source: [Buttaci 2024, §3.4.1].
     """
     number, classes = (
         check_clients(clients, len(labels)),

@@ -29,7 +29,7 @@ def iid(
     >>> [np.bincount(np.array([0, 1] * 10)[p]).tolist() for p in parts]
     [[2, 3], [3, 2], [2, 3], [3, 2]]
 
-    Source: A §4.1, D §3.1.
+    Source: [Mansour 2022, §4.1], [Mansour 2023, §3.1].
     """
     number = check_clients(clients, len(labels))
     wanted = client_sizes(sizes, number, len(labels))

@@ -21,7 +21,7 @@ from poise.data.partitions.common import (
 )
 
 RATIOS = (1.0, 0.5, 0.1, 0.05, 0.01, 0.005, 0.001)
-"""The ratios of B §4.1, from balanced to extremely imbalanced."""
+"""The ratios of [Exp-α 2023, §4.1], from balanced to extremely imbalanced."""
 
 
 def imbalanced(
@@ -52,7 +52,7 @@ def imbalanced(
     >>> [np.bincount(y[p]).tolist() for p in imbalanced(y, 2, ratio=0.01, n_max=50)]
     [[50, 5, 1], [50, 5, 1]]
 
-    Source: B §4.1 (r drawn from {1, .5, .1, .05, .01, .005, .001}), Cao et al. 2019.
+    Source: [Exp-α 2023, §4.1] (r drawn from {1, .5, .1, .05, .01, .005, .001}), [Cao 2019].
     """
     number, classes = (check_clients(clients, len(labels)), check_classes(labels, "imbalanced"))
     require(

@@ -45,7 +45,8 @@ def one_class(
     >>> [np.array([0, 1, 0, 1, 0, 1])[p].tolist() for p in parts]
     [[0, 0], [1, 1], [0], [1]]
 
-    Source: E §3.6 (100 clients, 500 samples each), E §5.5.1 (100 samples each).
+    Source: [Fraboni 2023, §3.6] (100 clients, 500 samples each), [Fraboni 2023, §5.5.1] (100
+    samples each).
     """
     number, classes = (check_clients(clients, len(labels)), check_classes(labels, "one-class"))
     order, starts = shuffled_by_class(labels, classes, generator(seed, "partition/one-class"))

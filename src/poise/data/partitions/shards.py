@@ -48,7 +48,8 @@ def shards(
     >>> [len(p) for p in parts], max(len(set(np.repeat([0, 1, 2, 3], 6)[p])) for p in parts)
     ([6, 6, 6, 6], 2)
 
-    Source: A §4.1, D §3.1 (size 200, shard 60 or 100), E §6.3.1 (4 shards of 150 each).
+    Source: [Mansour 2022, §4.1], [Mansour 2023, §3.1] (size 200, shard 60 or 100),
+    [Fraboni 2023, §6.3.1] (4 shards of 150 each).
     """
     number, classes = (check_clients(clients, len(labels)), check_classes(labels, "shards"))
     size = max(1, len(labels) // (2 * number)) if shard_size is None else shard_size

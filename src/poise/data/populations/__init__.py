@@ -40,11 +40,13 @@ def _check(clients: int, size: int, room: int, what: str, name: str = "samples_p
 
 
 def iid(request: PopulationRequest, *, samples_per_client: int = 100) -> Population:
-    """Each client owns ``samples_per_client`` distinct samples of the whole pool (A §4.1).
+    """Each client owns ``samples_per_client`` distinct samples of the whole pool.
 
     >>> million = PopulationRequest(np.zeros(50, np.int64), clients=10**6)
     >>> iid(million, samples_per_client=5).rows(np.array([999_999]))[1].tolist()
     [0, 5]
+
+    Source: [Mansour 2022, §4.1].
     """
     size = len(request.labels)
     _check(request.clients, samples_per_client, size, "the pool")
@@ -55,7 +57,10 @@ def iid(request: PopulationRequest, *, samples_per_client: int = 100) -> Populat
 def dirichlet(
     request: PopulationRequest, *, alpha: float = 1.0, samples_per_client: int = 100
 ) -> Population:
-    """Each client owns ``samples_per_client`` samples in its own proportions Dir(α·1) (E §3.6)."""
+    """Each client owns ``samples_per_client`` samples in its own proportions Dir(α·1).
+
+    Source: [Fraboni 2023, §3.6].
+    """
     seed = request.seed
     _check(request.clients, samples_per_client, len(request.labels), "the pool")
     classes = check_classes(request.labels, "dirichlet")
@@ -66,7 +71,7 @@ def dirichlet(
 
 
 def one_class(request: PopulationRequest, *, samples_per_client: int = 100) -> Population:
-    """Client i owns ``samples_per_client`` samples of class ``i mod C`` (E §5.5.1)."""
+    """Client i owns ``samples_per_client`` samples of class ``i mod C`` [Fraboni 2023, §5.5.1]."""
     classes = check_classes(request.labels, "one-class")
     order, starts = _groups(request.labels, classes)
     present = np.flatnonzero(np.diff(starts))
@@ -88,13 +93,16 @@ def imbalanced(
     equal_sizes: bool = False,
     own_order: bool = False,
 ) -> Population:
-    """Classes thin out exponentially, n_max · r^{c/(K-1)}, r given or drawn per client (B §4.1).
+    """Classes thin out exponentially, n_max · r^{c/(K-1)}, r given or drawn per client.
 
     The size of a client depends on its r: ``n_max`` is what it owns of class 0, or
     ``samples_per_client`` what a balanced client (r = 1) owns in all; by default n_max = 100. With
     ``equal_sizes`` every client owns ``samples_per_client``, in the same proportions: the
-    experiments of B keep sizes equal (B §3.3). The largest class is class 0 for everyone, or with
-    ``own_order`` another for each client (B does not say which).
+    experiments of [Exp-α 2023] keep sizes equal [Exp-α 2023, §3.3]. The largest class is class 0
+    for everyone, or with
+    ``own_order`` another for each client ([Exp-α 2023] does not say which).
+
+    Source: [Exp-α 2023, §4.1].
     """
     require(
         n_max is None or samples_per_client is None,

@@ -37,7 +37,7 @@ class Population:
         order: rows of the pool sorted by group.
         starts: where each group starts in ``order``, (groups + 1,).
 
-    Source: B §4.1, clients that are fresh every round.
+    Source: [Exp-α 2023, §4.1], clients that are fresh every round.
     """
 
     clients: int

@@ -35,7 +35,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Anything:
-    """``size`` samples of the whole pool, which is one group (A §4.1)."""
+    """``size`` samples of the whole pool, which is one group [Mansour 2022, §4.1]."""
 
     equal_size: int
 
@@ -54,7 +54,10 @@ class Anything:
 
 @dataclass(frozen=True, eq=False)
 class OneClass:
-    """``size`` samples of class ``i mod C``, counting classes that have samples (E §5.5.1)."""
+    """``size`` samples of class ``i mod C``, counting classes that have samples.
+
+    Source: [Fraboni 2023, §5.5.1].
+    """
 
     equal_size: int
     present: Ints
@@ -77,7 +80,10 @@ class OneClass:
 
 @dataclass(frozen=True, eq=False)
 class Proportions:
-    """``size`` samples in proportions π_i ~ Dir(α·1), at most what a class has (E §3.6)."""
+    """``size`` samples in proportions π_i ~ Dir(α·1), at most what a class has.
+
+    Source: [Fraboni 2023, §3.6].
+    """
 
     equal_size: int
     alpha: float
@@ -101,10 +107,12 @@ class Proportions:
 
 @dataclass(frozen=True, eq=False)
 class Thinning:
-    """Class c of K gets n_max · r^{c/(K-1)}, r drawn from ``ratios`` by (seed, client) (B §4.1).
+    """Class c of K gets n_max · r^{c/(K-1)}, r drawn from ``ratios`` by (seed, client).
 
     With ``size``, classes keep these proportions and every client has that many samples in all;
     with ``own_order``, which class is the largest, the second, … is drawn for each client.
+
+    Source: [Exp-α 2023, §4.1].
     """
 
     ratios: Floats

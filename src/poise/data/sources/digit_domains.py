@@ -105,7 +105,7 @@ def digit_domains(
     >>> source.train.shape, source.key_names, np.bincount(source.keys).tolist()
     ((1, 12, 12), ('digits/0', 'digits/1'), [719, 719])
 
-    Source: B §4.3 (one client per domain, 892 training samples each).
+    Source: [Exp-α 2023, §4.3] (one client per domain, 892 training samples each).
     """
     _check(domains, size, clients_per_domain)
     counts = {"train": samples_per_domain, "test": test_samples_per_domain}

@@ -17,7 +17,7 @@ def fashion_mnist(normalize: str = "unit") -> Source:
     >>> fashion_mnist().train.shape                                           # doctest: +NEEDS_DATA
     (1, 28, 28)
 
-    Source: Xiao et al. 2017; used in A §4.1, E §5.5.
+    Source: [Xiao 2017]; used in [Mansour 2022, §4.1], [Fraboni 2023, §5.5].
     """
     train, test = idx_pools(home("fashion-mnist", FASHION_MNIST), FASHION_MNIST, normalize)
     return Source("fashion-mnist", train, test, notes="Fashion-MNIST, official files")

@@ -46,8 +46,7 @@ def heart_disease(normalize: str = "standard", test_share: float = 0.2) -> Sourc
     >>> fed.names                                                             # doctest: +NEEDS_DATA
     ('cleveland', 'hungarian', 'switzerland', 'va')
 
-    Source: Janosi, Steinbrunn, Pfisterer, Detrano, doi:10.24432/C52P4X; a natural federation, C
-        §3.4.2.
+    Source: [Janosi 1989]; a natural federation, [Buttaci 2024, §3.4.2].
     """
     if normalize not in _NORMALISATIONS:
         raise InvalidOption(

@@ -22,8 +22,10 @@ def image_pools(
 ) -> tuple[Samples, Samples]:
     """Training and test pool of images (n, C, H, W) with grey values 0 … ``top``.
 
-    ``unit``: x/top. ``symmetric``: 2x/top - 1 (E §3.6 for CIFAR-10). ``standard``: (x - mean)/std
-    with the mean and standard deviation of each channel over the whole training set (E §4.6 for
+    ``unit``: x/top. ``symmetric``: 2x/top - 1 ([Fraboni 2023, §3.6] for CIFAR-10). ``standard``: (x
+    - mean)/std
+    with the mean and standard deviation of each channel over the whole training set
+    ([Fraboni 2023, §4.6] for
     MNIST).
 
     >>> x, y = np.full((2, 1, 3, 3), 255, np.uint8), np.zeros(2, np.int64)

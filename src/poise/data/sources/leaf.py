@@ -40,14 +40,14 @@ def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> 
 
     Args:
         folder: with ``train`` and ``test`` in it; a relative one is looked for in the data folders.
-        digits: keep the ten digits only (C section 3.4.2), and the users who wrote some.
+        digits: keep the ten digits only [Buttaci 2024, §3.4.2], and the users who wrote some.
         classes: number of classes; a label beyond it is refused. Not used with ``digits``.
 
     >>> fed = federation("leaf", "by-key", digits=True)                       # doctest: +SKIP
     >>> fed.names[0]                                                          # doctest: +SKIP
     'f0000_14'
 
-    Source: Caldas et al. 2018 (LEAF); FEMNIST's digits, C sections 3.4.2 and 4.5.2.
+    Source: [Caldas 2018]; FEMNIST's digits, [Buttaci 2024, §3.4.2 and §4.5.2].
     """
     require(classes >= 1, f"leaf: classes = {classes} must be at least 1", where="classes")
     place = _located(folder)

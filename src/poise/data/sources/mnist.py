@@ -36,7 +36,7 @@ def mnist(normalize: str = "unit", by: str | None = None) -> Source:
     >>> fed.clients                                                           # doctest: +NEEDS_DATA
     539
 
-    Source: natural federations, E §2.4; QMNIST (Yadav and Bottou 2019) for the writers.
+    Source: natural federations, [Fraboni 2023, §2.4]; QMNIST [Yadav 2019] for the writers.
     """
     if by is not None and by not in _COLUMNS:
         raise InvalidOption(

@@ -45,7 +45,8 @@ def shakespeare(
     >>> shakespeare(stride=80).train.shape                                    # doctest: +NEEDS_DATA
     (80,)
 
-    Source: E §2.4 (window 80, next character, 100 printable characters), on another edition than
+    Source: [Fraboni 2023, §2.4] (window 80, next character, 100 printable characters), on another
+    edition than
         LEAF's:
     scores are not comparable with LEAF's.
     """

@@ -47,7 +47,7 @@ def synthetic(
     >>> source.train.shape, np.bincount(source.keys).tolist()
     ((60,), [8, 8, 8])
 
-    Source: Li et al. 2020 (FedProx), §5.1 and App. C.1.
+    Source: [Li 2020, §5.1 and App. C.1].
     """
     require(clients >= 1, f"synthetic: clients = {clients} must be at least 1", where="clients")
     require(

@@ -33,7 +33,7 @@ def usps(normalize: str = "unit") -> Source:
     >>> usps().train.shape                                                    # doctest: +NEEDS_DATA
     (1, 16, 16)
 
-    Source: LeCun et al. 1989; a second domain for MNIST's ten digits, B §4.3.
+    Source: [LeCun 1989]; a second domain for MNIST's ten digits, [Exp-α 2023, §4.3].
     """
     compact = locate([USPS_INTEGERS])
     published = None if compact else locate(USPS_LIBSVM)

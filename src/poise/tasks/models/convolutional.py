@@ -13,12 +13,14 @@ from poise.tasks.layers import Dropout
 
 
 def cnn(samples: Samples, outputs: int, width: int = 32, norm: bool = False) -> nn.Module:
-    """3x3 conv ``width``, pool, 3x3 conv 2 ``width``, pool, dense (A section 4.3, D section 3.1).
+    """3x3 conv ``width``, pool, 3x3 conv 2 ``width``, pool, dense.
 
     With 32 and images of 28x28 the dense layer has 1600 inputs. ReLU stands behind the pooling,
     where a quarter of the values is left: the two commute exactly, in value and in gradient. With
     ``norm``, batch norm follows both
-    convolutions: what FedBN keeps with the client (B section 4.3).
+    convolutions: what FedBN keeps with the client [Exp-α 2023, §4.3].
+
+    Source: [Mansour 2022, §4.3], [Mansour 2023, §3.1].
     """
     whole = isinstance(width, int) and not isinstance(width, bool) and width > 0
     require(whole, f"cnn: width must be a whole number above 0, not {width!r}", where="width")
@@ -39,9 +41,11 @@ def cnn(samples: Samples, outputs: int, width: int = 32, norm: bool = False) -> 
 
 
 def cnn_small(samples: Samples, outputs: int, dropout: float = 0.2) -> nn.Module:
-    """Three conv (32, 64, 64), two dense layers, dropout after each conv (E sections 3.6, 5.5.1).
+    """Three conv (32, 64, 64), two dense layers, dropout after each conv.
 
     As in the authors' networks there is no activation after the third convolution.
+
+    Source: [Fraboni 2023, §3.6, §5.5.1].
     """
     require(
         0 <= dropout < 1, f"cnn-small: dropout must be in [0, 1), not {dropout}", where="dropout"

@@ -11,8 +11,9 @@ from poise.core.samples import Samples
 
 
 def logistic(samples: Samples, outputs: int) -> nn.Module:
-    """Multinomial logistic regression with bias; with weight decay it is strongly convex (E section
-    5.5.1).
+    """Multinomial logistic regression with bias; with weight decay it is strongly convex.
+
+    Source: [Fraboni 2023, §5.5.1].
     """
     return nn.Sequential(nn.Flatten(), nn.Linear(prod(samples.shape), outputs))
 
@@ -20,10 +21,11 @@ def logistic(samples: Samples, outputs: int) -> nn.Module:
 def mlp(
     samples: Samples, outputs: int, hidden: int | list[int] = 50, norm: bool = False
 ) -> nn.Module:
-    """Fully connected ReLU network; ``hidden=50`` is E section 3.6, 128 is C section 4.5.3.
+    """Fully connected ReLU network; ``hidden=50`` is [Fraboni 2023, §3.6], 128 is [Buttaci 2024,
+    §4.5.3].
 
-    With ``norm``, batch norm follows every hidden layer: what FedBN keeps with the client (B
-    section 4.3).
+    With ``norm``, batch norm follows every hidden layer: what FedBN keeps with the client
+    [Exp-α 2023, §4.3].
     """
     widths = list(hidden) if isinstance(hidden, list | tuple) else [hidden]
     whole = all(isinstance(w, int) and not isinstance(w, bool) and w > 0 for w in widths)

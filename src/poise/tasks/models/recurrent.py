@@ -30,7 +30,7 @@ class NextCharacter(nn.Module):
 def lstm(
     samples: Samples, outputs: int, embedding: int = 8, hidden: int = 100, layers: int = 2
 ) -> nn.Module:
-    """Character model: embedding 8, two LSTM layers of 100 (E section 2.4)."""
+    """Character model: embedding 8, two LSTM layers of 100 [Fraboni 2023, §2.4]."""
     require(
         samples.tokens,
         "lstm takes text (token numbers), not quantities",

@@ -1,4 +1,4 @@
-"""ResNet-20 for 32x32 images (He et al. 2016), the network of B."""
+"""ResNet-20 for 32x32 images [He 2016], the network of [Exp-α 2023]."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class Block(nn.Module):
 
 
 def resnet20(samples: Samples, outputs: int, width: int = 16) -> nn.Module:
-    """Three stages of three blocks with ``width``, 2 ``width``, 4 ``width`` channels (B section
-    4).
+    """Three stages of three blocks with ``width``, 2 ``width``, 4 ``width`` channels.
+
+    Source: [Exp-α 2023, §4].
     """
     shape = samples.shape
     require(

@@ -81,7 +81,7 @@ def _losses(run: Run) -> Iterator[Plot]:
 
 
 def _times(run: Run) -> Iterator[Plot]:
-    """Staleness where there is any, and who worked when (E Figure 4.1)."""
+    """Staleness where there is any, and who worked when [Fraboni 2023, Fig. 4.1]."""
     if run.rounds and overlaps(run):
         yield plot_of([cohorts.staleness_figure(run)], [""])
     if run.rounds:
