@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
 SITE   := $(VENV)/.site
 
-.PHONY: demo test test-nodes check docs notebooks screenshots hospitals bench bench-console bench-deploy bench-peers bench-versions clean
+.PHONY: demo test test-all test-nodes check docs notebooks screenshots hospitals bench bench-console bench-deploy bench-peers bench-versions clean
 .DEFAULT_GOAL := help
 
 help:            ## what can be made
@@ -29,7 +29,10 @@ $(SITE): $(READY)
 demo: $(READY)   ## train on data that ships with scikit-learn, print a table, write report.html
 	$(BIN)/poise demo
 
-test: $(EXTRAS)  ## run the tests
+test: $(EXTRAS)  ## test every capability once, within six minutes
+	$(BIN)/pytest -n 4 --dist loadgroup -m "not long and not thorough"
+
+test-all: $(EXTRAS) ## run all tests but those of test-nodes, within 25 minutes
 	$(BIN)/pytest -n 4 --dist loadgroup -m "not long"
 
 test-nodes: $(EXTRAS) ## run the tests that keep real nodes busy for minutes
