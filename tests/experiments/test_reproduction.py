@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import poise
+from parameters import thorough_except
 from poise.composition import compose
 from poise.core.errors import DataError, InvalidOption
 from poise.experiments.claims import judge, paired, score
@@ -167,7 +168,10 @@ def test_every_claim_and_figure_of_a_preset_names_what_is_there(name: str) -> No
                 assert item[side] in preset.arms_of(item.get("right_cell", cell) if side == "right" else cell)
 
 
-@pytest.mark.parametrize("name", presets())
+QUICK = ["exp-alpha-imbalance-sizes", "fraboni-async-weights", "fraboni-sifu", "mansour-hybrids"]
+
+
+@pytest.mark.parametrize("name", thorough_except(QUICK, presets()))
 def test_a_miniature_of_every_preset_runs(name: str, tmp_path: Path) -> None:
     """Everything is composed; of every cell one arm runs, and of one cell every arm."""
     preset = load_reproduction(name)

@@ -68,6 +68,7 @@ def test_reductions() -> None:
     assert train(FedFor(0.0, lr=0.05, steps=5), 20).model == pytest.approx(plain.model, abs=1e-15)
 
 
+@pytest.mark.thorough
 def test_prox_ends_where_its_closed_form_says() -> None:
     """Many local steps solve min L_i + mu/2 |w - theta|^2: w_i = (c_i o_i + mu theta)/(c_i + mu); the fixed point of
     the mean of the w_i is sum p a o / sum p a with a_i = c_i/(c_i + mu)."""

@@ -17,6 +17,7 @@ import pytest
 import poise
 from golden.cases import CASES, WHOLE, parts_in
 from golden.running import GOLDEN, TABLES, fingerprint, outcome
+from parameters import thorough_except
 from poise.config.unlearn_request import METHODS
 from poise.core.parts import SLOTS, parts_of
 
@@ -39,7 +40,12 @@ def test_a_run_ends_as_it_always_did(name: str) -> None:
     assert _apart(stored["summary"], found["summary"]) == ""
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in WHOLE])
+AGAIN = [name for name in CASES if name not in WHOLE]
+STOPPED = [name for name in AGAIN if name.endswith("+stopped")]
+QUICK = STOPPED[::12] + [name for name in AGAIN if name not in STOPPED][::4]
+
+
+@pytest.mark.parametrize("name", thorough_except(QUICK, AGAIN))
 def test_a_run_ends_the_same(name: str) -> None:
     """Stopped or killed half way and taken up again, or with two workers."""
     whole, found = outcome(CASES[name].like), outcome(name)
