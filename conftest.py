@@ -7,8 +7,12 @@ from importlib.util import find_spec
 
 import pytest
 
-collect_ignore = [] if find_spec("flwr") else ["src/poise/flower/replies.py", "src/poise/flower/strategies.py"]
-collect_ignore_glob = [] if find_spec("fastapi") and find_spec("jinja2") else ["src/poise/ui/*", "tests/ui/*"]
+collect_ignore = (
+    [] if find_spec("flwr") else ["src/poise/flower/replies.py", "src/poise/flower/strategies.py"]
+)
+collect_ignore_glob = (
+    [] if find_spec("fastapi") and find_spec("jinja2") else ["src/poise/apps/ui/*", "tests/ui/*"]
+)
 
 NEEDS_DATA = doctest.register_optionflag("NEEDS_DATA")
 """An example that reads a data set: run where ``POISE_DATA`` says where it is."""

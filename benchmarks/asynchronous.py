@@ -1,7 +1,8 @@
-"""Asynchronous simulation against the synchronous run of the same engine, and against a plain event loop.
+"""Asynchronous simulation against the synchronous run of the same engine, and against a plain event
+loop.
 
-Run it with ``python benchmarks/asynchronous.py [--repeats 5] [--write docs/benchmarks.md]``. Logistic
-regression 784 -> 10, 100 clients, scenario F80, 10 local
+Run it with ``python benchmarks/asynchronous.py [--repeats 5] [--write docs/benchmarks.md]``.
+Logistic regression 784 -> 10, 100 clients, scenario F80, 10 local
 steps of batch 50; the three take turns, medians of several repeats. Memory is counted in models.
 """
 
@@ -34,7 +35,9 @@ def federation() -> Any:
     rng = np.random.default_rng(0)
     count = CLIENTS * SAMPLES
     x = rng.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8)
-    return poise.federation((x, rng.integers(0, 10, count)), np.array_split(np.arange(count), CLIENTS))
+    return poise.federation(
+        (x, rng.integers(0, 10, count)), np.array_split(np.arange(count), CLIENTS)
+    )
 
 
 def simulated(fed: Any, clock: Any, rounds: int, weighting: Any = None) -> float:
@@ -42,7 +45,13 @@ def simulated(fed: Any, clock: Any, rounds: int, weighting: Any = None) -> float
     solver = poise.solvers.SGD(lr=LR, steps=STEPS, batch_size=BATCH)
     began = time.perf_counter()
     run = poise.train(
-        fed, poise.task("logistic"), solver, clock=clock, weighting=weighting, rounds=rounds, evaluate_every=10**9
+        fed,
+        poise.task("logistic"),
+        solver,
+        clock=clock,
+        weighting=weighting,
+        rounds=rounds,
+        evaluate_every=10**9,
     )
     return len(run.contributions) * STEPS * BATCH / (time.perf_counter() - began)
 
@@ -78,7 +87,9 @@ def event_loop(clients: list[tuple[torch.Tensor, torch.Tensor]], events: int) ->
 
 
 def models_held(fed: Any) -> dict[str, float]:
-    """The most memory that versions in flight and updates took at once in an asynchronous run, in models."""
+    """The most memory that versions in assignment and updates took at once in an asynchronous run,
+    in models.
+    """
     most = {"versions": 0.0, "updates": 0.0}
 
     class Watched(LazyExecutor):
@@ -103,15 +114,25 @@ def models_held(fed: Any) -> dict[str, float]:
 def measure(repeats: int = 5) -> dict[str, float]:
     """Medians of samples per second, in turns, and the memory."""
     fed = federation()
-    clients = [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in (fed.client(i) for i in range(CLIENTS))]
+    clients = [
+        (torch.from_numpy(x), torch.from_numpy(y))
+        for x, y in (fed.client(i) for i in range(CLIENTS))
+    ]
     weighting = poise.weightings.TimeBased()
     found: dict[str, list[float]] = {"synchronous": [], "asynchronous": [], "event loop": []}
     simulated(fed, poise.clocks.Synchronous("F80"), 3)
     for _ in range(repeats):
-        found["synchronous"].append(simulated(fed, poise.clocks.Synchronous("F80"), EVENTS // CLIENTS))
-        found["asynchronous"].append(simulated(fed, poise.clocks.Asynchronous("F80"), EVENTS, weighting))
+        found["synchronous"].append(
+            simulated(fed, poise.clocks.Synchronous("F80"), EVENTS // CLIENTS)
+        )
+        found["asynchronous"].append(
+            simulated(fed, poise.clocks.Asynchronous("F80"), EVENTS, weighting)
+        )
         found["event loop"].append(event_loop(clients, EVENTS // 4))
-    return {**{name: statistics.median(values) for name, values in found.items()}, **models_held(fed)}
+    return {
+        **{name: statistics.median(values) for name, values in found.items()},
+        **models_held(fed),
+    }
 
 
 def text(found: dict[str, float]) -> str:
@@ -126,7 +147,7 @@ weights, {EVENTS:,} arrivals): {a / 1000:.0f} k samples/s, **{a / s:.2f} ×** th
 ({s / 1000:.0f} k; goal ≥ 0.5) and **{a / e:.1f} ×** an event loop that trains one client per arrival in plain PyTorch
 ({e / 1000:.0f} k; goal ≥ 5: {"met" if a >= 5 * e else "missed"}).
 At most {found["versions"]:.0f} model versions and {found["updates"]:.0f} updates were held at once for
-{CLIENTS} clients at work (goal: versions in flight + 2 models + one stack).
+{CLIENTS} clients at work (goal: versions in assignment + 2 models + one stack).
 """
 
 

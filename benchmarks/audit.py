@@ -1,11 +1,14 @@
-"""How well the audit finds free-riders, how often it accuses a client that works, and what its gauge costs.
+"""How well the audit finds free-riders, how often it accuses a client that works, and what its
+probe costs.
 
-The limits of the detectors were chosen on digits, Fashion-MNIST, CIFAR-10 and synthetic data with seeds 1, 100 and 101.
-What is reported here is MNIST and Shakespeare with seeds 0 to 19. A look at MNIST with 10 of 40 clients and these seeds
-then changed one thing, which matters only to clients seen once (the persistence of a direction is worth 1/2 after one
-round, not 1); so that setting is reported with seeds 20 to 39.
+The limits of the detectors were chosen on digits, Fashion-MNIST, CIFAR-10 and synthetic data with
+seeds 1, 100 and 101. What is reported here is MNIST and Shakespeare with seeds 0 to 19. A look at
+MNIST with 10 of 40 clients and these seeds then changed one thing, which matters only to clients
+seen once (the persistence of a direction is worth 1/2 after one round, not 1); so that setting is
+reported with seeds 20 to 39.
 
-python benchmarks/audit.py [--only PIECE] [--minutes 20] [--out runs/audit.jsonl] [--write docs/audit.md]
+python benchmarks/audit.py [--only PIECE] [--minutes 20] [--out runs/audit.jsonl] [--write
+docs/audit.md]
 
 Every run is one line of ``--out``; what stands there already is not run again.
 """
@@ -36,7 +39,9 @@ ATTACKS: dict[str, Callable[[tuple[int, ...]], list[Any]]] = {
     "honest": lambda c: [],
     "plain": lambda c: [FreeRider(c)],
     **{
-        f"disguised γ={g:g} {s:g}σ": (lambda c, g=g, s=s: [FreeRider(c, "disguised", gamma=g, scale=s)])  # type: ignore[misc]
+        f"disguised γ={g:g} {s:g}σ": (
+            lambda c, g=g, s=s: [FreeRider(c, "disguised", gamma=g, scale=s)]
+        )  # type: ignore[misc]
         for g in (0.5, 1.0, 2.0)
         for s in (1.0, 3.0)
     },
@@ -48,7 +53,9 @@ ATTACKS: dict[str, Callable[[tuple[int, ...]], list[Any]]] = {
 
 @dataclass(frozen=True)
 class Evasive:
-    """Free-riders made to be overlooked: the same noise in every round, or noise with a few large entries."""
+    """Free-riders made to be overlooked: the same noise in every round, or noise with a few large
+    entries.
+    """
 
     clients: tuple[int, ...]
     kind: str
@@ -59,7 +66,9 @@ class Evasive:
 
     def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
         """Of the length of a disguised free-rider's noise."""
-        rng = generator(seed, "evasive", seen.client, *([] if self.kind == "same" else [seen.version]))
+        rng = generator(
+            seed, "evasive", seen.client, *([] if self.kind == "same" else [seen.version])
+        )
         size = seen.trainable
         drawn = rng.standard_normal(size) if self.kind == "same" else rng.laplace(size=size)
         return ForgedUpdate(torch.from_numpy(0.01 * drawn / max(seen.version, 1)).to(seen.received))
@@ -103,25 +112,44 @@ def one(data: str, setting: str, attack: str, seed: int) -> dict[str, Any]:
         task, local = poise.task("lstm"), {"lr": 0.5, "steps": 2, "batch_size": 10}
     else:
         fed = poise.federation(
-            "mnist", clients=clients, seed=seed, samples=100 * clients, test_samples=200, **DATA[data]
+            "mnist",
+            clients=clients,
+            seed=seed,
+            samples=100 * clients,
+            test_samples=200,
+            **DATA[data],
         )
         task, local = poise.task("logistic"), {"lr": 0.1, "steps": 5, "batch_size": 20}
     share = SHARES[seed % len(SHARES)]
     rng = np.random.default_rng(seed)
-    bad = tuple(int(i) for i in np.sort(rng.choice(clients, max(1, round(share * clients)), replace=False)))
+    bad = tuple(
+        int(i) for i in np.sort(rng.choice(clients, max(1, round(share * clients)), replace=False))
+    )
     solver = Prox(mu=1.0, **local) if setting == "FedProx" else SGD(**local)
     run = poise.train(
-        fed, task, solver, sampler=Uniform(10) if partial else None, rounds=rounds, seed=seed, evaluate_every=1000,
+        fed,
+        task,
+        solver,
+        sampler=Uniform(10) if partial else None,
+        rounds=rounds,
+        seed=seed,
+        evaluate_every=1000,
         attacks=ATTACKS[attack](bad),
-    )  # fmt: skip
+    )
     audit = poise.audit(run)
     true = bad if attack != "honest" else ()
     good = [i for i in range(clients) if i not in true]
     found: dict[str, Any] = {
-        "data": data, "setting": setting, "attack": attack, "seed": seed, "share": share, "honest": len(good),
-        "alarms": sum(i in audit.suspects for i in good), "bad": len(true),
+        "data": data,
+        "setting": setting,
+        "attack": attack,
+        "seed": seed,
+        "share": share,
+        "honest": len(good),
+        "alarms": sum(i in audit.suspects for i in good),
+        "bad": len(true),
         "found": sum(i in audit.suspects for i in true),
-    }  # fmt: skip
+    }
     if true:
         found |= {"auc": audit.auc(true), "auc5": audit.auc(true, round=5)}
     return found
@@ -136,7 +164,9 @@ def cases(only: str | None) -> Iterator[tuple[str, str, str, int]]:
         if only in (None, name):
             for k in range(max(len(seeds) for *_, seeds in cells)):
                 for data, setting, attacks, seeds in cells:
-                    yield from ((data, setting, attack, seeds[k]) for attack in attacks if k < len(seeds))
+                    yield from (
+                        (data, setting, attack, seeds[k]) for attack in attacks if k < len(seeds)
+                    )
 
 
 def interval(values: list[float]) -> str:
@@ -159,22 +189,43 @@ def rate(hits: int, of: int) -> str:
 
 
 def family(line: dict[str, Any]) -> tuple[str, str, str]:
-    """The row of the table that a run belongs to: the six disguises of the first piece share one."""
-    six = line["attack"].startswith("disguised") and (line["setting"], line["data"] in DATA) == ("FedAvg", True)
-    return line["data"], line["setting"], "disguised: γ = 0.5, 1, 2; 1σ, 3σ" if six else line["attack"]
+    """The row of the table that a run belongs to: the six disguises of the first piece share
+    one.
+    """
+    six = line["attack"].startswith("disguised") and (line["setting"], line["data"] in DATA) == (
+        "FedAvg",
+        True,
+    )
+    return (
+        line["data"],
+        line["setting"],
+        "disguised: γ = 0.5, 1, 2; 1σ, 3σ" if six else line["attack"],
+    )
 
 
 def tables(lines: list[dict[str, Any]]) -> str:
     """The detection table and the table of false alarms."""
-    out = ["| data | setting | attack | runs | AUC, 20 rounds: mean (95 %), worst | AUC, 5 rounds | found at 1 % |",
-           "|---|---|---|---|---|---|---|"]  # fmt: skip
+    out = [
+        "| data | setting | attack | runs | AUC, 20 rounds: mean (95 %), worst | AUC, 5 rounds | found at 1 % |",
+        "|---|---|---|---|---|---|---|",
+    ]
     keys = list(dict.fromkeys(family(r) for r in lines))
     for key in (k for k in keys if k[2] != "honest"):
         rows = [r for r in lines if family(r) == key]
         caught = rate(sum(r["found"] for r in rows), sum(r["bad"] for r in rows))
-        cells = [*key, str(len(rows)), interval([r["auc"] for r in rows]), interval([r["auc5"] for r in rows]), caught]
+        cells = [
+            *key,
+            str(len(rows)),
+            interval([r["auc"] for r in rows]),
+            interval([r["auc5"] for r in rows]),
+            caught,
+        ]
         out.append("| " + " | ".join(cells) + " |")
-    out += ["", "| data | setting | working clients audited | accused at 1 % (95 %) |", "|---|---|---|---|"]
+    out += [
+        "",
+        "| data | setting | working clients audited | accused at 1 % (95 %) |",
+        "|---|---|---|---|",
+    ]
     for data, setting in dict.fromkeys(k[:2] for k in keys):
         rows = [r for r in lines if (r["data"], r["setting"]) == (data, setting)]
         alarms, honest = sum(r["alarms"] for r in rows), sum(r["honest"] for r in rows)
@@ -183,36 +234,44 @@ def tables(lines: list[dict[str, Any]]) -> str:
 
 
 def cost(repeats: int = 8) -> str:
-    """What the gauge adds to a round of mlp(50) with 100 clients: CPU time with and without it, in turn."""
-    from poise.auditing.gauge import AuditGauge
-    from poise.composition import Composition
+    """What the probe adds to a round of mlp(50) with 100 clients: CPU time with and without it, in
+    turn.
+    """
+    from poise.auditing.probe import AuditProbe
+    from poise.training import Composition
 
-    whole: Any = Composition.gauges
+    whole: Any = Composition.probes
 
     def without(self: Any, layout: Any) -> Any:
-        return tuple(g for g in whole(self, layout) if not isinstance(g, AuditGauge))
+        return tuple(g for g in whole(self, layout) if not isinstance(g, AuditProbe))
 
     fed = poise.federation("mnist", clients=100, sizes=500)
     task, solver = poise.task("mlp", hidden=50), SGD(lr=0.01, steps=10, batch_size=50)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for k in range(repeats + 1):
         for gauged in (True, False) if k % 2 else (False, True):
-            Composition.gauges = whole if gauged else without  # type: ignore[method-assign]
+            Composition.probes = whole if gauged else without  # type: ignore[method-assign]
             marks: list[float] = []
             poise.train(
-                fed, task, solver, rounds=6, evaluate_every=1000, seed=0, backend=poise.backends.Local(workers=1),
+                fed,
+                task,
+                solver,
+                rounds=6,
+                evaluate_every=1000,
+                seed=0,
+                backend=poise.backends.Local(workers=1),
                 callbacks=[lambda r, marks=marks: marks.append(time.process_time())],
-            )  # fmt: skip
+            )
             if k:
                 seconds[gauged] += np.diff(marks)[:-1].tolist()  # the last round is measured
-    Composition.gauges = whole  # type: ignore[method-assign]
+    Composition.probes = whole  # type: ignore[method-assign]
     gauged_, plain = (np.array(seconds[g]) for g in (True, False))
     rng = np.random.default_rng(0)
     drawn = [np.median(rng.choice(x, (2000, len(x))), axis=1) for x in (gauged_, plain)]
     low, high = np.quantile(drawn[0] / drawn[1] - 1, [0.025, 0.975])
     both = [1e3 * float(np.median(x)) for x in (gauged_, plain)]
     return (
-        f"Rounds of mlp(50), 100 clients × 10 steps × batch 50, {len(plain)} with and {len(plain)} without the gauge, "
+        f"Rounds of mlp(50), 100 clients × 10 steps × batch 50, {len(plain)} with and {len(plain)} without the probe, "
         f"in turn, CPU time: median {both[0]:.0f} ms with, {both[1]:.0f} ms without, "
         f"{100 * (both[0] / both[1] - 1):+.1f} % (95 %: {100 * low:+.1f} to {100 * high:+.1f})."
     )
@@ -231,7 +290,9 @@ def main() -> None:
         print(cost())
         return
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.loads(t) for t in given.out.read_text().splitlines()] if given.out.exists() else []
+    lines = (
+        [json.loads(t) for t in given.out.read_text().splitlines()] if given.out.exists() else []
+    )
     done = {(r["data"], r["setting"], r["attack"], r["seed"]) for r in lines}
     began = time.perf_counter()
     for case in cases(given.only):
@@ -246,7 +307,9 @@ def main() -> None:
         page = given.write.read_text(encoding="utf-8")
         head, _, rest = page.partition("<!-- measured -->\n")
         _, _, tail = rest.partition("<!-- end -->")
-        given.write.write_text(f"{head}<!-- measured -->\n{text}\n<!-- end -->{tail}", encoding="utf-8")
+        given.write.write_text(
+            f"{head}<!-- measured -->\n{text}\n<!-- end -->{tail}", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What a user would write instead, and the same samples through one model: no federated learning at all."""
+"""What a user would write instead, and the same samples through one model: no federated learning at
+all.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ from torch import nn
 
 
 def plain_loop(
-    model: nn.Module, clients: list[tuple[torch.Tensor, torch.Tensor]], steps: int, batch: int, lr: float
+    model: nn.Module,
+    clients: list[tuple[torch.Tensor, torch.Tensor]],
+    steps: int,
+    batch: int,
+    lr: float,
 ) -> dict[str, torch.Tensor]:
     """One round as a PyTorch user writes it first: copy the model, loop over batches, average."""
     results = []
@@ -25,7 +31,9 @@ def plain_loop(
             F.cross_entropy(local(x[rows]), y[rows]).backward()
             optimiser.step()
         results.append(local.state_dict())
-    return {name: torch.stack([r[name].float() for r in results]).mean(dim=0) for name in results[0]}
+    return {
+        name: torch.stack([r[name].float() for r in results]).mean(dim=0) for name in results[0]
+    }
 
 
 def one_model(model: nn.Module, x: torch.Tensor, y: torch.Tensor, batch: int) -> float:
@@ -38,7 +46,11 @@ def one_model(model: nn.Module, x: torch.Tensor, y: torch.Tensor, batch: int) ->
     return time.perf_counter() - began
 
 
-def lower_bound(model: nn.Module, x: torch.Tensor, y: torch.Tensor, total: int, batches: tuple[int, ...]) -> float:
-    """Seconds for ``total`` samples through one model at the best batch size: no federated learning at all."""
+def lower_bound(
+    model: nn.Module, x: torch.Tensor, y: torch.Tensor, total: int, batches: tuple[int, ...]
+) -> float:
+    """Seconds for ``total`` samples through one model at the best batch size: no federated learning
+    at all.
+    """
     one_model(model, x[:64], y[:64], 64)
     return min(one_model(model, x, y, batch) for batch in batches) * total / len(x)

@@ -1,8 +1,9 @@
 """Rounds on a Ray cluster against the same rounds in one process, with two workers each.
 
-Run it with ``python benchmarks/cluster.py [--repeats 3] [--rounds 5] [--write docs/benchmarks.md]`` and the extra
-``[ray]``. `cnn` on 28 x 28 images, 20 clients, 8 steps of batch 64; runs take turns, medians over rounds. Start-up is
-told apart: of the cluster (once), and of the workers, which is in a run's first round.
+Run it with ``python benchmarks/cluster.py [--repeats 3] [--rounds 5] [--write docs/benchmarks.md]``
+and the extra ``[ray]``. `cnn` on 28 x 28 images, 20 clients, 8 steps of batch 64; runs take turns,
+medians over rounds. Start-up is told apart: of the cluster (once), and of the workers, which is in
+a run's first round.
 """
 
 from __future__ import annotations
@@ -28,36 +29,58 @@ def federation() -> Any:
     rng = np.random.default_rng(0)
     count = CLIENTS * SAMPLES
     x = rng.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8)
-    return poise.federation((x, rng.integers(0, 10, count)), np.array_split(np.arange(count), CLIENTS))
+    return poise.federation(
+        (x, rng.integers(0, 10, count)), np.array_split(np.arange(count), CLIENTS)
+    )
 
 
 def rounds_of(fed: Any, backend: Any, rounds: int) -> tuple[list[float], str]:
     """Seconds of each round of a run, and its digest."""
     seconds: list[float] = []
     run = poise.train(
-        fed, poise.task("cnn"), poise.solvers.SGD(lr=0.01, steps=STEPS, batch_size=BATCH), rounds=rounds + 2,
-        evaluate_every=10**9, backend=backend, callbacks=[lambda record: seconds.append(record.seconds)],
-    )  # fmt: skip
+        fed,
+        poise.task("cnn"),
+        poise.solvers.SGD(lr=0.01, steps=STEPS, batch_size=BATCH),
+        rounds=rounds + 2,
+        evaluate_every=10**9,
+        backend=backend,
+        callbacks=[lambda record: seconds.append(record.seconds)],
+    )
     print(f"{type(backend).__name__}: {[round(s, 2) for s in seconds]} s", flush=True)
     return seconds, str(run.digest)
 
 
 def measure(repeats: int, rounds: int) -> dict[str, Any]:
-    """Seconds of rounds of either backend, first rounds apart; both must have done the same, to the bit."""
+    """Seconds of rounds of either backend, first rounds apart; both must have done the same, to the
+    bit.
+    """
     import ray
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     fed = federation()
     began = time.perf_counter()
-    ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level="error", namespace="poise")
-    found: dict[str, Any] = {"cluster": time.perf_counter() - began, "local": [], "ray": [], "first": []}
+    ray.init(
+        num_cpus=WORKERS,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        namespace="poise",
+    )
+    found: dict[str, Any] = {
+        "cluster": time.perf_counter() - began,
+        "local": [],
+        "ray": [],
+        "first": [],
+    }
     try:
         for _ in range(repeats):
             here, digest = rounds_of(fed, Local(workers=WORKERS), rounds)
             there, other = rounds_of(fed, Ray(workers=WORKERS), rounds)
             if digest != other:
                 raise AssertionError("the two backends did not do the same work")
-            found["local"] += here[1:-1]  # the last round also measures the model, on both sides in this process
+            found["local"] += here[
+                1:-1
+            ]  # the last round also measures the model, on both sides in this process
             found["ray"] += there[1:-1]
             found["first"].append(there[0])
     finally:

@@ -2,8 +2,9 @@
 
     python benchmarks/console.py --write docs/benchmarks.md
 
-writes 100 runs of 1,000 aggregations of 100 clients each (in a temporary folder, about 2 GB), starts ``poise ui`` on
-them as a user would, and asks for its pages: first by themselves, then in Chromium where that is installed.
+writes 100 runs of 1,000 aggregations of 100 clients each (in a temporary folder, about 2 GB),
+starts ``poise ui`` on them as a user would, and asks for its pages: first by themselves, then in
+Chromium where that is installed.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ import numpy as np
 import torch
 from page import publish
 
+from poise.apps.ui.views.drawing import OF_A_RUN
 from poise.core.types import Contribution, Record
 from poise.ledger import Ledger
-from poise.ui.views.drawing import OF_A_RUN
 
 CHROMIUM = Path("/usr/bin/chromium")
 CLASSES, SEEDS, COMPARED = 10, 10, 20
@@ -64,7 +65,14 @@ def write_run(folder: Path, rounds: int, clients: int) -> Path:
     """One run in which everybody contributes to every aggregation, from models of different age."""
     rng = np.random.default_rng(0)
     text = EXPERIMENT.format(clients=clients, seed=0, lr=0.1, rounds=rounds)
-    meta = {"seed": 0, "clients": clients, "keep": "last", "status": "running", "experiment": text, "trainable": 8}
+    meta = {
+        "seed": 0,
+        "clients": clients,
+        "keep": "last",
+        "status": "running",
+        "experiment": text,
+        "trainable": 8,
+    }
     counts = rng.integers(0, 50, (clients, CLASSES))
     importance = counts.sum(axis=1) / counts.sum()
     arrays = {"sizes": counts.sum(axis=1), "importance": importance, "label_counts": counts}
@@ -91,7 +99,11 @@ def write_run(folder: Path, rounds: int, clients: int) -> Path:
             )
             for i in range(clients)
         )
-        metrics: dict[str, Any] = {"accuracy": 1 - 1 / (2 + n), "loss": float(losses.mean()), "client_loss": losses}
+        metrics: dict[str, Any] = {
+            "accuracy": 1 - 1 / (2 + n),
+            "loss": float(losses.mean()),
+            "client_loss": losses,
+        }
         ledger.append(Record(n, n + 1.0, parts, metrics, 10**6, 10**6, seconds=0.5), theta, {})
     ledger.set("status", "done")
     ledger.close()
@@ -104,7 +116,9 @@ def write_runs(root: Path, runs: int, rounds: int, clients: int) -> None:
     for k in range(runs):
         folder = root / f"experiment-{k // SEEDS}" / f"seed-{k % SEEDS}"
         shutil.copytree(first, folder)
-        text = EXPERIMENT.format(clients=clients, seed=k % SEEDS, lr=0.1 + k // SEEDS, rounds=rounds)
+        text = EXPERIMENT.format(
+            clients=clients, seed=k % SEEDS, lr=0.1 + k // SEEDS, rounds=rounds
+        )
         ledger = Ledger.open(folder, writing=True)
         ledger.set_experiment(text)
         ledger.set("seed", k % SEEDS)
@@ -149,18 +163,25 @@ def memory(pid: int, what: str = "VmRSS") -> float:
 
 def run_page(home: str, name: str) -> int:
     """Everything that the page of a run asks for; gives the bytes of it."""
-    answers = [asked(f"{home}run/{quote(name)}"), *(asked(f"{home}api/figures/{f}/{quote(name)}") for f in OF_A_RUN)]
+    answers = [
+        asked(f"{home}run/{quote(name)}"),
+        *(asked(f"{home}api/figures/{f}/{quote(name)}") for f in OF_A_RUN),
+    ]
     return sum(map(len, answers))
 
 
 def in_browser(home: str, name: str) -> dict[str, float] | None:
-    """Seconds until the list is shown, until the first figures of a run are drawn, and until all are."""
+    """Seconds until the list is shown, until the first figures of a run are drawn, and until all
+    are.
+    """
     if not CHROMIUM.exists():
         return None
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"]
+        )
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         listed = timed(lambda: page.goto(home))
         began = time.perf_counter()
@@ -170,7 +191,9 @@ def in_browser(home: str, name: str) -> dict[str, float] | None:
         places = page.locator("[data-src]")
         for k in range(places.count()):
             places.nth(k).scroll_into_view_if_needed()
-            places.nth(k).and_(page.locator("[data-drawn]")).wait_for(state="attached", timeout=120_000)
+            places.nth(k).and_(page.locator("[data-drawn]")).wait_for(
+                state="attached", timeout=120_000
+            )
         whole = time.perf_counter() - began
         browser.close()
     return {"list": listed, "first": first, "whole": whole}
@@ -193,7 +216,12 @@ def measured(runs: int, rounds: int, clients: int) -> str:
                 run_page(home, name)
             after = memory(pid)
             query = "&".join(f"run={quote(name)}" for name in names[:COMPARED])
-            together = timed(lambda: (asked(f"{home}compare?{query}"), asked(f"{home}api/compare/figures?{query}")))
+            together = timed(
+                lambda: (
+                    asked(f"{home}compare?{query}"),
+                    asked(f"{home}api/compare/figures?{query}"),
+                )
+            )
             drawn, most = in_browser(home, names[20 % len(names)]), memory(pid, "VmHWM")
     browser = (
         ""

@@ -1,9 +1,10 @@
 """A round on real nodes: poise against a bare Flower app (its own FedAvg) on the same four nodes.
 
-Run it with ``python benchmarks/deployed.py [--repeats 2] [--rounds 4] [--write docs/benchmarks.md]`` and the extra
-``[flower]``. One SuperLink and four SuperNodes with TLS and registered keys on the loopback; both sides send the same
-`mlp` to all nodes, which train on the same files for the same number of steps, and measure the accuracy on the same
-held-out file. They take turns; a run's first round, which also waits for the app to start, is left out.
+Run it with ``python benchmarks/deployed.py [--repeats 2] [--rounds 4] [--write
+docs/benchmarks.md]`` and the extra ``[flower]``. One SuperLink and four SuperNodes with TLS and
+registered keys on the loopback; both sides send the same `mlp` to all nodes, which train on the
+same files for the same number of steps, and measure the accuracy on the same held-out file. They
+take turns; a run's first round, which also waits for the app to start, is left out.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from bare_flower.bare_app.task import BATCH, EPOCHS, HIDDEN, LR
 from page import publish
 
 import poise
+from poise.apps.deploy import control
+from poise.apps.deploy.folder import Deployment, make_deployment, read_toml
+from poise.apps.deploy.jobs import run_deployed
+from poise.apps.deploy.programs import flwr
 from poise.config.experiment import load
-from poise.deploy import control
-from poise.deploy.folder import Deployment, make_deployment, read_toml
-from poise.deploy.jobs import run_deployed
-from poise.deploy.programs import flwr
 
 BARE = Path(__file__).parent / "bare_flower"
 NODES, GOAL = 4, 1.1
@@ -40,28 +41,40 @@ def made(folder: Path) -> Deployment:
     deployment = make_deployment(folder / "nodes", NODES, {"source": "digits"})
     for k in range(NODES):
         _write(deployment.node(k) / "mine.npz", *fed.client(k))
-        table = {**read_toml(deployment.node(k) / "node.toml"), "data": {"file": "mine.npz", "classes": 10}}
+        table = {
+            **read_toml(deployment.node(k) / "node.toml"),
+            "data": {"file": "mine.npz", "classes": 10},
+        }
         (deployment.node(k) / "node.toml").write_text(tomli_w.dumps(table), encoding="utf-8")
     _write(folder / "test.npz", *fed.test)
     return deployment
 
 
 def _write(file: Path, x: Any, y: Any) -> None:
-    np.savez(file, x=np.asarray(x, dtype=np.float32).reshape(len(y), -1), y=np.asarray(y, dtype=np.int64))
+    np.savez(
+        file, x=np.asarray(x, dtype=np.float32).reshape(len(y), -1), y=np.asarray(y, dtype=np.int64)
+    )
 
 
 def of_poise(deployment: Deployment, folder: Path, rounds: int) -> list[float]:
     """When each round ended, and the accuracy, of a run of poise."""
     tables = {
-        "data": {"source": "nodes", "test": str(folder / "test.npz")}, "task": {"model": "mlp", "hidden": HIDDEN},
-        "solver": {"name": "sgd", "lr": LR, "epochs": EPOCHS, "batch_size": BATCH}, "run": {"rounds": rounds},
-    }  # fmt: skip
+        "data": {"source": "nodes", "test": str(folder / "test.npz")},
+        "task": {"model": "mlp", "hidden": HIDDEN},
+        "solver": {"name": "sgd", "lr": LR, "epochs": EPOCHS, "batch_size": BATCH},
+        "run": {"rounds": rounds},
+    }
     file = folder / "exp.toml"
     file.write_text(tomli_w.dumps(tables), encoding="utf-8")
     times: list[float] = []
     out = Path(tempfile.mkdtemp(dir=folder))
-    (run,) = run_deployed(load(file), deployment.path, out, observe=lambda line: times.append(time.time()))
-    print(f"poise: rounds ended {_gaps(times)} s apart, accuracy {run.metric('accuracy')[-1]:.3f}", flush=True)
+    (run,) = run_deployed(
+        load(file), deployment.path, out, observe=lambda line: times.append(time.time())
+    )
+    print(
+        f"poise: rounds ended {_gaps(times)} s apart, accuracy {run.metric('accuracy')[-1]:.3f}",
+        flush=True,
+    )
     return times
 
 
@@ -74,11 +87,15 @@ def of_flower(deployment: Deployment, folder: Path, rounds: int) -> list[float]:
     until = time.monotonic() + 300
     while not lines or lines[-1] != "done":
         if time.monotonic() > until:
-            raise TimeoutError(f"the bare app ended no more rounds than {lines}; see {deployment.logs}")
+            raise TimeoutError(
+                f"the bare app ended no more rounds than {lines}; see {deployment.logs}"
+            )
         time.sleep(0.1)
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     times = [float(line.split()[1]) for line in lines[1:-1]]
-    print(f"bare:  rounds ended {_gaps(times)} s apart, accuracy {lines[-2].split()[2]}", flush=True)
+    print(
+        f"bare:  rounds ended {_gaps(times)} s apart, accuracy {lines[-2].split()[2]}", flush=True
+    )
     return times
 
 
@@ -109,7 +126,9 @@ def text(found: dict[str, Any]) -> str:
     from flwr.supercore.version import package_version
 
     p, b = (statistics.median(found[name]) for name in ("poise", "bare"))
-    spread = {name: f"{min(found[name]):.1f} to {max(found[name]):.1f}" for name in ("poise", "bare")}
+    spread = {
+        name: f"{min(found[name]):.1f} to {max(found[name]):.1f}" for name in ("poise", "bare")
+    }
     return f"""## Real nodes
 
 Measured on {datetime.now(UTC).date()} with `python benchmarks/deployed.py`: 2 cores, torch {torch.__version__}, flwr
@@ -121,5 +140,7 @@ a bare Flower app with Flower's own `FedAvg`, the same model and messages on the
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # the nodes are brought down all the same
+    signal.signal(
+        signal.SIGTERM, lambda number, frame: sys.exit(1)
+    )  # the nodes are brought down all the same
     publish(__doc__, "deployed", lambda **given: text(measure(**given)), repeats=2, rounds=4)

@@ -33,7 +33,9 @@ from poise.tasks.models import MODELS
 
 @dataclass(frozen=True)
 class Work:
-    """One round: m clients x steps x batch of a model, and how much faster than the plain loop it must be."""
+    """One round: m clients x steps x batch of a model, and how much faster than the plain loop it
+    must be.
+    """
 
     name: str
     model: str
@@ -66,7 +68,9 @@ def data_of(work: Work) -> tuple[np.ndarray, np.ndarray]:
     """Bytes and labels for every client of a work; their values do not matter for speed."""
     rng = np.random.default_rng(0)
     size = work.steps * work.batch
-    x = rng.integers(0, 100 if work.text else 256, (work.clients * size, *work.shape), dtype=np.uint8)
+    x = rng.integers(
+        0, 100 if work.text else 256, (work.clients * size, *work.shape), dtype=np.uint8
+    )
     return x, rng.integers(0, 100 if work.text else 10, work.clients * size)
 
 
@@ -87,16 +91,25 @@ class Rounds:
         self.federation = federation_of(work)
 
     def seconds(self, rounds: int) -> list[float]:
-        """Wall-clock of rounds between the first (warming up) and the last (measured), written to disk."""
+        """Wall-clock of rounds between the first (warming up) and the last (measured), written to
+        disk.
+        """
         stamps: list[float] = []
         with tempfile.TemporaryDirectory() as folder:
             poise.train(
-                self.federation, poise.task(self.work.model),
-                solver=poise.solvers.SGD(lr=0.01, steps=self.work.steps, batch_size=self.work.batch),
-                rounds=rounds + 2, evaluate_every=10**9, metrics=(), out=Path(folder) / "run",
+                self.federation,
+                poise.task(self.work.model),
+                solver=poise.solvers.SGD(
+                    lr=0.01, steps=self.work.steps, batch_size=self.work.batch
+                ),
+                rounds=rounds + 2,
+                evaluate_every=10**9,
+                metrics=(),
+                out=Path(folder) / "run",
                 backend=poise.backends.Local(workers=self.workers),
-                callbacks=[lambda record: stamps.append(time.perf_counter())], keep="last",
-            ).close()  # fmt: skip
+                callbacks=[lambda record: stamps.append(time.perf_counter())],
+                keep="last",
+            ).close()
         return np.diff(stamps)[:rounds].tolist()
 
 
@@ -105,7 +118,13 @@ def plain_of(work: Work) -> tuple[Any, Any]:
     x, y = data_of(work)
     inputs = torch.from_numpy(x).long() if work.text else torch.from_numpy(x).float().div_(255)
     labels = torch.from_numpy(y)
-    samples = Samples(torch.from_numpy(x), labels, tokens=work.text, classes=100 if work.text else 10, vocabulary=100)
+    samples = Samples(
+        torch.from_numpy(x),
+        labels,
+        tokens=work.text,
+        classes=100 if work.text else 10,
+        vocabulary=100,
+    )
     model = MODELS[work.model](samples, samples.classes)
     return model, list(zip(inputs.chunk(work.clients), labels.chunk(work.clients), strict=True))
 
@@ -128,10 +147,17 @@ def measure(work: Work, repeats: int) -> dict[str, Any]:
     bound = lower_bound(model, x, y, work.clients * work.steps * work.batch, (64, 256, 1024))
     mine, plain = statistics.median(ours), statistics.median(theirs)
     return {
-        "work": work.label, "goal": work.goal, "poise": mine, "plain": plain, "ratio": plain / mine,
-        "plain_1_thread": statistics.median(single), "best_ratio": min(plain, statistics.median(single)) / mine,
-        "bound": bound, "outside": outside(work) if work.share_goal else None, "outside_goal": work.share_goal,
-    }  # fmt: skip
+        "work": work.label,
+        "goal": work.goal,
+        "poise": mine,
+        "plain": plain,
+        "ratio": plain / mine,
+        "plain_1_thread": statistics.median(single),
+        "best_ratio": min(plain, statistics.median(single)) / mine,
+        "bound": bound,
+        "outside": outside(work) if work.share_goal else None,
+        "outside_goal": work.share_goal,
+    }
 
 
 def outside(work: Work) -> float:
@@ -152,7 +178,9 @@ def outside(work: Work) -> float:
     try:
         rounds.seconds(1)
         spent = 0.0
-        total = sum(rounds.seconds(4)) * 6 / 4  # the first and the last round are not in the list, but in `spent`
+        total = (
+            sum(rounds.seconds(4)) * 6 / 4
+        )  # the first and the last round are not in the list, but in `spent`
     finally:
         SampleOracle.gradients = original  # type: ignore[method-assign]
     return 1 - spent / total
@@ -170,16 +198,24 @@ def aggregation(clients: int = 1000, size: int = 1_000_000) -> dict[str, float]:
 
 
 def population(clients: int) -> dict[str, float]:
-    """Median round time and peak memory with this many clients, 100 sampled per round; run in its own process."""
+    """Median round time and peak memory with this many clients, 100 sampled per round; run in its
+    own process.
+    """
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (60_000, 1, 28, 28), dtype=np.uint8), rng.integers(0, 10, 60_000)
-    fed = poise.federation((x, y), partition="iid", clients=clients, on_demand=True, samples_per_client=500)
+    fed = poise.federation(
+        (x, y), partition="iid", clients=clients, on_demand=True, samples_per_client=500
+    )
     stamps: list[float] = []
     poise.train(
-        fed, poise.task("logistic"), solver=poise.solvers.SGD(lr=0.01, steps=10, batch_size=50),
-        sampler=poise.samplers.Uniform(100), rounds=30, evaluate_every=10**9,
+        fed,
+        poise.task("logistic"),
+        solver=poise.solvers.SGD(lr=0.01, steps=10, batch_size=50),
+        sampler=poise.samplers.Uniform(100),
+        rounds=30,
+        evaluate_every=10**9,
         callbacks=[lambda record: stamps.append(time.perf_counter())],
-    )  # fmt: skip
+    )
     return {"seconds": statistics.median(np.diff(stamps).tolist()), "peak_mb": _peak_megabytes()}
 
 
@@ -189,7 +225,10 @@ def populations() -> dict[str, dict[str, float]]:
     for _ in range(3):
         for clients in found:
             done = subprocess.run(
-                [sys.executable, __file__, "--population", clients], capture_output=True, text=True, check=True
+                [sys.executable, __file__, "--population", clients],
+                capture_output=True,
+                text=True,
+                check=True,
             )
             found[clients].append(json.loads(done.stdout))
     return {
@@ -199,7 +238,9 @@ def populations() -> dict[str, dict[str, float]]:
 
 
 def _peak_megabytes() -> float:
-    """Peak memory of this process; unlike ``ru_maxrss`` it does not count the process that started it."""
+    """Peak memory of this process; unlike ``ru_maxrss`` it does not count the process that started
+    it.
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
@@ -239,32 +280,52 @@ client's data: by operations a sixth and a third of two epochs of training.
 
 
 def page(
-    rows: list[dict[str, Any]], memory: dict[str, float], crowd: dict[str, dict[str, float]], reports: dict[str, float]
+    rows: list[dict[str, Any]],
+    memory: dict[str, float],
+    crowd: dict[str, dict[str, float]],
+    reports: dict[str, float],
 ) -> str:
     """The benchmark page in Markdown."""
     text = INTRODUCTION.format(
-        date=datetime.now(UTC).date(), cores=os.cpu_count(), processor=_processor(), torch=torch.__version__,
-        python=platform.python_version(), poise=poise.__version__,
-    )  # fmt: skip
+        date=datetime.now(UTC).date(),
+        cores=os.cpu_count(),
+        processor=_processor(),
+        torch=torch.__version__,
+        python=platform.python_version(),
+        poise=poise.__version__,
+    )
     for r in rows:
-        share = "" if r["outside"] is None else f"{r['outside']:.0%} (goal ≤ {r['outside_goal']:.0%})"
+        share = (
+            "" if r["outside"] is None else f"{r['outside']:.0%} (goal ≤ {r['outside_goal']:.0%})"
+        )
         text += (
             f"| {r['work']} | {r['plain']:.3f} s | {r['plain_1_thread']:.3f} s | {r['poise']:.3f} s "
             f"| **{r['ratio']:.1f}×** | ≥ {r['goal']}× | {r['bound']:.3f} s | {share} |\n"
         )
     small, large = crowd["1000"], crowd["1000000"]
     return text + SUMMARY.format(
-        combine=memory["combine"], share=memory["ratio"], bandwidth=memory["bandwidth"],
-        large_ms=large["seconds"] * 1e3, large_mb=large["peak_mb"], small_ms=small["seconds"] * 1e3,
-        small_mb=small["peak_mb"], slower=large["seconds"] / small["seconds"],
-        larger=large["peak_mb"] / small["peak_mb"], soft=reports["soft-max"], exp=reports["exp"],
-    )  # fmt: skip
+        combine=memory["combine"],
+        share=memory["ratio"],
+        bandwidth=memory["bandwidth"],
+        large_ms=large["seconds"] * 1e3,
+        large_mb=large["peak_mb"],
+        small_ms=small["seconds"] * 1e3,
+        small_mb=small["peak_mb"],
+        slower=large["seconds"] / small["seconds"],
+        larger=large["peak_mb"] / small["peak_mb"],
+        soft=reports["soft-max"],
+        exp=reports["exp"],
+    )
 
 
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        names = [
+            line.partition(":")[2].strip()
+            for line in cpuinfo.read_text().splitlines()
+            if "model name" in line
+        ]
         if names:
             return names[0]
     return platform.processor() or "unknown processor"
@@ -272,7 +333,9 @@ def _processor() -> str:
 
 def main() -> None:
     """Measure, print, and write the page where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", choices=[w.name for w in WORKS], action="append")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--write", type=Path)

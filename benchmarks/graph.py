@@ -1,6 +1,8 @@
-"""The similarity graph: messages against an epoch of training, a large graph, and one changed client.
+"""The similarity graph: messages against an epoch of training, a large graph, and one changed
+client.
 
-Run it with ``python benchmarks/graph.py``. Random images stand for MNIST; ratios are of medians, in turns.
+Run it with ``python benchmarks/graph.py``. Random images stand for MNIST; ratios are of medians, in
+turns.
 """
 
 from __future__ import annotations
@@ -36,7 +38,12 @@ def main() -> None:
     epoch()
     taken = [(seconds(lambda: messages(fed)), seconds(epoch)) for _ in range(3)]
     said, trained = (statistics.median(column) for column in zip(*taken, strict=True))
-    print(f"messages of 100 clients x 600: {said:.2f} s, {said / trained:.2f} x an mlp(128) epoch (goal 2)")
+    print(
+
+            f"messages of 100 clients x 600: {said:.2f} s, {said / trained:.2f} x an mlp(128) epoch "
+            "(goal 2)"
+
+    )
 
     rows = rng.random((2000, 784))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -51,7 +58,9 @@ def main() -> None:
     for clients in (500, 1000, 2000):
         graph = SimilarityGraph(rows[:clients])
         assert graph.homogeneity > 0
-        changed = statistics.median(seconds(lambda g=graph: g.homogeneity_with(3, rows[4])) for _ in range(9))
+        changed = statistics.median(
+            seconds(lambda g=graph: g.homogeneity_with(3, rows[4])) for _ in range(9)
+        )
         print(f"homogeneity after one of {clients} clients changed: {1e3 * changed:.2f} ms")
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 
 
 def publish(doc: str | None, name: str, measured: Callable[..., str], **numbers: int) -> None:
-    """Measure as the command line says, print the text, and put it into a page where ``--write`` names one.
+    """Measure as the command line says, print the text, and put it into a page where ``--write``
+    names one.
 
     ``numbers`` are the options of ``measured``, with their defaults.
     """
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for option, default in numbers.items():
         parser.add_argument(f"--{option}", type=int, default=default)
     parser.add_argument("--write", type=Path)

@@ -1,4 +1,5 @@
-"""What drawing clients costs: tables of a million clients, and clustering by similarity round by round.
+"""What drawing clients costs: tables of a million clients, and clustering by similarity round by
+round.
 
 python benchmarks/samplers.py [--repeats 5] [--write docs/benchmarks.md]
 """
@@ -47,14 +48,20 @@ def timed(function: Callable[[], Any]) -> float:
 
 
 def logistic_rounds(rounds: int) -> list[float]:
-    """Seconds of rounds of 100 of a million logistic clients, 10 steps of batch 50, without what the draw takes."""
+    """Seconds of rounds of 100 of a million logistic clients, 10 steps of batch 50, without what
+    the draw takes.
+    """
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (10_000, 1, 28, 28), dtype=np.uint8), rng.integers(0, 10, 10_000)
-    fed = poise.federation((x, y), partition="iid", clients=MILLION, on_demand=True, samples_per_client=500)
+    fed = poise.federation(
+        (x, y), partition="iid", clients=MILLION, on_demand=True, samples_per_client=500
+    )
     return waits(fed, "logistic", SGD(lr=0.01, steps=10, batch_size=50), Uniform(DRAWN), rounds)[1]
 
 
-def waits(fed: Any, model: str, solver: Any, sampler: Any, rounds: int) -> tuple[list[float], list[float]]:
+def waits(
+    fed: Any, model: str, solver: Any, sampler: Any, rounds: int
+) -> tuple[list[float], list[float]]:
     """Seconds per round spent in the sampler, and in all else; the first round warms up."""
     drawing: list[float] = []
     stamps: list[float] = []
@@ -69,20 +76,32 @@ def waits(fed: Any, model: str, solver: Any, sampler: Any, rounds: int) -> tuple
     type(sampler).draw = counted
     try:
         poise.train(
-            fed, poise.task(model), solver, sampler=sampler, rounds=rounds + 2, evaluate_every=10**9,
+            fed,
+            poise.task(model),
+            solver,
+            sampler=sampler,
+            rounds=rounds + 2,
+            evaluate_every=10**9,
             callbacks=[lambda record: stamps.append(time.perf_counter())],
-        )  # fmt: skip
+        )
     finally:
         type(sampler).draw = original
     drawn = drawing[2 : rounds + 2]  # that for round k + 1 is drawn at the end of round k
-    return drawn, [total - draw for total, draw in zip(np.diff(stamps).tolist(), drawn, strict=False)]
+    return drawn, [
+        total - draw for total, draw in zip(np.diff(stamps).tolist(), drawn, strict=False)
+    ]
 
 
 def drawing(repeats: int) -> dict[str, Any]:
     """Seconds to draw 100 of N clients, against a logistic round of those 100; all in turns."""
     settings = {n: crowd(n) for n in (10**4, 10**5, MILLION)}
-    draws: dict[str, tuple[Any, Setting]] = {f"uniform-{n}": (Uniform(DRAWN), s) for n, s in settings.items()}
-    draws |= {"md": (MD(DRAWN), settings[MILLION]), "size": (ClusteredBySize(DRAWN), settings[MILLION])}
+    draws: dict[str, tuple[Any, Setting]] = {
+        f"uniform-{n}": (Uniform(DRAWN), s) for n, s in settings.items()
+    }
+    draws |= {
+        "md": (MD(DRAWN), settings[MILLION]),
+        "size": (ClusteredBySize(DRAWN), settings[MILLION]),
+    }
     times: dict[str, list[float]] = {name: [] for name in draws}
     rounds: list[float] = []
     for sampler, setting in draws.values():
@@ -98,7 +117,9 @@ def drawing(repeats: int) -> dict[str, Any]:
 
 
 def tables(repeats: int) -> dict[str, dict[str, float]]:
-    """Seconds to make the table of a million clients, the bytes per client that stay, and the peak on the way."""
+    """Seconds to make the table of a million clients, the bytes per client that stay, and the peak
+    on the way.
+    """
     found = {}
     setting = crowd(MILLION)
     for name, sampler in (("md", MD(DRAWN)), ("size", ClusteredBySize(DRAWN))):
@@ -123,7 +144,9 @@ def clustering(repeats: int) -> dict[int, dict[str, float]]:
 
 
 def clustering_of(clients: int, repeats: int, m: int = 10, size: int = 100_000) -> dict[str, float]:
-    """Seconds of the update of m rows of similarities, of Ward's tree, and of all similarities anew; in turns."""
+    """Seconds of the update of m rows of similarities, of Ward's tree, and of all similarities
+    anew; in turns.
+    """
     rows = torch.randn(clients, size, generator=torch.Generator().manual_seed(clients))
     units = np.random.default_rng(0).integers(10, 1000, clients)
     seen = Gradients(clients, "arccos")
@@ -142,16 +165,23 @@ def clustering_of(clients: int, repeats: int, m: int = 10, size: int = 100_000) 
 
 
 def angles(rows: torch.Tensor) -> np.ndarray:
-    """All angles at once, as one matrix product: the fastest way to compute every similarity anew."""
+    """All angles at once, as one matrix product: the fastest way to compute every similarity
+    anew.
+    """
     lengths = torch.linalg.vector_norm(rows, dim=1)
     cosines = (rows @ rows.T).div_(lengths).div_(lengths[:, None])
     return cosines.clamp_(-1, 1).arccos_().numpy()
 
 
 def ahead(repeats: int, clients: int = 1000, rounds: int = 6) -> dict[bool, dict[str, float]]:
-    """Seconds that a round of 10 of 1,000 clients waits for its draw, with and without clustering ahead; in turns."""
+    """Seconds that a round of 10 of 1,000 clients waits for its draw, with and without clustering
+    ahead; in turns.
+    """
     rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, (clients * 50, 1, 28, 28), dtype=np.uint8), rng.integers(0, 10, clients * 50)
+    x, y = (
+        rng.integers(0, 256, (clients * 50, 1, 28, 28), dtype=np.uint8),
+        rng.integers(0, 10, clients * 50),
+    )
     fed = poise.federation((x, y), partition=np.array_split(np.arange(len(x)), clients))
     times: dict[bool, tuple[list[float], list[float]]] = {False: ([], []), True: ([], [])}
     for _ in range(repeats):
@@ -160,28 +190,53 @@ def ahead(repeats: int, clients: int = 1000, rounds: int = 6) -> dict[bool, dict
             found = waits(fed, "mlp", SGD(lr=0.01, steps=200, batch_size=50), sampler, rounds)
             drawn += found[0]
             rest += found[1]
-    return {e: {"draw": statistics.median(d), "rest": statistics.median(r)} for e, (d, r) in times.items()}
+    return {
+        e: {"draw": statistics.median(d), "rest": statistics.median(r)}
+        for e, (d, r) in times.items()
+    }
 
 
 def section(repeats: int, draws: dict[str, Any], made: Any, groups: Any, early: Any) -> str:
     """The part of the benchmark page about samplers, in Markdown."""
     one, rows = draws["round"], ""
-    for name, label in (("uniform-1000000", "`Uniform`"), ("md", "`MD`"), ("size", "`ClusteredBySize`")):
+    for name, label in (
+        ("uniform-1000000", "`Uniform`"),
+        ("md", "`MD`"),
+        ("size", "`ClusteredBySize`"),
+    ):
         table = made.get(name)
         built = "none" if table is None else f"{table['seconds']:.2f} s"
-        memory = "0" if table is None else f"{table['bytes']:.1f} ({table['peak']:.1f} while it is made)"
-        rows += f"| {label} | {draws[name] * 1e6:.0f} µs | {draws[name] / one:.2%} | {built} | {memory} |\n"
-    flat = ", ".join(f"{draws[f'uniform-{n}'] * 1e6:.0f} µs with 10^{len(str(n)) - 1}" for n in (10**4, 10**5, MILLION))
+        memory = (
+            "0" if table is None else f"{table['bytes']:.1f} ({table['peak']:.1f} while it is made)"
+        )
+        rows += (
+            f"| {label} | {draws[name] * 1e6:.0f} µs | {draws[name] / one:.2%} | {built} | "
+            f"{memory} |\n"
+        )
+    flat = ", ".join(
+        f"{draws[f'uniform-{n}'] * 1e6:.0f} µs with 10^{len(str(n)) - 1}"
+        for n in (10**4, 10**5, MILLION)
+    )
     lines = "".join(
         f"| {n:,} | {g['update'] * 1e3:.0f} ms | {g['ward'] * 1e3:.0f} ms | {g['anew']:.2f} s "
         f"| {g['anew'] / g['update']:.0f}× |\n"
         for n, g in groups.items()
     )
     return TEXT.format(
-        date=datetime.now(UTC).date(), cores=os.cpu_count(), torch=torch.__version__, python=platform.python_version(),
-        repeats=repeats, round=one * 1e3, rows=rows, flat=flat, lines=lines, late=early[False]["draw"] * 1e3,
-        soon=early[True]["draw"] * 1e3, rest=early[False]["rest"] * 1e3, rest_ahead=early[True]["rest"] * 1e3,
-    )  # fmt: skip
+        date=datetime.now(UTC).date(),
+        cores=os.cpu_count(),
+        torch=torch.__version__,
+        python=platform.python_version(),
+        repeats=repeats,
+        round=one * 1e3,
+        rows=rows,
+        flat=flat,
+        lines=lines,
+        late=early[False]["draw"] * 1e3,
+        soon=early[True]["draw"] * 1e3,
+        rest=early[False]["rest"] * 1e3,
+        rest_ahead=early[True]["rest"] * 1e3,
+    )
 
 
 TEXT = """
@@ -213,7 +268,9 @@ and {soon:.1f} ms with `ahead=True`, which clusters while the clients work; the 
 
 def main() -> None:
     """Measure, print, and put the section into a page where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()

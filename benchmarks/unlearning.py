@@ -1,7 +1,8 @@
-"""What it costs to be able to forget: following sensitivities while training, and the time until retraining starts.
+"""What it costs to be able to forget: following sensitivities while training, and the time until
+retraining starts.
 
-Run it with ``python benchmarks/unlearning.py``. Following is measured on the updates of real rounds: the time of the
-reading over the time of the round it belongs to, medians over rounds.
+Run it with ``python benchmarks/unlearning.py``. Following is measured on the updates of real
+rounds: the time of the reading over the time of the round it belongs to, medians over rounds.
 """
 
 from __future__ import annotations
@@ -38,17 +39,25 @@ def following(name: str, model: Any, clients: int, steps: int, batch: int, goal:
     Moved.read = timed  # type: ignore[method-assign]
     try:
         poise.train(
-            fed, model, SGD(lr=0.05, steps=steps, batch_size=batch), rounds=12, evaluate_every=10**9,
+            fed,
+            model,
+            SGD(lr=0.05, steps=steps, batch_size=batch),
+            rounds=12,
+            evaluate_every=10**9,
             callbacks=[lambda record: rounds.append(record.seconds)],
-        )  # fmt: skip
+        )
     finally:
         Moved.read = read  # type: ignore[method-assign]
     share = statistics.median(a / b for a, b in zip(spent[2:], rounds[2:], strict=True))
-    print(f"{name}: a round {1e3 * statistics.median(rounds[2:]):.0f} ms, of it {100 * share:.1f} % (goal {goal} %)")
+    print(
+        f"{name}: a round {1e3 * statistics.median(rounds[2:]):.0f} ms, of it {100 * share:.1f} % (goal {goal} %)"
+    )
 
 
 def starting(rounds: int, width: int, clients: int) -> None:
-    """Seconds from a request to the first round of retraining, on a run of many rounds of a large model."""
+    """Seconds from a request to the first round of retraining, on a run of many rounds of a large
+    model.
+    """
     rng = np.random.default_rng(0)
     x = rng.normal(size=(clients * 10, 784)).astype(np.float32)
     y = rng.integers(0, 10, clients * 10)
@@ -57,13 +66,28 @@ def starting(rounds: int, width: int, clients: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         solver, sampler = SGD(lr=0.01, steps=1, batch_size=10), poise.samplers.Uniform(10)
-        run = poise.train(fed, task, solver, sampler, rounds=rounds, evaluate_every=10**9, keep="unlearnable", out=out)
+        run = poise.train(
+            fed,
+            task,
+            solver,
+            sampler,
+            rounds=rounds,
+            evaluate_every=10**9,
+            keep="unlearnable",
+            out=out,
+        )
         began = time.perf_counter()
         first: list[float] = []
         poise.unlearn(
-            run, [3], target=0.0, min_rounds=1, max_rounds=1, federation=fed, task=task,
+            run,
+            [3],
+            target=0.0,
+            min_rounds=1,
+            max_rounds=1,
+            federation=fed,
+            task=task,
             callbacks=[lambda record: first.append(time.perf_counter() - record.seconds)],
-        )  # fmt: skip
+        )
         print(
             f"{rounds} rounds of {len(run.model):,} parameters, {len(run.kept)} models kept: retraining starts "
             f"{first[0] - began:.2f} s after the request (goal 1 s)"

@@ -1,9 +1,11 @@
-"""The same rounds by two versions of poise, in turns: a change must not make a row slower than 0.97 times.
+"""The same rounds by two versions of poise, in turns: a change must not make a row slower than 0.97
+times.
 
 python benchmarks/versions.py --base REV [--only NAME …] [--turns 7]
 
-Each version runs in a process of its own, from its own checkout, and waits while the other one works. A turn is a block
-of rounds of about a second. The table shows the medians and ``base / now``: above 1 is faster than before.
+Each version runs in a process of its own, from its own checkout, and waits while the other one
+works. A turn is a block of rounds of about a second. The table shows the medians and ``base /
+now``: above 1 is faster than before.
 """
 
 from __future__ import annotations
@@ -65,16 +67,24 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder) / "base"
-        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(base), given.base], cwd=HERE, check=True)
+        subprocess.run(
+            ["git", "worktree", "add", "--quiet", "--detach", str(base), given.base],
+            cwd=HERE,
+            check=True,
+        )
         try:
             for name in given.only or ROWS:
                 print(compared(name, {"base": base, "now": HERE}, given.turns), flush=True)
         finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(base)], cwd=HERE, check=True)
+            subprocess.run(
+                ["git", "worktree", "remove", "--force", str(base)], cwd=HERE, check=True
+            )
 
 
 def compared(name: str, checkouts: dict[str, Path], turns: int) -> str:
-    """One row of the table: medians in milliseconds, their ratio, and the quartiles of the ratios of turns."""
+    """One row of the table: medians in milliseconds, their ratio, and the quartiles of the ratios
+    of turns.
+    """
     workers = {which: Worker(name, path) for which, path in checkouts.items()}
     try:
         count = {which: worker.warm() for which, worker in workers.items()}
@@ -90,7 +100,9 @@ def compared(name: str, checkouts: dict[str, Path], turns: int) -> str:
     base, now = (statistics.median(times[which]) for which in ("base", "now"))
     ratios = [a / b for a, b in zip(times["base"], times["now"], strict=True)]
     low, _, high = statistics.quantiles(ratios, n=4)
-    return f"| {name} | {1e3 * base:.1f} | {1e3 * now:.1f} | {base / now:.3f} | {low:.3f}–{high:.3f} |"
+    return (
+        f"| {name} | {1e3 * base:.1f} | {1e3 * now:.1f} | {base / now:.3f} | {low:.3f}–{high:.3f} |"
+    )
 
 
 class Worker:
@@ -139,13 +151,21 @@ def serve(row: Row) -> None:
     clock = poise.clocks.Asynchronous("F80") if row.clock == "asynchronous" else None
     with tempfile.TemporaryDirectory() as folder:
         poise.train(
-            fed, poise.task(row.model), poise.solvers.SGD(lr=0.01, steps=row.steps, batch_size=row.batch),
-            clock=clock, rounds=10**9, evaluate_every=10**9, out=Path(folder) / "run", stop=pause(),
-        ).close()  # fmt: skip
+            fed,
+            poise.task(row.model),
+            poise.solvers.SGD(lr=0.01, steps=row.steps, batch_size=row.batch),
+            clock=clock,
+            rounds=10**9,
+            evaluate_every=10**9,
+            out=Path(folder) / "run",
+            stop=pause(),
+        ).close()
 
 
 def pause() -> Callable[[], bool]:
-    """Asked before each round: tells how long the last block took and waits for the next; true ends the run."""
+    """Asked before each round: tells how long the last block took and waits for the next; true ends
+    the run.
+    """
     state: dict[str, Any] = {"left": 0, "began": 0.0, "rounds": 0, "over": False}
 
     def stop() -> bool:

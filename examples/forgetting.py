@@ -31,9 +31,16 @@ def show(record: Record) -> None:
 
 
 run = poise.train(
-    fed, task, solver, sampler=poise.samplers.Uniform(5), rounds=ROUNDS, seed=0, keep="all", out=FOLDER / "run",
+    fed,
+    task,
+    solver,
+    sampler=poise.samplers.Uniform(5),
+    rounds=ROUNDS,
+    seed=0,
+    keep="all",
+    out=FOLDER / "run",
     callbacks=[show],
-)  # fmt: skip
+)
 
 # %% [markdown]
 # How far has each client moved the model? Ψ(n, c) bounds it, and noise hides as much as the budget Ψ*.
@@ -41,8 +48,10 @@ run = poise.train(
 # %%
 psi = poise.unlearning.sensitivity(run)
 limit = poise.unlearning.sensitivity_budget(sigma=0.05, epsilon=10, delta=0.01)
-print(f"budget {limit:.3f}; client 3 moved the model by up to {psi[-1, 3]:.3f}, and crossed the budget in round "
-      f"{int((psi[:, 3] <= limit).sum())}")  # fmt: skip
+print(
+    f"budget {limit:.3f}; client 3 moved the model by up to {psi[-1, 3]:.3f}, and crossed the budget in round "
+    f"{int((psi[:, 3] <= limit).sum())}"
+)
 
 # %% [markdown]
 # The three answers. Each has its own folder, because one history keeps to one promise. `target` is the accuracy on
@@ -54,9 +63,16 @@ target = 0.97 * float(run.metric("accuracy")[-1])
 answers = {}
 for method in ("scratch", "fine-tune", "sifu"):
     answers[method] = poise.unlearn(
-        run, [3], method=method, federation=fed, task=task, target=target, min_rounds=LEAST, max_rounds=3 * ROUNDS,
+        run,
+        [3],
+        method=method,
+        federation=fed,
+        task=task,
+        target=target,
+        min_rounds=LEAST,
+        max_rounds=3 * ROUNDS,
         out=FOLDER / method,
-    )  # fmt: skip
+    )
     done = answers[method]
     print(f"{method:10} restart {done.restart}, {done.rounds:3d} rounds, reached {done.reached}")
 
@@ -75,5 +91,7 @@ certificate = answers["sifu"].certificate
 promised = certificate["guarantee"]
 print(f"promised: epsilon {promised['epsilon']}, delta {promised['delta']}")
 file = next((FOLDER / "sifu").rglob("certificate.json"))
-checks = poise.unlearning.verify(file, training=FOLDER / "run")  # raises where something does not hold
+checks = poise.unlearning.verify(
+    file, training=FOLDER / "run"
+)  # raises where something does not hold
 print(f"{len(checks)} checks hold: {file}")

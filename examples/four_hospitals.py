@@ -1,10 +1,14 @@
 # %% [markdown]
 # # Four hospitals
 #
-# Cleveland, Hungary, Switzerland and the VA of Long Beach asked the same question of their patients: is there heart
-# disease? They hold 303, 261, 46 and 130 usable records, and their patients differ. Here they learn together in one
-# process: how different are they, what does each choice of weights minimise, what becomes of a slow hospital, and of
-# one that leaves? The folder `examples/hospitals` does the same on real nodes, with keys and certificates.
+# Cleveland, Hungary, Switzerland and the VA of Long Beach asked the same question of their
+# patients: is there heart
+# disease? They hold 303, 261, 46 and 130 usable records, and their patients differ. NodeContext
+# they learn together in one
+# process: how different are they, what does each choice of weights minimise, what becomes of a slow
+# hospital, and of
+# one that leaves? The folder `examples/hospitals` does the same on real nodes, with keys and
+# certificates.
 #
 # Needs the data set heart-disease (`poise data fetch heart-disease`).
 
@@ -16,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 import poise
+from poise.analysis.reports import group_runs, write_page
 from poise.core.types import Record
-from poise.reports import group_runs, write_page
 
 TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # as the tests run it
 ROUNDS = 6 if TINY else 60
@@ -29,10 +33,13 @@ except poise.PoiseError as absent:
     raise SystemExit(f"{absent.message}\n{absent.hint}") from None
 for client, name in enumerate(fed.names):
     _, ill = fed.client(client)
-    print(f"{name:12} {fed.sizes[client]:4d} patients to learn from, {np.mean(ill):.0%} of them ill")
+    print(
+        f"{name:12} {fed.sizes[client]:4d} patients to learn from, {np.mean(ill):.0%} of them ill"
+    )
 
 # %% [markdown]
-# How alike are they? Each sends the direction in which its data vary most. Misalignment is 0 for the same direction,
+# How alike are they? Each sends the direction in which its data vary most. Misalignment is 0 for
+# the same direction,
 # a half for directions that have nothing in common, and 1 for opposite ones.
 
 # %%
@@ -44,7 +51,8 @@ print(f"homogeneity of the network: {graph.homogeneity:.2f}")
 
 
 # %% [markdown]
-# Three choices: everyone by the number of its patients, hospitals with large losses for more, and not waiting for a
+# Three choices: everyone by the number of its patients, hospitals with large losses for more, and
+# not waiting for a
 # slow hospital but weighing its rare answers so that it counts as before.
 
 
@@ -56,7 +64,9 @@ def show(record: Record) -> None:
 
 
 task = poise.task("logistic")
-solver = poise.solvers.SGD(lr=0.05, steps=10, batch_size=16)  # as many for all: more steps would count for more
+solver = poise.solvers.SGD(
+    lr=0.05, steps=10, batch_size=16
+)  # as many for all: more steps would count for more
 slow = poise.clocks.FixedWindow(0.3, (0.25, 0.25, 0.25, 1.0))  # the VA needs four times as long
 choices = {
     "fedavg": {},
@@ -68,9 +78,17 @@ for name, parts in choices.items():
     said = poise.explain(fed, task, solver, **parts, rounds=ROUNDS)
     print(f"{name}: {'unbiased' if said.unbiased else 'biased'}")
     runs[name] = poise.train(
-        fed, task, solver, **parts, rounds=ROUNDS, seed=0, metrics=["client_loss"], keep="all", out=FOLDER / name,
+        fed,
+        task,
+        solver,
+        **parts,
+        rounds=ROUNDS,
+        seed=0,
+        metrics=["client_loss"],
+        keep="all",
+        out=FOLDER / name,
         callbacks=[show],
-    )  # fmt: skip
+    )
 
 # %%
 print(f"{'':12} {'accuracy':>9}", *(f"{name:>12}" for name in fed.names))
@@ -79,13 +97,21 @@ for name, run in runs.items():
     print(f"{name:12} {run.metric('accuracy')[-1]:9.3f} {losses}")
 
 # %% [markdown]
-# Switzerland leaves and wants to be forgotten: back to a model that it hardly moved, noise on it, and on without it.
+# Switzerland leaves and wants to be forgotten: back to a model that it hardly moved, noise on it,
+# and on without it.
 
 # %%
 gone = poise.unlearn(
-    runs["fedavg"], [2], method="sifu", federation=fed, task=task, min_rounds=2, max_rounds=ROUNDS,
-    target=0.9 * float(runs["fedavg"].metric("accuracy")[-1]), out=FOLDER / "forgotten",
-)  # fmt: skip
+    runs["fedavg"],
+    [2],
+    method="sifu",
+    federation=fed,
+    task=task,
+    min_rounds=2,
+    max_rounds=ROUNDS,
+    target=0.9 * float(runs["fedavg"].metric("accuracy")[-1]),
+    out=FOLDER / "forgotten",
+)
 sigma = gone.certificate["noise"]["sigma"]
 print(f"restart from round {gone.restart[1]}, {gone.rounds} rounds without it, noise {sigma:g}")
 print(f"accuracy on what the others hold: {gone.run.metric('train_accuracy')[-1]:.3f}")

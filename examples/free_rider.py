@@ -1,8 +1,10 @@
 # %% [markdown]
 # # Catching a free-rider
 #
-# Twenty clients, of whom three take part to get the model and do no work: one returns the model as it came, one hides
-# that behind noise, one sends back what the others did. The audit reads what the server saw of every update; it needs
+# Twenty clients, of whom three take part to get the model and do no work: one returns the model as
+# it came, one hides
+# that behind noise, one sends back what the others did. The audit reads what the server saw of
+# every update; it needs
 # no data.
 #
 # The data ships with scikit-learn.
@@ -13,8 +15,8 @@ import warnings
 from pathlib import Path
 
 import poise
+from poise.analysis.reports.audit_page import write_audit
 from poise.core.types import Record
-from poise.reports.auditing import write_audit
 
 TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # as the tests run it
 ROUNDS = 6 if TINY else 30
@@ -48,13 +50,16 @@ for client in found.suspects:
 print(f"found {found.suspects}, ranked with AUC {found.auc([3, 8, 11]):.3f}")
 
 # %% [markdown]
-# The same while the run goes on: suspects get weight 0 from the next round on, and are cleared if nothing is left
+# The same while the run goes on: suspects get weight 0 from the next round on, and are cleared if
+# nothing is left
 # against them. Each decision is an event of the run.
 
 # %%
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # every decision is a warning too
-    watched = poise.train(fed, task, solver, rounds=ROUNDS, seed=0, attacks=riders, audit="quarantine")
+    watched = poise.train(
+        fed, task, solver, rounds=ROUNDS, seed=0, attacks=riders, audit="quarantine"
+    )
 for event in watched.events:
     print(event.split(":")[0] + ":" + event.split(":")[1])
 

@@ -1,10 +1,12 @@
 # %% [markdown]
 # # Shakespeare by speaker
 #
-# Every role of Shakespeare's plays is a client, and guesses the next character from the eighty before it. Falstaff
+# Every role of Shakespeare's plays is a client, and guesses the next character from the eighty
+# before it. Falstaff
 # has twenty times the text of Gadshill: who counts for how much?
 #
-# Needs `shakespeare/shakespeare_roles.json.gz` in the data folder; where it is absent, the script says where to put it.
+# Needs `shakespeare/shakespeare_roles.json.gz` in the data folder; where it is absent, the script
+# says where to put it.
 
 # %%
 import os
@@ -13,22 +15,26 @@ from pathlib import Path
 import numpy as np
 
 import poise
+from poise.analysis.reports import group_runs, write_page
 from poise.core.types import Record
-from poise.reports import group_runs, write_page
 
 TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # as the tests run it
 ROLES, ROUNDS, HIDDEN, STRIDE = (6, 2, 8, 200) if TINY else (20, 25, 32, 20)
 
 try:
-    # A window of 80 characters begins at every 20th character; the last 5 % of every role's text are held out.
-    fed = poise.federation("shakespeare", "by-key", clients=ROLES, seed=0, stride=STRIDE, test_share=0.05)
+    # A window of 80 characters begins at every 20th character; the last 5 % of every role's text
+    # are held out.
+    fed = poise.federation(
+        "shakespeare", "by-key", clients=ROLES, seed=0, stride=STRIDE, test_share=0.05
+    )
 except poise.PoiseError as absent:
     raise SystemExit(f"{absent.message}\n{absent.hint}") from None
 for i in np.argsort(fed.sizes)[[0, -1]]:
     print(f"{fed.names[i]}: {fed.sizes[i]} windows, importance {fed.importance[i]:.3f}")
 
 # %% [markdown]
-# Sizes differ a lot, so drawing everyone with the same chance makes noisy weights. The theory says which sampler to
+# Sizes differ a lot, so drawing everyone with the same chance makes noisy weights. The theory says
+# which sampler to
 # take.
 
 # %%
@@ -53,18 +59,33 @@ runs = []
 for sampler in (poise.samplers.Uniform(M), poise.samplers.ClusteredBySize(M)):
     print(sampler)
     runs.append(
-        poise.train(fed, task, solver, sampler=sampler, rounds=ROUNDS, seed=0, evaluate_every=5, callbacks=[show])
+        poise.train(
+            fed,
+            task,
+            solver,
+            sampler=sampler,
+            rounds=ROUNDS,
+            seed=0,
+            evaluate_every=5,
+            callbacks=[show],
+        )
     )
 
 # %% [markdown]
-# What is a good accuracy? Always guessing the commonest character of the held-out text gives this much:
+# What is a good accuracy? Always guessing the commonest character of the held-out text gives this
+# much:
 
 # %%
 _, labels = fed.test
 print(f"the commonest character: {np.bincount(np.asarray(labels)).max() / len(labels):.3f}")
 for run in runs:
     spread = run.weights.sum(axis=1).std()
-    print(f"accuracy {run.metric('accuracy')[-1]:.3f}; sum of the weights varies by {spread:.2f} between rounds")
+    print(
+
+            f"accuracy {run.metric('accuracy')[-1]:.3f}; sum of the weights varies by {spread:.2f} "
+            "between rounds"
+
+    )
 
 # %%
 page = write_page(group_runs(runs), Path("shakespeare.html"), "Shakespeare by speaker")

@@ -1,8 +1,10 @@
 # %% [markdown]
 # # Slow devices
 #
-# Twenty devices, the slowest five times as slow as the fastest. Waiting for everyone wastes the fast ones' time; not
-# waiting lets them answer more often, and so count for more, unless the weights make up for it. Time is simulated:
+# Twenty devices, the slowest five times as slow as the fastest. Waiting for everyone wastes the
+# fast ones' time; not
+# waiting lets them answer more often, and so count for more, unless the weights make up for it.
+# Time is simulated:
 # all runs below have the same budget of it.
 #
 # The data ships with scikit-learn.
@@ -14,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 import poise
+from poise.analysis.reports import group_runs, write_page
 from poise.core.types import Record
-from poise.reports import group_runs, write_page
 
 TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # as the tests run it
 BUDGET = 3.0 if TINY else 20.0
@@ -28,16 +30,22 @@ tau = "F80"  # device 0 needs 1, the last one 80 % less
 choices = {
     "wait for everyone": {"clock": poise.clocks.Synchronous(tau)},
     "every 0.25, weighed by time (FedFix)": {
-        "clock": poise.clocks.FixedWindow(0.25, tau), "weighting": poise.weightings.TimeBased(),
+        "clock": poise.clocks.FixedWindow(0.25, tau),
+        "weighting": poise.weightings.TimeBased(),
     },
     "every 0.25, all answers alike": {
-        "clock": poise.clocks.FixedWindow(0.25, tau), "weighting": poise.weightings.Identical(),
+        "clock": poise.clocks.FixedWindow(0.25, tau),
+        "weighting": poise.weightings.Identical(),
     },
-    "five answers (FedBuff)": {"clock": poise.clocks.Buffered(5, tau), "weighting": poise.weightings.Identical()},
-}  # fmt: skip
+    "five answers (FedBuff)": {
+        "clock": poise.clocks.Buffered(5, tau),
+        "weighting": poise.weightings.Identical(),
+    },
+}
 
 # %% [markdown]
-# Before training: which of them minimise what was asked for? χ² is how far the objective is from it.
+# Before training: which of them minimise what was asked for? χ² is how far the objective is from
+# it.
 
 # %%
 for name, parts in choices.items():
@@ -49,7 +57,12 @@ for name, parts in choices.items():
 def show(record: Record) -> None:
     """A line every twentieth round."""
     if (record.index + 1) % 20 == 0:
-        print(f"  round {record.index + 1:3d}, time {record.time:5.2f}: accuracy {record.metrics['accuracy']:.3f}")
+        print(
+
+                f"  round {record.index + 1:3d}, time {record.time:5.2f}: accuracy "
+                f"{record.metrics['accuracy']:.3f}"
+
+        )
 
 
 runs = {}

@@ -1,7 +1,8 @@
 """The notebooks of the examples, made from their scripts: ``python tools/notebooks.py``.
 
-A script is cut at its ``# %%`` lines; ``# %% [markdown]`` begins a cell of text. Nothing is added, so that the
-script can be read, run and compared line by line, and the notebook is never edited by hand.
+A script is cut at its ``# %%`` lines; ``# %% [markdown]`` begins a cell of text. Nothing is added,
+so that the script can be read, run and compared line by line, and the notebook is never edited by
+hand.
 """
 
 from __future__ import annotations
@@ -57,5 +58,7 @@ def scripts() -> list[Path]:
 
 if __name__ == "__main__":
     for each in scripts():
-        each.with_suffix(".ipynb").write_text(notebook(each.read_text(encoding="utf-8")), encoding="utf-8")
+        each.with_suffix(".ipynb").write_text(
+            notebook(each.read_text(encoding="utf-8")), encoding="utf-8"
+        )
         print(each.with_suffix(".ipynb").name)

@@ -1,7 +1,8 @@
-"""The reference, written from docstrings: one page per public module; a public name without one fails the build.
+"""The reference, written from docstrings: one page per public module; a public name without one
+fails the build.
 
-A hook of mkdocs (see ``mkdocs.yml``). Pages are made from what Python sees, so that names which load when they are
-first used, and values checked by decorators, are shown as a user meets them.
+A hook of mkdocs (see ``mkdocs.yml``). Pages are made from what Python sees, so that names which
+load when they are first used, and values checked by decorators, are shown as a user meets them.
 """
 
 from __future__ import annotations
@@ -14,17 +15,42 @@ from collections.abc import Iterator
 from typing import Any
 
 MODULES = (
-    "poise", "poise.solvers", "poise.samplers", "poise.clocks", "poise.weightings", "poise.aggregators",
-    "poise.channels", "poise.servers", "poise.personal", "poise.attacks",
-    "poise.recipes", "poise.data", "poise.tasks", "poise.ledger", "poise.explaining", "poise.theory",
-    "poise.theory.free_riders", "poise.graph", "poise.unlearning", "poise.reports", "poise.exports", "poise.backends",
-    "poise.testing", "poise.core.protocols", "poise.core.types", "poise.core.round_updates",
-    "poise.core.traits", "poise.core.parts", "poise.core.statistics",
-    "poise.core.vectors", "poise.core.errors",
-)  # fmt: skip
+    "poise",
+    "poise.solvers",
+    "poise.samplers",
+    "poise.clocks",
+    "poise.weightings",
+    "poise.aggregators",
+    "poise.channels",
+    "poise.servers",
+    "poise.personal",
+    "poise.attacks",
+    "poise.recipes",
+    "poise.data",
+    "poise.tasks",
+    "poise.ledger",
+    "poise.analysis.explain",
+    "poise.theory",
+    "poise.theory.free_riders",
+    "poise.graph",
+    "poise.unlearning",
+    "poise.analysis.reports",
+    "poise.exports",
+    "poise.backends",
+    "poise.testing",
+    "poise.core.protocols",
+    "poise.core.types",
+    "poise.core.round_updates",
+    "poise.core.traits",
+    "poise.core.parts",
+    "poise.core.statistics",
+    "poise.core.vectors",
+    "poise.core.errors",
+)
 CONSTANTS = {
     "__version__": "The version of poise.",
-    "Keep": 'Which models a run keeps: `"all"`, `"unlearnable"` (what a request to forget may need) or `"last"`.',
+    "Keep": 'Which models a run keeps: `"all"`, `"unlearnable"` (what a request to forget may '
+    'need) or `"last"`.',
 }
 """What is said of values, which have no docstring of their own."""
 
@@ -43,7 +69,9 @@ def page_of(module: str) -> str:
 
 
 def pages() -> dict[str, str]:
-    """Every page of the reference by its file; raises `Undocumented` with all names that lack a docstring."""
+    """Every page of the reference by its file; raises `Undocumented` with all names that lack a
+    docstring.
+    """
     missing: list[str] = []
     made = {page_of(name): _module_page(name, missing) for name in MODULES}
     if missing:
@@ -58,22 +86,31 @@ def public_names(module: types.ModuleType) -> list[str]:
     return [
         name
         for name, value in vars(module).items()
-        if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__ and callable(value)
+        if not name.startswith("_")
+        and getattr(value, "__module__", "") == module.__name__
+        and callable(value)
     ]
 
 
 def documented(value: Any) -> str:
-    """The docstring, or nothing: neither a dataclass's signature nor what a builtin says of itself counts."""
+    """The docstring, or nothing: neither a dataclass's signature nor what a builtin says of itself
+    counts.
+    """
     doc = inspect.getdoc(value) or ""
     made_up = inspect.isclass(value) and doc.startswith(f"{value.__name__}(")
     inherited = not (
-        inspect.isclass(value) or callable(value) or inspect.ismodule(value) or isinstance(value, property)
+        inspect.isclass(value)
+        or callable(value)
+        or inspect.ismodule(value)
+        or isinstance(value, property)
     )
     return "" if made_up or inherited else doc
 
 
 def _index() -> str:
-    rows = "\n".join(f"| [`{name}`]({name.removeprefix('poise.')}.md) | {_first(name)} |" for name in MODULES)
+    rows = "\n".join(
+        f"| [`{name}`]({name.removeprefix('poise.')}.md) | {_first(name)} |" for name in MODULES
+    )
     return (
         "# Reference\n\nWritten from the docstrings, whose examples are run by the tests. "
         "What is not named here may change. `poise.flower.strategies` needs Flower and has "
@@ -124,7 +161,9 @@ def _members(full: str, cls: type, missing: list[str]) -> Iterator[str]:
     for name, value in found.items():
         if name in values:
             continue
-        target = getattr(value, "func", None) or getattr(value, "__func__", value)  # cached_property, classmethod
+        target = getattr(value, "func", None) or getattr(
+            value, "__func__", value
+        )  # cached_property, classmethod
         if not (inspect.isfunction(target) or isinstance(target, property)):
             continue
         doc = documented(target)

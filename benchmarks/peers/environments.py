@@ -1,4 +1,5 @@
-"""Make the environments of the peers: each installed by its released package, with the versions of ``requirements``.
+"""Make the environments of the peers: each installed by its released package, with the versions of
+``requirements``.
 
 python benchmarks/peers/environments.py [NAME …]
 
@@ -23,7 +24,14 @@ def make(name: str) -> None:
         return
     print(f"installing {name} into {folder.relative_to(HERE)}", flush=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [
+        str(folder / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
     subprocess.run([*pip, "-r", str(wanted)], check=True)
     ready.write_text(wanted.read_text(encoding="utf-8"), encoding="utf-8")
 

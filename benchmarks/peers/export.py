@@ -1,4 +1,6 @@
-"""Write the data of a work, who works in which round and the initial weights into one neutral file, once."""
+"""Write the data of a work, who works in which round and the initial weights into one neutral file,
+once.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ ROUNDS, HELD_OUT = 500, 10_000
 def export(work: Work, file: Path) -> Path:
     """The file of a work, made where there is none of just this work.
 
-    ``x`` (population, samples, …) bytes or token numbers, ``y`` (population, samples), ``test_x``, ``test_y``,
-    ``cohorts`` (rounds, clients), ``w:name`` the initial weights under PyTorch's names, ``about`` the rest as JSON.
+    ``x`` (population, samples, …) bytes or token numbers, ``y`` (population, samples), ``test_x``,
+    ``test_y``, ``cohorts`` (rounds, clients), ``w:name`` the initial weights under PyTorch's names,
+    ``about`` the rest as JSON.
     """
     wanted = json.dumps(asdict(work))
     if file.exists():
@@ -32,14 +35,23 @@ def export(work: Work, file: Path) -> Path:
     oracle = poise.task(work.model).bind(fed, "cpu")
     weights = _named(oracle.layout, oracle.initial(0))
     rng = np.random.default_rng(0)
-    cohorts = np.stack([np.sort(rng.choice(work.population, work.clients, replace=False)) for _ in range(ROUNDS)])
+    cohorts = np.stack(
+        [np.sort(rng.choice(work.population, work.clients, replace=False)) for _ in range(ROUNDS)]
+    )
     about = {name: getattr(work, name) for name in ("model", "steps", "batch", "lr", "clients")}
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part.npz")
     np.savez(
-        part, x=x, y=y, test_x=test[0], test_y=test[1], cohorts=cohorts, about=json.dumps(about), work=wanted,
+        part,
+        x=x,
+        y=y,
+        test_x=test[0],
+        test_y=test[1],
+        cohorts=cohorts,
+        about=json.dumps(about),
+        work=wanted,
         **{f"w:{name}": value for name, value in weights.items()},
-    )  # fmt: skip
+    )
     part.rename(file)
     return file
 
@@ -54,18 +66,28 @@ def federation(work: Work, x: np.ndarray, y: np.ndarray) -> poise.Federation:
 
 
 def _dealt(work: Work) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Images dealt at random; text by its roles, those that say enough. Each client's samples in random order.
+    """Images dealt at random; text by its roles, those that say enough. Each client's samples in
+    random order.
 
-    Where there are fewer roles than clients, a role that says more is several of them. A peer that does not shuffle
-    has batches like everybody's only if the order of the file means nothing, and a federation's does: it goes through
-    the classes in turn.
+    Where there are fewer roles than clients, a role that says more is several of them. A peer that
+    does not shuffle has batches like everybody's only if the order of the file means nothing, and a
+    federation's does: it goes through the classes in turn.
     """
     shakespeare = work.source == "shakespeare"
-    fed = poise.federation(work.source, **({"partition": "by-key"} if shakespeare else {"clients": work.population}))
+    fed = poise.federation(
+        work.source, **({"partition": "by-key"} if shakespeare else {"clients": work.population})
+    )
     shares = fed.sizes // work.samples
-    who = [(i, part) for part in range(shares.max()) for i in np.flatnonzero(shares > part).tolist()][: work.population]
+    who = [
+        (i, part) for part in range(shares.max()) for i in np.flatnonzero(shares > part).tolist()
+    ][: work.population]
     if len(who) < work.population:
-        raise ValueError(f"{work.source}: samples for {len(who)} clients of {work.samples}, not {work.population}")
+        raise ValueError(
+
+                f"{work.source}: samples for {len(who)} clients of {work.samples}, not "
+                f"{work.population}"
+
+        )
     rng = np.random.default_rng(1)
     owned = {i: fed.client(i) for i, _ in who}
     orders = {i: rng.permutation(len(y)) for i, (_, y) in owned.items()}
@@ -78,8 +100,12 @@ def _dealt(work: Work) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.nda
 
 
 def _bytes(x: np.ndarray) -> np.ndarray:
-    """Images in [0, 1] back as bytes, which is how all peers get them; token numbers fit as they are."""
-    return np.rint(np.asarray(x) * 255).astype(np.uint8) if x.dtype.kind == "f" else x.astype(np.uint8)
+    """Images in [0, 1] back as bytes, which is how all peers get them; token numbers fit as they
+    are.
+    """
+    return (
+        np.rint(np.asarray(x) * 255).astype(np.uint8) if x.dtype.kind == "f" else x.astype(np.uint8)
+    )
 
 
 def _named(layout: Layout, theta: torch.Tensor) -> dict[str, np.ndarray]:

@@ -1,4 +1,5 @@
-"""The models of the works in plain PyTorch, for peers that do not know poise; weights have poise's names.
+"""The models of the works in plain PyTorch, for peers that do not know poise; weights have poise's
+names.
 
 As in poise, ReLU stands behind the pooling: the same function, and less work for everybody.
 """
@@ -32,9 +33,15 @@ def build(name: str) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(784, 50), nn.ReLU(), nn.Linear(50, 10))
     if name == "cnn":
         return nn.Sequential(
-            nn.Conv2d(1, 32, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.MaxPool2d(2), nn.ReLU(),
-            nn.Flatten(), nn.Linear(1600, 10),
-        )  # fmt: skip
+            nn.Conv2d(1, 32, 3),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 3),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(1600, 10),
+        )
     return NextCharacter()
 
 
@@ -46,10 +53,14 @@ def with_weights(name: str, weights: dict[str, np.ndarray], variant: str = "") -
 
 
 def laid_out(module: nn.Module, variant: str) -> nn.Module:
-    """The module with channels last in memory where the variant ends with ``c``: faster convolutions on many CPUs."""
+    """The module with channels last in memory where the variant ends with ``c``: faster
+    convolutions on many CPUs.
+    """
     return module.to(memory_format=torch.channels_last) if variant.endswith("c") else module
 
 
 def weights_of(module: nn.Module) -> dict[str, np.ndarray]:
     """A copy of the module's weights by name."""
-    return {name: value.detach().cpu().numpy().copy() for name, value in module.state_dict().items()}
+    return {
+        name: value.detach().cpu().numpy().copy() for name, value in module.state_dict().items()
+    }

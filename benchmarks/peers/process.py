@@ -19,12 +19,15 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 PATIENCE = 600.0  # seconds; a peer that takes longer for an answer is given up
 TICK = os.sysconf("SC_CLK_TCK")
-OURS = "MKL_CBWR"  # poise, which the driver loads, sets MKL's code path for its own process; peers choose theirs
+# poise, which the driver loads, sets MKL's code path for its own process; peers choose theirs
+OURS = "MKL_CBWR"
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A tool with the configurations among which its best is chosen, and the models that its adapter lacks."""
+    """A tool with the configurations among which its best is chosen, and the models that its
+    adapter lacks.
+    """
 
     script: str
     variants: tuple[str, ...]  # processes, devices or threads
@@ -35,7 +38,11 @@ class Peer:
 
     def configurations(self, model: str) -> list[str]:
         """What is tried for a model."""
-        return [v + layout for v in self.variants for layout in (self.layouts if model == "cnn" else ("",))]
+        return [
+            v + layout
+            for v in self.variants
+            for layout in (self.layouts if model == "cnn" else ("",))
+        ]
 
 
 PEERS = {
@@ -47,9 +54,13 @@ PEERS = {
     "bound": Peer("bound.py", ("1", "2", "w"), reference=True),
 }
 TITLES = {
-    "poise": "poise", "flower": "Flower", "pfl": "pfl-research", "fedjax": "FedJAX", "plain": "plain loop",
+    "poise": "poise",
+    "flower": "Flower",
+    "pfl": "pfl-research",
+    "fedjax": "FedJAX",
+    "plain": "plain loop",
     "bound": "lower bound",
-}  # fmt: skip
+}
 
 
 class PeerFailed(RuntimeError):
@@ -68,18 +79,37 @@ class Running:
 
     def __post_init__(self) -> None:
         peer = PEERS[self.name]
-        python = HERE / ".envs" / peer.environment / "bin" / "python" if peer.environment else Path(sys.executable)
+        python = (
+            HERE / ".envs" / peer.environment / "bin" / "python"
+            if peer.environment
+            else Path(sys.executable)
+        )
         if not python.exists():
             raise PeerFailed(f"{self.name} is not installed: run {HERE.name}/environments.py")
-        ours = "" if peer.environment else os.environ.get("PYTHONPATH", "")  # another environment has its own packages
-        path = os.pathsep.join(filter(None, [str(HERE), str(HERE / "adapters"), str(HERE.parent), ours]))
+        ours = (
+            "" if peer.environment else os.environ.get("PYTHONPATH", "")
+        )  # another environment has its own packages
+        path = os.pathsep.join(
+            filter(None, [str(HERE), str(HERE / "adapters"), str(HERE.parent), ours])
+        )
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         began = time.perf_counter()
         self._process = subprocess.Popen(
-            [str(python), str(HERE / "adapters" / peer.script), str(self.file), *filter(None, [self.variant])],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
-            env={**{name: value for name, value in os.environ.items() if name != OURS}, "PYTHONPATH": path},
-        )  # fmt: skip
+            [
+                str(python),
+                str(HERE / "adapters" / peer.script),
+                str(self.file),
+                *filter(None, [self.variant]),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env={
+                **{name: value for name, value in os.environ.items() if name != OURS},
+                "PYTHONPATH": path,
+            },
+        )
         self.about = self._answer("ready")
         self.startup = time.perf_counter() - began
 
@@ -132,7 +162,9 @@ class Running:
         if not line:
             self._process.kill()
             self._log.seek(0)
-            raise PeerFailed(f"{self.name} {self.variant}: no answer; it said:\n{self._log.read()[-2000:]}")
+            raise PeerFailed(
+                f"{self.name} {self.variant}: no answer; it said:\n{self._log.read()[-2000:]}"
+            )
         return json.loads(line)[key]
 
     def _tree(self) -> list[int]:

@@ -6,7 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from figures import DEVIATIONS, NATS, POINTS, ahead, allowed, along, best_other, disagreements, goal, ratios, summary
+from figures import (
+    DEVIATIONS,
+    NATS,
+    POINTS,
+    ahead,
+    allowed,
+    along,
+    best_other,
+    disagreements,
+    goal,
+    ratios,
+    summary,
+)
 from page import put
 from plot import drawn
 from process import PEERS, TITLES
@@ -42,7 +54,14 @@ def publish(page: Path, results: Rows) -> None:
     rows = {name: results[name] for name in ROWS if name in results}
     text = _introduction(rows) + _speeds(rows)
     text += "\n![Seconds per round of every peer and work, on a logarithmic axis](peers.svg)\n"
-    text += _missing(results) + _goals(rows) + _ahead(rows) + _others(rows) + _same(rows) + _memory(rows)
+    text += (
+        _missing(results)
+        + _goals(rows)
+        + _ahead(rows)
+        + _others(rows)
+        + _same(rows)
+        + _memory(rows)
+    )
     if "target" in results:
         text += f"\n### Time to {TARGET:.0%} accuracy\n\n" + _whole(results["target"])
     if PUBLIC_WORK in results:
@@ -63,17 +82,27 @@ def _missing(results: Rows) -> str:
 
 
 def _introduction(rows: Rows) -> str:
-    found = {p: f["about"] for row in rows.values() for p, f in row["peers"].items() if not PEERS[p].reference}
+    found = {
+        p: f["about"]
+        for row in rows.values()
+        for p, f in row["peers"].items()
+        if not PEERS[p].reference
+    }
     versions = [
-        f"{TITLES[p]}: " + ", ".join(f"{k} {v}" for k, v in a.items() if isinstance(v, str)) for p, a in found.items()
+        f"{TITLES[p]}: " + ", ".join(f"{k} {v}" for k, v in a.items() if isinstance(v, str))
+        for p, a in found.items()
     ]
     counts = sorted({len(p["seconds"]) for row in rows.values() for p in row["peers"].values()})
     one = next(iter(rows.values()))
     return INTRODUCTION.format(
-        dates=_some(rows, "date"), commits=_commits(rows), cores=one["cores"], processor=one["processor"],
-        versions="; ".join(versions), python=_some(rows, "python"),
+        dates=_some(rows, "date"),
+        commits=_commits(rows),
+        cores=one["cores"],
+        processor=one["processor"],
+        versions="; ".join(versions),
+        python=_some(rows, "python"),
         repeats=" to ".join(str(n) for n in sorted({counts[0], counts[-1]})),
-    )  # fmt: skip
+    )
 
 
 def _commits(rows: Rows) -> str:
@@ -81,7 +110,11 @@ def _commits(rows: Rows) -> str:
     by: dict[str, list[str]] = {}
     for row in rows.values():
         by.setdefault(row["commit"], []).append(row["label"])
-    return next(iter(by)) if len(by) == 1 else ", ".join(f"{c} ({'; '.join(labels)})" for c, labels in by.items())
+    return (
+        next(iter(by))
+        if len(by) == 1
+        else ", ".join(f"{c} ({'; '.join(labels)})" for c, labels in by.items())
+    )
 
 
 def _some(rows: Rows, key: str) -> str:
@@ -90,7 +123,9 @@ def _some(rows: Rows, key: str) -> str:
 
 def _speeds(rows: Rows) -> str:
     lines = [
-        "| one round | " + " | ".join(TITLES[p] for p in PEERS) + " | over Flower | over the best other |",
+        "| one round | "
+        + " | ".join(TITLES[p] for p in PEERS)
+        + " | over Flower | over the best other |",
         "|---" * (len(PEERS) + 3) + "|",
     ]
     for row in rows.values():
@@ -119,20 +154,34 @@ def _ahead(rows: Rows) -> str:
     found = ahead(rows)
     if not found:
         return "\nNo peer was ahead of poise on any of these rows.\n" + _close(rows)
-    told = [f"- {rows[work]['label']}: {TITLES[peer]} takes {ratio:.2f} × poise's time" for work, peer, ratio in found]
+    told = [
+        f"- {rows[work]['label']}: {TITLES[peer]} takes {ratio:.2f} × poise's time"
+        for work, peer, ratio in found
+    ]
     return "\nRows where a peer is ahead:\n\n" + "\n".join(told) + "\n" + _close(rows)
 
 
 def _close(rows: Rows) -> str:
-    """Rows on which the repetitions of poise and of another overlap, so that neither is shown to be faster."""
+    """Rows on which the repetitions of poise and of another overlap, so that neither is shown to be
+    faster.
+    """
     told = []
     for row in rows.values():
         poise = summary(row["peers"]["poise"]["seconds"])
         for peer, found in row["peers"].items():
             other = summary(found["seconds"])
-            if peer != "poise" and not PEERS[peer].reference and other.low <= poise.high and poise.low <= other.high:
+            if (
+                peer != "poise"
+                and not PEERS[peer].reference
+                and other.low <= poise.high
+                and poise.low <= other.high
+            ):
                 told.append(f"{row['label']} ({TITLES[peer]})")
-    return f"\nWithin the quartiles, so that no difference was shown: {', '.join(told)}.\n" if told else ""
+    return (
+        f"\nWithin the quartiles, so that no difference was shown: {', '.join(told)}.\n"
+        if told
+        else ""
+    )
 
 
 def _others(rows: Rows) -> str:
@@ -141,10 +190,16 @@ def _others(rows: Rows) -> str:
     for row in rows.values():
         left = [
             f"{TITLES[peer]} [{variant or 'usual'}] {seconds:.2f} s"
-            for peer, f in row["peers"].items() for variant, seconds in f["tried"].items() if variant != f["variant"]
-        ]  # fmt: skip
+            for peer, f in row["peers"].items()
+            for variant, seconds in f["tried"].items()
+            if variant != f["variant"]
+        ]
         told += [f"- {row['label']}: {', '.join(left)}"] if left else []
-    return "\nConfigurations that were tried and not kept:\n\n" + "\n".join(told) + "\n" if told else ""
+    return (
+        "\nConfigurations that were tried and not kept:\n\n" + "\n".join(told) + "\n"
+        if told
+        else ""
+    )
 
 
 def _same(rows: Rows) -> str:
@@ -155,7 +210,9 @@ def _same(rows: Rows) -> str:
         f"percentage points, and the loss within {NATS}, of the median of the peers, or within {DEVIATIONS} standard",
         "deviations of what other batches alone do to poise's (*allowed*; from five seeds: one in a thousand is",
         "further away by chance).\n",
-        "| one round | rounds | " + " | ".join(TITLES[p] for p in learning) + " | allowed | agree |",
+        "| one round | rounds | "
+        + " | ".join(TITLES[p] for p in learning)
+        + " | allowed | agree |",
         "|---" * (len(learning) + 4) + "|",
     ]
     for row in rows.values():
@@ -163,34 +220,50 @@ def _same(rows: Rows) -> str:
         cells = [f"{f['accuracy']:.2%}, {f['loss']:.3f}" if "accuracy" in f else "–" for f in found]
         points, nats = allowed(row)
         last = f"{points:.1f} points, {nats:.3f} | {'; '.join(disagreements(row)) or 'yes'}"
-        lines.append(f"| {row['label']} | {row.get('rounds', '')} | " + " | ".join(cells) + f" | {last} |")
-    failed = [(row["label"], TITLES[p], why) for row in rows.values() for p, why in row["failed"].items()]
-    return "\n".join(lines) + "\n" + "".join(f"\n{label}: {peer} failed ({why})\n" for label, peer, why in failed)
+        lines.append(
+            f"| {row['label']} | {row.get('rounds', '')} | " + " | ".join(cells) + f" | {last} |"
+        )
+    failed = [
+        (row["label"], TITLES[p], why) for row in rows.values() for p, why in row["failed"].items()
+    ]
+    return (
+        "\n".join(lines)
+        + "\n"
+        + "".join(f"\n{label}: {peer} failed ({why})\n" for label, peer, why in failed)
+    )
 
 
 def _memory(rows: Rows) -> str:
     """Start-up, first round and peak memory."""
     lines = [
         "\n**Start-up + first round, and peak memory** (sum over a peer's processes, shared pages in each):\n",
-        "| one round | " + " | ".join(TITLES[p] for p in PEERS) + " |", "|---" * (len(PEERS) + 1) + "|",
-    ]  # fmt: skip
+        "| one round | " + " | ".join(TITLES[p] for p in PEERS) + " |",
+        "|---" * (len(PEERS) + 1) + "|",
+    ]
     for row in rows.values():
         cells = []
         for peer in PEERS:
             f = row["peers"].get(peer)
-            cells.append(f"{f['startup']:.1f} + {f['first']:.1f} s, {f['peak_mb']:.0f} MB" if f else "–")
+            cells.append(
+                f"{f['startup']:.1f} + {f['first']:.1f} s, {f['peak_mb']:.0f} MB" if f else "–"
+            )
         lines.append("| " + " | ".join([row["label"], *cells]) + " |")
     return (
-        "\n".join(lines) + "\n\n" + _lighter(rows, "startup", "Up sooner") + _lighter(rows, "peak_mb", "In less memory")
+        "\n".join(lines)
+        + "\n\n"
+        + _lighter(rows, "startup", "Up sooner")
+        + _lighter(rows, "peak_mb", "In less memory")
         + _waiting(rows)
-    )  # fmt: skip
+    )
 
 
 def _waiting(rows: Rows) -> str:
     """What peers take of a core while it is another's turn."""
     told = []
     for peer in PEERS:
-        found = [row["peers"][peer] for row in rows.values() if row["peers"].get(peer, {}).get("waited")]
+        found = [
+            row["peers"][peer] for row in rows.values() if row["peers"].get(peer, {}).get("waited")
+        ]
         share = sum(f["waiting"] for f in found) / sum(f["waited"] for f in found) if found else 0.0
         told += [f"{TITLES[peer]} {share:.1%}"] if share >= 0.001 else []
     return f"Of a core while others had their turn: {', '.join(told) or 'nobody anything'}.\n"
@@ -200,7 +273,11 @@ def _lighter(rows: Rows, what: str, words: str) -> str:
     """In how many rows peers need less of something than poise."""
     told = []
     for peer in PEERS:
-        both = [row["peers"] for row in rows.values() if peer in row["peers"] and not PEERS[peer].reference]
+        both = [
+            row["peers"]
+            for row in rows.values()
+            if peer in row["peers"] and not PEERS[peer].reference
+        ]
         less = sum(found[peer][what] < found["poise"][what] for found in both)
         told += [f"{TITLES[peer]} in {less} of {len(both)} rows"] if less else []
     return f"{words} than poise: {', '.join(told) or 'nobody'}.\n"
@@ -208,7 +285,10 @@ def _lighter(rows: Rows, what: str, words: str) -> str:
 
 def _whole(row: Mapping[str, Any]) -> str:
     """A table of runs from the start of the process to the end."""
-    lines = ["| | seconds in all | of them start-up | rounds | accuracy | peak |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| | seconds in all | of them start-up | rounds | accuracy | peak |",
+        "|---|---|---|---|---|---|",
+    ]
     for peer, f in row["peers"].items():
         if "seconds" in f:
             lines.append(
@@ -219,7 +299,9 @@ def _whole(row: Mapping[str, Any]) -> str:
     where += f" {len(row['peers']['poise']['seconds'])} repetitions, in turns."
     where += " The first round is counted; handing a model out and measuring it is not."
     where += " Start-up is a median, too; accuracy and peak are the last repetition's."
-    first = "".join(f" {TITLES[p]} is ahead: {ratio:.2f} × poise's time." for _, p, ratio in ahead({"": row}))
+    first = "".join(
+        f" {TITLES[p]} is ahead: {ratio:.2f} × poise's time." for _, p, ratio in ahead({"": row})
+    )
     return "\n".join(lines) + f"\n\n{where}{first}\n" + _curves(row)
 
 
@@ -232,9 +314,16 @@ def _curves(row: Mapping[str, Any]) -> str:
     head = ["accuracy after", *(TITLES[p] for p in peers), "allowed"]
     lines = ["\n| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for point in points[:: -(-len(points) // 6)]:
-        cells = [f"{_rounds(point)} rounds", *(f"{point['peers'][p]['accuracy']:.2%}" for p in peers)]
+        cells = [
+            f"{_rounds(point)} rounds",
+            *(f"{point['peers'][p]['accuracy']:.2%}" for p in peers),
+        ]
         lines.append("| " + " | ".join([*cells, f"{allowed(point)[0]:.1f} points"]) + " |")
-    apart = [f"after {_rounds(p)} rounds {'; '.join(disagreements(p))}" for p in points if disagreements(p)]
+    apart = [
+        f"after {_rounds(p)} rounds {'; '.join(disagreements(p))}"
+        for p in points
+        if disagreements(p)
+    ]
     told = f"Accuracy and loss agree by the rule above at {len(points) - len(apart)} of the {len(points)} points"
     return "\n".join(lines) + f"\n\n{told}{': not ' if apart else ''}{', '.join(apart)}.\n"
 

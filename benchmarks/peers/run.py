@@ -1,10 +1,12 @@
 """Run the peers side by side, in turns, and write what was measured.
 
-python benchmarks/peers/run.py [--work NAME …] [--peer NAME …] [--repeats 5] [--write docs/benchmarks.md]
+python benchmarks/peers/run.py [--work NAME …] [--peer NAME …] [--repeats 5] [--write
+docs/benchmarks.md]
 
-A work is a row of the table (`works.py`), ``target`` (time to an accuracy) or ``lr-mnist`` (100 rounds in all); every
-work is measured by default. Each is written to ``.results/NAME.json`` as it goes; ``--write`` puts all that lie there
-into the page, ``--only-write`` without measuring anything.
+A work is a row of the table (`works.py`), ``target`` (time to an accuracy) or ``lr-mnist`` (100
+rounds in all); every work is measured by default. Each is written to ``.results/NAME.json`` as it
+goes; ``--write`` puts all that lie there into the page, ``--only-write`` without measuring
+anything.
 """
 
 from __future__ import annotations
@@ -30,8 +32,11 @@ from talk import Exported, read
 from works import PUBLIC_WORK, ROWS, TARGET, TARGET_WORK, WORKS, Work
 
 RESULTS, DATA = HERE / ".results", HERE / ".data"
-HOPELESS = 5.0  # a configuration is not looked at further if already its first round takes so much longer
-TURN = 1.0  # seconds that a peer works at least before another has its turn: caches are cold when it begins
+HOPELESS = (
+    5.0  # a configuration is not looked at further if already its first round takes so much longer
+)
+# seconds that a peer works at least before another has its turn: caches are cold when it begins
+TURN = 1.0
 SEEDS = 5  # of poise's batches, for what they alone change
 SETTLE = 0.3  # seconds until a peer's threads lie down
 PUBLIC_ROUNDS, MOST_ROUNDS = 100, 100
@@ -65,7 +70,8 @@ def measure(name: str, peers: list[str], repeats: int) -> dict[str, Any]:
 
 
 def _best(peer: str, work: Work, file: Path) -> tuple[Running, dict[str, Any]]:
-    """The configuration that is fastest for a turn after its first two rounds; the others are ended.
+    """The configuration that is fastest for a turn after its first two rounds; the others are
+    ended.
 
     For a turn, or for as many rounds as there are before the peers' models are compared.
     """
@@ -81,16 +87,31 @@ def _best(peer: str, work: Work, file: Path) -> tuple[Running, dict[str, Any]]:
             seconds = running.go(more) / more if more > 0 else seconds
             done = 2 + max(0, more)
         tried[variant] = seconds
-        print(f"  {peer} {variant}: up in {running.startup:.1f} s, rounds {first:.2f} and {seconds:.3f} s", flush=True)
+        print(
+            (
+                f"  {peer} {variant}: up in {running.startup:.1f} s, rounds {first:.2f} and "
+                f"{seconds:.3f} s"
+            ),
+            flush=True,
+        )
         time.sleep(SETTLE)
         if kept is not None and kept[0] <= seconds:
             running.close()
             continue
         if kept is not None:
             kept[1].close()
-        about = {"about": running.about, "variant": variant, "startup": running.startup, "first": first}
+        about = {
+            "about": running.about,
+            "variant": variant,
+            "startup": running.startup,
+            "first": first,
+        }
         about |= {"block": max(1, ceil(TURN / seconds)), "done": done}
-        kept = seconds, running, {**about, "seconds": [], "processor": [], "waiting": 0.0, "waited": 0.0}
+        kept = (
+            seconds,
+            running,
+            {**about, "seconds": [], "processor": [], "waiting": 0.0, "waited": 0.0},
+        )
     assert kept is not None
     return kept[1], {**kept[2], "tried": tried}
 
@@ -117,7 +138,9 @@ def _after(file: Path, data: Exported, seed: str, rounds: int) -> dict[str, floa
 
 
 def _timed(running: Running, found: dict[str, Any]) -> None:
-    """One turn of a peer; and what its processes used of the processor since its last one, while others worked."""
+    """One turn of a peer; and what its processes used of the processor since its last one, while
+    others worked.
+    """
     if "rested" in found:
         found["waiting"] += running.processor_seconds() - found["rested"][0]
         found["waited"] += time.perf_counter() - found["rested"][1]
@@ -129,16 +152,22 @@ def _timed(running: Running, found: dict[str, Any]) -> None:
     found["processor"].append((found["rested"][0] - before) / block)
 
 
-def end_to_end(name: str, label: str, peers: list[str], repeats: int, target: float | None) -> dict[str, Any]:
-    """Start-up and rounds until an accuracy, or for a number of rounds: every time a new process, in turns.
+def end_to_end(
+    name: str, label: str, peers: list[str], repeats: int, target: float | None
+) -> dict[str, Any]:
+    """Start-up and rounds until an accuracy, or for a number of rounds: every time a new process,
+    in turns.
 
-    Handing out a model and measuring it is done between rounds and not counted. Of the configurations of a peer the
-    one with the best median stays; those that are much slower are not tried again.
+    Handing out a model and measuring it is done between rounds and not counted. Of the
+    configurations of a peer the one with the best median stays; those that are much slower are not
+    tried again.
     """
     work = WORKS[TARGET_WORK if target else PUBLIC_WORK]
     file = export(work, DATA / f"{TARGET_WORK if target else PUBLIC_WORK}.npz")
     data, row = read(file), _row(label)
-    tried: dict[str, dict[str, list[dict[str, Any]]]] = {peer: {} for peer in peers if not PEERS[peer].reference}
+    tried: dict[str, dict[str, list[dict[str, Any]]]] = {
+        peer: {} for peer in peers if not PEERS[peer].reference
+    }
     for _ in range(repeats):
         for peer, runs in tried.items():
             for variant in promising(PEERS[peer].variants, runs):
@@ -150,12 +179,16 @@ def end_to_end(name: str, label: str, peers: list[str], repeats: int, target: fl
             if runs:
                 row["peers"][peer] = best_of(runs)
         _save(name, row)
-    row["noise_curves"] = [_whole("poise", str(seed), file, data, target)["curve"] for seed in range(1, SEEDS + 1)]
+    row["noise_curves"] = [
+        _whole("poise", str(seed), file, data, target)["curve"] for seed in range(1, SEEDS + 1)
+    ]
     _save(name, row)
     return row
 
 
-def _whole(peer: str, variant: str, file: Path, data: Exported, target: float | None) -> dict[str, Any]:
+def _whole(
+    peer: str, variant: str, file: Path, data: Exported, target: float | None
+) -> dict[str, Any]:
     """One run from the start of its process to the target."""
     running = Running(peer, variant, file)
     try:
@@ -167,20 +200,39 @@ def _whole(peer: str, variant: str, file: Path, data: Exported, target: float | 
         peak = running.peak_megabytes()
     finally:
         running.close()
-    found = {"total": running.startup + seconds, "startup": running.startup, "peak_mb": peak, "curve": curve}
-    print(f"  {peer} {variant}: {found['total']:.2f} s, {rounds} rounds, {curve[-1]['accuracy']:.4f}", flush=True)
+    found = {
+        "total": running.startup + seconds,
+        "startup": running.startup,
+        "peak_mb": peak,
+        "curve": curve,
+    }
+    print(
+        f"  {peer} {variant}: {found['total']:.2f} s, {rounds} rounds, {curve[-1]['accuracy']:.4f}",
+        flush=True,
+    )
     return {**found, **curve[-1], "about": running.about}
 
 
 def _row(label: str) -> dict[str, Any]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    processor = next((line.partition(":")[2].strip() for line in lines if "model name" in line), "unknown processor")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout
+    processor = next(
+        (line.partition(":")[2].strip() for line in lines if "model name" in line),
+        "unknown processor",
+    )
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE
+    ).stdout
     return {
-        "label": label, "date": str(datetime.now(UTC).date()), "cores": os.cpu_count(), "processor": processor,
+        "label": label,
+        "date": str(datetime.now(UTC).date()),
+        "cores": os.cpu_count(),
+        "processor": processor,
         "python": platform.python_version(),
-        "commit": commit.strip(), "load": os.getloadavg()[0], "peers": {}, "failed": {},
-    }  # fmt: skip
+        "commit": commit.strip(),
+        "load": os.getloadavg()[0],
+        "peers": {},
+        "failed": {},
+    }
 
 
 def _failed(row: dict[str, Any], peer: str, failure: PeerFailed) -> None:
@@ -202,17 +254,26 @@ def _tell(row: dict[str, Any]) -> None:
         waiting = found["waiting"] / found["waited"] if found.get("waited") else 0.0
         used = summary(found.get("processor") or [0.0]).median
         print(
-            f"  {peer:7} {found['variant']:2} {s.median:.4f} s ({s.low:.4f} to {s.high:.4f}), processor {used:.3f} s,"
-            f" start-up {found['startup']:.1f} s, first {found.get('first', 0):.2f} s, {found['peak_mb']:.0f} MB,"
-            f" waiting {waiting:.2f} cores, accuracy {found.get('accuracy', 0):.4f}, loss {found.get('loss', 0):.4f}"
-        )  # fmt: skip
+            (
+                f"  {peer:7} {found['variant']:2} {s.median:.4f} s ({s.low:.4f} to {s.high:.4f}), "
+                f"processor {used:.3f} s,"
+            )(
+                f" start-up {found['startup']:.1f} s, first {found.get('first', 0):.2f} s, "
+                f"{found['peak_mb']:.0f} MB,"
+            )(
+                f" waiting {waiting:.2f} cores, accuracy {found.get('accuracy', 0):.4f}, loss "
+                f"{found.get('loss', 0):.4f}"
+            )
+        )
     for line in (line for point in along(row) or [row] for line in disagreements(point)):
         print(f"  DISAGREES {line}")
 
 
 def main() -> None:
     """Measure what was asked for, print it, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", action="append", choices=[*ROWS, "target", PUBLIC_WORK])
     parser.add_argument("--peer", action="append", choices=list(PEERS))
     parser.add_argument("--repeats", type=int, default=5)
@@ -226,15 +287,22 @@ def main() -> None:
             label = f"{WORKS[TARGET_WORK].label} until {TARGET:.0%}"
             row = end_to_end(name, label, peers, options.repeats, TARGET)
         elif name == PUBLIC_WORK:
-            row = end_to_end(name, f"LR-MNIST, {PUBLIC_ROUNDS} rounds", peers, options.repeats, None)
+            row = end_to_end(
+                name, f"LR-MNIST, {PUBLIC_ROUNDS} rounds", peers, options.repeats, None
+            )
         else:
             row = measure(name, peers, options.repeats)
         _tell(row)
     if options.write:
-        sys.path.append(str(HERE.parent))  # the page's sections are written as those of the other benchmarks
+        sys.path.append(
+            str(HERE.parent)
+        )  # the page's sections are written as those of the other benchmarks
         from published import publish
 
-        publish(options.write, {f.stem: json.loads(f.read_text(encoding="utf-8")) for f in RESULTS.glob("*.json")})
+        publish(
+            options.write,
+            {f.stem: json.loads(f.read_text(encoding="utf-8")) for f in RESULTS.glob("*.json")},
+        )
 
 
 if __name__ == "__main__":

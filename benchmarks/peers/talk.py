@@ -1,4 +1,5 @@
-"""How a peer talks to the driver: it says when it is ready, then does blocks of rounds when told to.
+"""How a peer talks to the driver: it says when it is ready, then does blocks of rounds when told
+to.
 
 Needs NumPy alone, since it is read in every peer's own environment.
 """
@@ -58,7 +59,9 @@ def read(file: str | Path) -> Exported:
 
 
 class Talk:
-    """The peer's end. What libraries print goes to stderr; the driver's pipe is kept for answers."""
+    """The peer's end. What libraries print goes to stderr; the driver's pipe is kept for
+    answers.
+    """
 
     def __init__(self) -> None:
         self._pipe = os.fdopen(os.dup(1), "w")
@@ -70,7 +73,9 @@ class Talk:
         self._say({"ready": about})
 
     def block(self, model: Callable[[], Arrays] | None = None) -> int:
-        """Wait for the order to do so many rounds; 0 is the end. The model is handed out on the way, if asked for."""
+        """Wait for the order to do so many rounds; 0 is the end. The model is handed out on the
+        way, if asked for.
+        """
         for line in sys.stdin:
             order, _, value = line.strip().partition(" ")
             if order == "go":
@@ -87,7 +92,9 @@ class Talk:
         """The block is finished."""
         self._say({"seconds": time.perf_counter() - self._began})
 
-    def serve(self, rounds: Callable[[int], None], model: Callable[[], Arrays] | None = None) -> None:
+    def serve(
+        self, rounds: Callable[[int], None], model: Callable[[], Arrays] | None = None
+    ) -> None:
         """Do blocks until the driver has enough."""
         while count := self.block(model):
             rounds(count)

@@ -1,4 +1,6 @@
-"""What every peer computes: data, model, clients, local steps, batch size and learning rate of each work."""
+"""What every peer computes: data, model, clients, local steps, batch size and learning rate of each
+work.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ PUBLIC_WORK = "lr-mnist"
 class Work:
     """One round: ``clients`` of ``population`` clients x ``steps`` x ``batch`` of a model.
 
-    Every client owns just ``steps * batch`` samples, so that one local epoch is the same work for all peers and all
-    clients weigh the same. After ``compare`` rounds the peers' models are compared (`figures.disagreements`).
+    Every client owns just ``steps * batch`` samples, so that one local epoch is the same work for
+    all peers and all clients weigh the same. After ``compare`` rounds the peers' models are
+    compared (`figures.disagreements`).
     """
 
     source: str
@@ -56,6 +59,7 @@ WORKS = {
     "lstm-1000x1x4": Work("shakespeare", "lstm", 1000, 1000, 1, 4, 0.5, compare=3),
     PUBLIC_WORK: Work("mnist", "logistic", 1000, 10, 6, 10, 0.03),
 }
-"""The works of the table; the last one is the LR-MNIST row of FLUTE's README, with clients of equal size."""
+"""The works of the table; the last one is the LR-MNIST row of FLUTE's README, with clients of equal
+size."""
 
 ROWS = [name for name in WORKS if name != PUBLIC_WORK]

@@ -1,7 +1,8 @@
-"""Four hospitals learn together on real nodes: one is slow, one only pretends to work, one leaves and is forgotten.
+"""Four hospitals learn together on real nodes: one is slow, one only pretends to work, one leaves
+and is forgotten.
 
-``python examples/hospitals/run.py [--out DIR]`` runs everything on this machine, with TLS and one key per node, through
-the commands that a real study would use; each is printed before it runs.
+``python examples/hospitals/run.py [--out DIR]`` runs everything on this machine, with TLS and one
+key per node, through the commands that a real study would use; each is printed before it runs.
 """
 
 from __future__ import annotations
@@ -34,8 +35,12 @@ METHODS = ("fedavg", "fedsoftmax", "fedfix")
 
 def main() -> int:
     """Run the example; 0 where all went well."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/hospitals"), help="a folder that is not there yet")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/hospitals"), help="a folder that is not there yet"
+    )
     out = parser.parse_args().out.resolve()
     began = time.monotonic()
     try:
@@ -81,16 +86,25 @@ def hospitals() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 def hand_over(folder: Path, x: np.ndarray, y: np.ndarray) -> None:
     """Give a hospital its file, and tell its node where that is."""
-    rows = [",".join([*map(repr, features), str(int(sick))]) for features, sick in zip(x.tolist(), y, strict=True)]
-    (folder / "patients.csv").write_text("\n".join([",".join([*FEATURES, "sick"]), *rows]) + "\n", encoding="utf-8")
+    rows = [
+        ",".join([*map(repr, features), str(int(sick))])
+        for features, sick in zip(x.tolist(), y, strict=True)
+    ]
+    (folder / "patients.csv").write_text(
+        "\n".join([",".join([*FEATURES, "sick"]), *rows]) + "\n", encoding="utf-8"
+    )
     change(folder, data={"file": "patients.csv", "label": "sick", "classes": 2})
 
 
 def change(folder: Path, **tables: Any) -> None:
-    """Put something into a node's configuration, which it reads again for every request; None takes it out."""
+    """Put something into a node's configuration, which it reads again for every request; None takes
+    it out.
+    """
     file = folder / "node.toml"
     table = {**tomllib.loads(file.read_text(encoding="utf-8")), **tables}
-    file.write_text(tomli_w.dumps({k: v for k, v in table.items() if v is not None}), encoding="utf-8")
+    file.write_text(
+        tomli_w.dumps({k: v for k, v in table.items() if v is not None}), encoding="utf-8"
+    )
 
 
 @contextmanager
@@ -104,7 +118,9 @@ def odd(folder: Path, **tables: Any) -> Iterator[None]:
 
 
 def train_all(out: Path, nodes: Path) -> list[Path]:
-    """Every method with every model; the slow hospital is slow where the server does not wait for it."""
+    """Every method with every model; the slow hospital is slow where the server does not wait for
+    it.
+    """
     runs = []
     for model, changes in MODELS.items():
         for method in METHODS:
@@ -116,13 +132,19 @@ def train_all(out: Path, nodes: Path) -> list[Path]:
 
 def train(out: Path, nodes: Path, name: str, method: str, changes: list[str]) -> Path:
     """One run on the nodes."""
-    told = [word for one in [f"data.test={out / 'held-out.npz'}", *changes] for word in ("--set", one)]
-    command("deploy", "run", HERE / f"{method}.toml", "--to", nodes, "--out", out / "runs" / name, *told)
+    told = [
+        word for one in [f"data.test={out / 'held-out.npz'}", *changes] for word in ("--set", one)
+    ]
+    command(
+        "deploy", "run", HERE / f"{method}.toml", "--to", nodes, "--out", out / "runs" / name, *told
+    )
     return out / "runs" / name
 
 
 def pretend(out: Path, nodes: Path) -> None:
-    """One hospital sends back the last step of the others as its own; the audit finds it, and takes its weight away."""
+    """One hospital sends back the last step of the others as its own; the audit finds it, and takes
+    its weight away.
+    """
     print(f"\n# {SITES[PRETENDS]} (client {PRETENDS}) only pretends to work")
     with odd(nodes / f"node-{PRETENDS}", attack={"name": "stale-replay"}):
         changes = [*MODELS["mlp"], "run.rounds=6", "run.audit=quarantine"]
@@ -130,7 +152,9 @@ def pretend(out: Path, nodes: Path) -> None:
     command("audit", run, "--out", out / "audit.html")
     found = poise.audit(poise.open_run(run / "seed-0")).suspects
     if found != [PRETENDS]:
-        raise PoiseError(f"the audit suspects {found}, not [{PRETENDS}]", f"see {out / 'audit.html'}")
+        raise PoiseError(
+            f"the audit suspects {found}, not [{PRETENDS}]", f"see {out / 'audit.html'}"
+        )
 
 
 def leave(out: Path, nodes: Path) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from poise._version import __version__
 
-# MKL may round a product otherwise when its memory starts elsewhere; one fixed code path makes a client's result
+# MKL may round a product otherwise when its memory starts elsewhere; one fixed code path makes a
+# client's result
 # independent of its place in the stack. Read by MKL at its first call; a user's own setting stands.
 os.environ.setdefault("MKL_CBWR", "AVX2")
 
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
         unlearning,
         weightings,
     )
+    from poise.analysis.explain import explain
     from poise.auditing.audit import audit
     from poise.core.errors import PoiseError
     from poise.data import federation
-    from poise.explaining import explain
     from poise.ledger.run import Run, open_run
     from poise.tasks import Task, quadratics, task
     from poise.training import resume, train
@@ -50,7 +51,7 @@ _HOMES = {
     "Run": "poise.ledger.run",
     "Task": "poise.tasks",
     "audit": "poise.auditing.audit",
-    "explain": "poise.explaining",
+    "explain": "poise.analysis.explain",
     "federation": "poise.data",
     "open_run": "poise.ledger.run",
     "quadratics": "poise.tasks",

@@ -1,6 +1,6 @@
 """``python -m poise``: the command line."""
 
-from poise.cli import main
+from poise.apps.cli import main
 
 if __name__ == "__main__":
     main()

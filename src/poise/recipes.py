@@ -1,6 +1,7 @@
 """Named methods: a choice for each slot, never a loop of their own.
 
-``poise.train(fed, task, **poise.recipes.fedavg(lr=0.1, epochs=1, batch_size=50, m=10), rounds=100)``
+``poise.train(fed, task, **poise.recipes.fedavg(lr=0.1, epochs=1, batch_size=50, m=10),
+rounds=100)``
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from poise.weightings import (
 
 
 def fedavg(m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
-    """FedAvg (McMahan et al. 2017): local SGD, everyone or m at random, weights by importance, added.
+    """FedAvg (McMahan et al. 2017): local SGD, everyone or m at random, weights by importance,
+    added.
 
     Args:
         m: clients per round; None for all.
@@ -88,22 +90,30 @@ def exp_alpha(alpha: float = 0.2, **options: Any) -> dict[str, Any]:
     return _weighed(Exp(alpha), options)
 
 
-def fedsoftbetter_avg(temperature: float = 0.2, until: int | float = 20, **options: Any) -> dict[str, Any]:
+def fedsoftbetter_avg(
+    temperature: float = 0.2, until: int | float = 20, **options: Any
+) -> dict[str, Any]:
     """FedSoftBetterAvg: soft-min until round 20, then FedAvg (A section 4.7)."""
     return _weighed(Switch([(until, SoftMin(temperature)), (None, Proportional())]), options)
 
 
-def fedsoftworse_avg(temperature: float = 0.2, until: int | float = 20, **options: Any) -> dict[str, Any]:
+def fedsoftworse_avg(
+    temperature: float = 0.2, until: int | float = 20, **options: Any
+) -> dict[str, Any]:
     """FedSoftWorseAvg: soft-max until round 20, then FedAvg (A section 4.7)."""
     return _weighed(Switch([(until, SoftMax(temperature)), (None, Proportional())]), options)
 
 
-def fedavg_softworse(temperature: float = 0.2, until: int | float = 20, **options: Any) -> dict[str, Any]:
+def fedavg_softworse(
+    temperature: float = 0.2, until: int | float = 20, **options: Any
+) -> dict[str, Any]:
     """FedAvgSoftWorse: FedAvg until round 20, then soft-max (A section 4.7)."""
     return _weighed(Switch([(until, Proportional()), (None, SoftMax(temperature))]), options)
 
 
-def fedprox(mu: float, m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
+def fedprox(
+    mu: float, m: int | None = None, server_lr: float = 1.0, **solver: Any
+) -> dict[str, Any]:
     """FedProx (Li et al. 2020): FedAvg whose clients are pulled to the model they received."""
     return {**fedavg(m, server_lr, **solver), "solver": Prox(mu, **solver)}
 
@@ -113,8 +123,11 @@ def scaffold(m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dic
     return {**fedavg(m, server_lr, **solver), "solver": Scaffold(**solver)}
 
 
-def dp_fedavg(clip: float, sigma: float, m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
-    """DP-FedAvg (McMahan et al. 2018): clipped updates, noise on the sum; everyone, or m on average by coins.
+def dp_fedavg(
+    clip: float, sigma: float, m: int | None = None, server_lr: float = 1.0, **solver: Any
+) -> dict[str, Any]:
+    """DP-FedAvg (McMahan et al. 2018): clipped updates, noise on the sum; everyone, or m on average
+    by coins.
 
     >>> dp_fedavg(clip=0.5, sigma=0.05, m=10, lr=0.1, steps=1)["weighting"]
     Clipped(norm=0.5, of=Proportional())
@@ -123,7 +136,9 @@ def dp_fedavg(clip: float, sigma: float, m: int | None = None, server_lr: float 
     return {**fedavg(**solver), "sampler": Full() if m is None else Binomial(m), **private}
 
 
-def fedavgm(server_lr: float = 1.0, beta: float = 0.9, m: int | None = None, **solver: Any) -> dict[str, Any]:
+def fedavgm(
+    server_lr: float = 1.0, beta: float = 0.9, m: int | None = None, **solver: Any
+) -> dict[str, Any]:
     """FedAvgM (Hsu et al. 2019): FedAvg with server momentum."""
     return {**fedavg(m, **solver), "server": Momentum(server_lr, beta)}
 
@@ -133,28 +148,54 @@ def fedadam(server_lr: float = 0.01, m: int | None = None, **solver: Any) -> dic
     return {**fedavg(m, **solver), "server": Adam(server_lr)}
 
 
-def fedasync(durations: Durations = None, a: float = 0.5, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
-    """FedAsync (Xie et al. 2019): every answer counts at once, old ones less, by (1 + staleness)^-a."""
+def fedasync(
+    durations: Durations = None, a: float = 0.5, server_lr: float = 1.0, **solver: Any
+) -> dict[str, Any]:
+    """FedAsync (Xie et al. 2019): every answer counts at once, old ones less, by (1 +
+    staleness)^-a.
+    """
     return {
-        **fedavg(None, server_lr, **solver), "clock": Asynchronous(durations), "weighting": Discount(Identical(), a=a),
-    }  # fmt: skip
+        **fedavg(None, server_lr, **solver),
+        "clock": Asynchronous(durations),
+        "weighting": Discount(Identical(), a=a),
+    }
 
 
-def async_fedavg(durations: Durations = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
+def async_fedavg(
+    durations: Durations = None, server_lr: float = 1.0, **solver: Any
+) -> dict[str, Any]:
     """Asynchronous FedAvg with the weights that keep the objective (E section 4.4.3)."""
-    return {**fedavg(None, server_lr, **solver), "clock": Asynchronous(durations), "weighting": TimeBased()}
+    return {
+        **fedavg(None, server_lr, **solver),
+        "clock": Asynchronous(durations),
+        "weighting": TimeBased(),
+    }
 
 
-def fedfix(dt: float, durations: Durations = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
-    """FedFix: aggregate every dt with whoever has answered; the weights keep the objective (E section 4.4.4)."""
-    return {**fedavg(None, server_lr, **solver), "clock": FixedWindow(dt, durations), "weighting": TimeBased()}
+def fedfix(
+    dt: float, durations: Durations = None, server_lr: float = 1.0, **solver: Any
+) -> dict[str, Any]:
+    """FedFix: aggregate every dt with whoever has answered; the weights keep the objective (E
+    section 4.4.4).
+    """
+    return {
+        **fedavg(None, server_lr, **solver),
+        "clock": FixedWindow(dt, durations),
+        "weighting": TimeBased(),
+    }
 
 
 def fedbuff(
     c: int, durations: Durations = None, m: int | None = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedBuff (Nguyen et al. 2021): aggregate c answers, each with weight 1/c; m clients at work, or everyone."""
-    return {**fedavg(m, server_lr, **solver), "clock": Buffered(c, durations), "weighting": Identical()}
+    """FedBuff (Nguyen et al. 2021): aggregate c answers, each with weight 1/c; m clients at work,
+    or everyone.
+    """
+    return {
+        **fedavg(m, server_lr, **solver),
+        "clock": Buffered(c, durations),
+        "weighting": Identical(),
+    }
 
 
 RECIPES: dict[str, Callable[..., dict[str, Any]]] = {

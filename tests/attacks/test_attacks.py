@@ -1,4 +1,5 @@
-"""Attacks against hand computation, and what free-riders do to a federation whose answer is known."""
+"""Attacks against hand computation, and what free-riders do to a federation whose answer is
+known."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from poise.clocks import Asynchronous, Buffered, Synchronous
 from poise.core.errors import IncompatibleParts, InvalidOption
 from poise.core.round_updates import RoundUpdates
 from poise.core.types import AttackerView
-from poise.engine.attacking import attacked
+from poise.engine.attacks import attacked
 from poise.samplers import Uniform
 from poise.solvers import SGD, Scaffold
 
@@ -36,7 +37,8 @@ def seen(
 
 
 def test_a_disguised_free_rider_by_hand() -> None:
-    """Round 0: 1e-3. Then sigma = std(theta^1 - theta^0), and phi(t) = scale sigma t^-gamma on the same stream."""
+    """Round 0: 1e-3. Then sigma = std(theta^1 - theta^0), and phi(t) = scale sigma t^-gamma on the
+    same stream."""
     attack = FreeRider(clients=(3,), kind="disguised", gamma=0.5, scale=3.0)
     d = 200_000
     first, second = torch.zeros(d), torch.linspace(-1, 2, d)
@@ -46,7 +48,9 @@ def test_a_disguised_free_rider_by_hand() -> None:
     sigma = float(np.linspace(-1, 2, d).std())
     for sent, scale in ((zero, 1e-3), (one, 3 * sigma), (four, 3 * sigma / 2)):
         deviation = float(sent.update.double().std())
-        assert abs(deviation / scale - 1) < 3.29 / np.sqrt(2 * d)  # 99.9 % interval of a standard deviation
+        assert abs(deviation / scale - 1) < 3.29 / np.sqrt(
+            2 * d
+        )  # 99.9 % interval of a standard deviation
         assert abs(float(sent.update.double().mean())) < 3.29 * scale / np.sqrt(d)
     assert set(one.keep) == {"sigma"}, "the first model is let go when sigma is known"
     assert not torch.equal(one.update / one.update.norm(), four.update / four.update.norm())
@@ -57,8 +61,14 @@ def test_sigma_by_the_mean_and_given() -> None:
     for sigma, wanted in (("estimate-mean", float(second.abs().mean())), (0.25, 0.25)):
         attack = FreeRider(clients=(3,), kind="disguised", sigma=sigma, gamma=0.0)
         keep = dict(attack.answer(seen(first, 0), 0).keep)
-        unit = FreeRider(clients=(3,), kind="disguised", sigma=1.0, gamma=0.0).answer(seen(second, 1), 0).update
-        assert torch.allclose(attack.answer(seen(second, 1, keep), 0).update, wanted * unit, rtol=1e-6)
+        unit = (
+            FreeRider(clients=(3,), kind="disguised", sigma=1.0, gamma=0.0)
+            .answer(seen(second, 1), 0)
+            .update
+        )
+        assert torch.allclose(
+            attack.answer(seen(second, 1, keep), 0).update, wanted * unit, rtol=1e-6
+        )
 
 
 def test_replay_mimic_and_scaled_by_hand() -> None:
@@ -66,12 +76,19 @@ def test_replay_mimic_and_scaled_by_hand() -> None:
     replay = StaleReplay(clients=(3,), scale=2.0).answer(seen(now, 7, {"last": last}), 0)
     assert replay.update.tolist() == [2.0, -4.0, 1.0]
     assert torch.equal(replay.keep["last"], now)
-    assert torch.allclose(Mimic(clients=(3,), noise=0.0).answer(seen(now, 7, {"last": last}), 0).update, now - last)
+    assert torch.allclose(
+        Mimic(clients=(3,), noise=0.0).answer(seen(now, 7, {"last": last}), 0).update, now - last
+    )
     d = 100_000
     step = torch.linspace(0, 1, d)
-    around = Mimic(clients=(3,), noise=0.5).answer(seen(step, 7, {"last": torch.zeros(d)}), 0).update - step
+    around = (
+        Mimic(clients=(3,), noise=0.5).answer(seen(step, 7, {"last": torch.zeros(d)}), 0).update
+        - step
+    )
     assert float(around.norm() / step.norm()) == pytest.approx(0.5, abs=0.5 * 3.29 / np.sqrt(2 * d))
-    assert Scaled(clients=(3,), fraction=0.25).answer(seen(now, 0, work=last), 0).update.tolist() == [0.25, 0.5, 0.75]
+    assert Scaled(clients=(3,), fraction=0.25).answer(
+        seen(now, 0, work=last), 0
+    ).update.tolist() == [0.25, 0.5, 0.75]
 
 
 def test_buffers_are_not_touched() -> None:
@@ -84,12 +101,19 @@ def test_buffers_are_not_touched() -> None:
 @given(st.sets(st.integers(0, 7), min_size=1, max_size=7), st.integers(0, 3), st.integers(0, 5))
 def test_honest_rows_are_untouched(bad: set[int], which: int, seed: int) -> None:
     clients = tuple(sorted(bad))
-    attack = [FreeRider(clients), FreeRider(clients, "disguised"), Mimic(clients), Scaled(clients)][which]
+    attack = [FreeRider(clients), FreeRider(clients, "disguised"), Mimic(clients), Scaled(clients)][
+        which
+    ]
     source = torch.Generator().manual_seed(seed)
     deltas, models = torch.randn(8, 5, generator=source), {0: torch.randn(5, generator=source)}
     norms, losses = np.ones(8), np.arange(8.0)
     given_ = RoundUpdates.of_columns(
-        np.ones(8) / 8, stack=deltas, norms=norms, loss_before=losses, loss_after=losses, models=models
+        np.ones(8) / 8,
+        stack=deltas,
+        norms=norms,
+        loss_before=losses,
+        loss_after=losses,
+        models=models,
     )
     sent, _ = attacked(given_, [attack], seed, {})
     good = [i for i in range(8) if i not in bad]
@@ -101,17 +125,25 @@ def test_honest_rows_are_untouched(bad: set[int], which: int, seed: int) -> None
 
 
 def test_an_attack_can_only_see_what_is_its_own() -> None:
-    """By construction: these are all fields of what it is handed, each of its own clients but ``honest``."""
+    """By construction: these are all fields of what it is handed, each of its own clients but
+    ``honest``."""
     types = {f.name: str(f.type) for f in dataclasses.fields(AttackerView)}
     assert types == {
-        "client": "int", "version": "int", "occurrence": "int", "received": "Vector", "trainable": "int",
-        "kept": "Mapping[str, Vector]", "work": "Vector | None", "accomplices": "tuple[AttackerView, ...]",
+        "client": "int",
+        "version": "int",
+        "occurrence": "int",
+        "received": "Vector",
+        "trainable": "int",
+        "kept": "Mapping[str, Vector]",
+        "work": "Vector | None",
+        "accomplices": "tuple[AttackerView, ...]",
         "honest": "Stack | None",
-    }  # fmt: skip
+    }
 
 
 def test_no_data_reaches_a_free_rider() -> None:
-    """Its answers are the same whatever it owns: with other data, the run is the same bit for bit."""
+    """Its answers are the same whatever it owns: with other data, the run is the same bit for
+    bit."""
     other = OPTIMA.copy()
     other[[2, 5]] = 1e6
     curvature = np.linspace(0.5, 2.0, 8)
@@ -125,24 +157,30 @@ def test_no_data_reaches_a_free_rider() -> None:
 
 
 def test_with_plain_free_riders_the_federation_converges_to_the_fair_model() -> None:
-    """Where the fair clients alone end: sum a_i b_i / sum a_i of what three steps make of each client (fixed point)."""
+    """Where the fair clients alone end: sum a_i b_i / sum a_i of what three steps make of each
+    client (fixed point)."""
     riders = (1, 4, 6, 7)
     fair = [i for i in range(8) if i not in riders]
-    run = poise.train(QUAD, QUAD.task, SOLVER, rounds=600, attacks=[FreeRider(riders)], evaluate_every=600)
+    run = poise.train(
+        QUAD, QUAD.task, SOLVER, rounds=600, attacks=[FreeRider(riders)], evaluate_every=600
+    )
     pull = 1 - (1 - 0.1 * QUAD.curvature[fair]) ** 3
     wanted = (pull[:, None] * OPTIMA[fair]).sum(axis=0) / pull.sum()
     np.testing.assert_allclose(run.model, wanted, rtol=0, atol=1e-12)
 
 
 def test_disguised_free_riders_leave_the_expectation_where_it_was() -> None:
-    """gamma = 1, 16 seeds: the mean over seeds of each coordinate lies in its interval around the fair model."""
+    """gamma = 1, 16 seeds: the mean over seeds of each coordinate lies in its interval around the
+    fair model."""
     fair, seeds = list(range(6)), 16
     pull = 1 - (1 - 0.1 * QUAD.curvature[fair]) ** 3
     wanted = (pull[:, None] * OPTIMA[fair]).sum(axis=0) / pull.sum()
     attack = FreeRider((6, 7), "disguised", gamma=1.0)
     found = np.array(
         [
-            poise.train(QUAD, QUAD.task, SOLVER, rounds=100, attacks=[attack], seed=s, evaluate_every=100).model
+            poise.train(
+                QUAD, QUAD.task, SOLVER, rounds=100, attacks=[attack], seed=s, evaluate_every=100
+            ).model
             - wanted
             for s in range(seeds)
         ]
@@ -156,28 +194,44 @@ def test_disguised_free_riders_leave_the_expectation_where_it_was() -> None:
 @pytest.mark.parametrize(
     "attack",
     [
-        FreeRider((1, 4), "disguised"), FreeRider((1,), "disguised", sigma="estimate-mean"), StaleReplay((1, 4)),
-        Mimic((1, 4)), Scaled((1, 4)),
+        FreeRider((1, 4), "disguised"),
+        FreeRider((1,), "disguised", sigma="estimate-mean"),
+        StaleReplay((1, 4)),
+        Mimic((1, 4)),
+        Scaled((1, 4)),
     ],
     ids=lambda a: type(a).__name__,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("after", thorough_except([3], [1, 3, 8]))
-def test_a_stopped_run_goes_on_with_what_its_cheats_knew(attack: Any, after: int, tmp_path: Path) -> None:
+def test_a_stopped_run_goes_on_with_what_its_cheats_knew(
+    attack: Any, after: int, tmp_path: Path
+) -> None:
     fed = poise.federation("digits", clients=8, samples=200)
-    options: dict[str, Any] = {"solver": SGD(lr=0.1, steps=2, batch_size=8), "sampler": Uniform(m=4), "rounds": 12}
+    options: dict[str, Any] = {
+        "solver": SGD(lr=0.1, steps=2, batch_size=8),
+        "sampler": Uniform(m=4),
+        "rounds": 12,
+    }
     options["attacks"] = [attack]
     task = poise.task("logistic")
     whole = poise.train(fed, task, out=tmp_path / "whole", **options)
     done: list[Any] = []
     poise.train(
-        fed, task, out=tmp_path / "part", callbacks=[done.append], stop=lambda: len(done) >= after, **options
+        fed,
+        task,
+        out=tmp_path / "part",
+        callbacks=[done.append],
+        stop=lambda: len(done) >= after,
+        **options,
     ).close()
     again = poise.resume(tmp_path / "part")
     assert again.digest == whole.digest
     assert again.model.tobytes() == whole.model.tobytes()
 
 
-@pytest.mark.parametrize("clock", [Synchronous(), Asynchronous("F80"), Buffered(c=3, durations="F80")], ids=repr)
+@pytest.mark.parametrize(
+    "clock", [Synchronous(), Asynchronous("F80"), Buffered(c=3, durations="F80")], ids=repr
+)
 @pytest.mark.parametrize(
     "solver",
     [
@@ -187,11 +241,16 @@ def test_a_stopped_run_goes_on_with_what_its_cheats_knew(attack: Any, after: int
     ids=repr,
 )
 def test_attacks_that_send_the_same_are_the_same_run(clock: Any, solver: Any) -> None:
-    """Whether clients work in vain or nobody works for them: none of the work is nothing, a replay is a quiet mimic."""
+    """Whether clients work in vain or nobody works for them: none of the work is nothing, a replay
+    is a quiet mimic."""
     fed = poise.federation("digits", clients=8, samples=200)
-    for one, other in ((FreeRider((1, 4)), Scaled((1, 4), 0.0)), (StaleReplay((2,)), Mimic((2,), noise=0.0))):
+    for one, other in (
+        (FreeRider((1, 4)), Scaled((1, 4), 0.0)),
+        (StaleReplay((2,)), Mimic((2,), noise=0.0)),
+    ):
         runs = [
-            poise.train(fed, poise.task("logistic"), solver, clock=clock, rounds=9, attacks=[a]) for a in (one, other)
+            poise.train(fed, poise.task("logistic"), solver, clock=clock, rounds=9, attacks=[a])
+            for a in (one, other)
         ]
         assert runs[0].model.tobytes() == runs[1].model.tobytes()
         for name in ("client", "version", "norm", "samples", "steps", "coefficient"):
@@ -199,10 +258,18 @@ def test_attacks_that_send_the_same_are_the_same_run(clock: Any, solver: Any) ->
 
 
 def test_a_client_remembers_only_rounds_it_took_part_in() -> None:
-    """Under partial participation a replayed step spans the rounds since the client was asked last."""
+    """Under partial participation a replayed step spans the rounds since the client was asked
+    last."""
     models: dict[int, np.ndarray] = {}
     run = poise.train(
-        QUAD, QUAD.task, SOLVER, sampler=Uniform(m=3), rounds=20, attacks=[StaleReplay((2,))], keep="all", seed=4
+        QUAD,
+        QUAD.task,
+        SOLVER,
+        sampler=Uniform(m=3),
+        rounds=20,
+        attacks=[StaleReplay((2,))],
+        keep="all",
+        seed=4,
     )
     mine = [int(c["round"]) for c in run.contributions if c["client"] == 2]
     assert len(mine) >= 3

@@ -24,7 +24,11 @@ BAD = (1, 6, 11)
 
 
 def audited(attack: Any, **options: Any) -> Any:
-    return poise.audit(poise.train(FED, TASK, SOLVER, attacks=[attack] if attack else [], **{"rounds": 16, **options}))
+    return poise.audit(
+        poise.train(
+            FED, TASK, SOLVER, attacks=[attack] if attack else [], **{"rounds": 16, **options}
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +97,9 @@ def test_auc_by_hand() -> None:
 
 
 def test_a_free_rider_among_many_is_found_by_the_command_line(tmp_path: Path) -> None:
-    poise.train(FED, TASK, SOLVER, rounds=12, attacks=[FreeRider((4,))], out=tmp_path / "run").close()
+    poise.train(
+        FED, TASK, SOLVER, rounds=12, attacks=[FreeRider((4,))], out=tmp_path / "run"
+    ).close()
     page = tmp_path / "audit.html"
     data = json.loads(call("audit", tmp_path / "run", "--json", "--out", page).out)
     (one,) = data["runs"]

@@ -17,9 +17,10 @@ from poise.solvers import SGD
 
 FED = poise.federation("digits", clients=10, samples=400)
 OPTIONS: dict[str, Any] = {
-    "solver": SGD(lr=0.1, steps=4, batch_size=8), "rounds": 14,
+    "solver": SGD(lr=0.1, steps=4, batch_size=8),
+    "rounds": 14,
     "attacks": [FreeRider((2,), "disguised"), FreeRider((5,))],
-}  # fmt: skip
+}
 TASK = poise.task("logistic")
 
 
@@ -40,7 +41,10 @@ def test_quarantine_gives_weight_0_and_the_others_the_rest() -> None:
     with pytest.warns(UserWarning, match="quarantined"):
         run = poise.train(FED, TASK, audit="quarantine", **OPTIONS)
     out = [e for e in run.events if "quarantined" in e]
-    since = {int(e.partition("client ")[2].split()[0]): int(e.partition("round ")[2].split(",")[0]) for e in out}
+    since = {
+        int(e.partition("client ")[2].split()[0]): int(e.partition("round ")[2].split(",")[0])
+        for e in out
+    }
     assert set(since) == {2, 5}
     np.testing.assert_allclose(run.weights.sum(axis=1), plain.weights.sum(axis=1), rtol=1e-14)
     for client, n in since.items():
@@ -79,7 +83,7 @@ def test_honest_clients_are_left_alone() -> None:
 def test_an_unknown_action_is_refused() -> None:
     with pytest.raises(InvalidOption, match="known: quarantine, warn"):
         poise.train(FED, TASK, audit="arrest", **OPTIONS)  # type: ignore[arg-type]
-    assert LiveAudit("warn", 10).barred == frozenset()
+    assert LiveAudit("warn", 10).excluded == frozenset()
 
 
 @pytest.mark.filterwarnings("ignore:audit")

@@ -1,4 +1,5 @@
-"""One deployment of four real nodes for all tests that need one; the first node reaches its server through a tap."""
+"""One deployment of four real nodes for all tests that need one; the first node reaches its server
+through a tap."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ import tomli_w
 
 from backends.support import TEXT, First, meanwhile
 from backends.tap import Tap
-from poise.composition import federation_in
+from poise.apps.deploy import control, jobs
+from poise.apps.deploy.folder import Deployment, make_deployment, read_toml
 from poise.config.experiment import parse
-from poise.deploy import control, jobs
-from poise.deploy.folder import Deployment, make_deployment, read_toml
+from poise.training import federation_in
 
 
 @pytest.fixture(scope="session")
@@ -22,8 +23,12 @@ def tapped(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Deployment, Tap]]:
     grouped = any(item.nodeid.endswith("@flower") for item in request.session.items)
-    assert grouped or "PYTEST_XDIST_WORKER" not in os.environ, "every worker would start a deployment of its own"
-    made = make_deployment(tmp_path_factory.mktemp("flower") / "four", 4, federation_in(parse(TEXT), 0).spec)
+    assert grouped or "PYTEST_XDIST_WORKER" not in os.environ, (
+        "every worker would start a deployment of its own"
+    )
+    made = make_deployment(
+        tmp_path_factory.mktemp("flower") / "four", 4, federation_in(parse(TEXT), 0).spec
+    )
     tap = Tap(made.port)
     config = made.node(0) / "node.toml"
     config.write_text(tomli_w.dumps({**read_toml(config), "superlink": f"127.0.0.1:{tap.port}"}))
@@ -44,12 +49,20 @@ def first(tapped: tuple[Deployment, Tap], tmp_path_factory: pytest.TempPathFacto
     deployment, tap = tapped
     seen: set[str] = set()
     with meanwhile(lambda: seen.update(map(_command, control.belonging(deployment))), pause=0.5):
-        run = jobs.run_deployed(parse(TEXT), deployment.path, tmp_path_factory.mktemp("first") / "out")[0]
+        run = jobs.run_deployed(
+            parse(TEXT), deployment.path, tmp_path_factory.mktemp("first") / "out"
+        )[0]
     return First(run, frozenset(seen - {""}), tap)
 
 
 def _command(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
     except OSError:  # it has just ended
         return ""

@@ -1,4 +1,5 @@
-"""A client app for tests that lies: ``lies.json`` in a node's folder says which lie it tells of which model version."""
+"""A client app for tests that lies: ``lies.json`` in a node's folder says which lie it tells of
+which model version."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from typing import Any
 
 import torch
 
-from poise.backends.letters import Letter, Parcel
-from poise.deploy.folder import NODE
-from poise.deploy.node import replied
+from poise.apps.deploy.folder import NODE
+from poise.apps.deploy.node import replied
+from poise.backends.flower.messages import NodeMessage, TensorBytes
 
 GB = 10**9
 
@@ -31,47 +32,48 @@ def receive(message: Any, context: Any) -> Any:
     from flwr.app import Message
 
     folder = Path(os.environ[NODE])
-    asked, honest = Letter.read(message).facts, replied(message, folder)
+    asked, honest = NodeMessage.read(message).facts, replied(message, folder)
     lies = json.loads((folder / "lies.json").read_text()) if (folder / "lies.json").exists() else {}
     lie = lies.get(str(asked["versions"][0]) if asked["kind"] == "work" else "hello")
     reply = LIES[lie](honest, folder) if lie else honest
     return Message(reply.content(), reply_to=message)
 
 
-def keep(reply: Letter, folder: Path) -> Letter:
+def keep(reply: NodeMessage, folder: Path) -> NodeMessage:
     """The truth, noted for later."""
-    parcels = {k: [p.dtype, p.shape, p.data.hex()] for k, p in reply.parcels.items()}
-    (folder / "kept.json").write_text(json.dumps({"facts": dict(reply.facts), "parcels": parcels}))
+    tensors = {k: [p.dtype, p.shape, p.data.hex()] for k, p in reply.tensors.items()}
+    (folder / "kept.json").write_text(json.dumps({"facts": dict(reply.facts), "tensors": tensors}))
     return reply
 
 
-def replay(reply: Letter, folder: Path) -> Letter:
+def replay(reply: NodeMessage, folder: Path) -> NodeMessage:
     kept = json.loads((folder / "kept.json").read_text())
-    parcels = {
-        k: Parcel(dtype, tuple(shape), bytes.fromhex(data)) for k, (dtype, shape, data) in kept["parcels"].items()
+    tensors = {
+        k: TensorBytes(dtype, tuple(shape), bytes.fromhex(data))
+        for k, (dtype, shape, data) in kept["tensors"].items()
     }
-    return Letter(kept["facts"], parcels)
+    return NodeMessage(kept["facts"], tensors)
 
 
-def samples(reply: Letter, folder: Path) -> Letter:
+def samples(reply: NodeMessage, folder: Path) -> NodeMessage:
     return replace(reply, facts={**reply.facts, "samples": GB})
 
 
-def nan(reply: Letter, folder: Path) -> Letter:
-    size = reply.parcels["0"].shape
-    return replace(reply, parcels={"0": Parcel.of(torch.full(size, float("nan")))})
+def nan(reply: NodeMessage, folder: Path) -> NodeMessage:
+    size = reply.tensors["0"].shape
+    return replace(reply, tensors={"0": TensorBytes.of(torch.full(size, float("nan")))})
 
 
-def shape(reply: Letter, folder: Path) -> Letter:
-    return replace(reply, parcels={"0": Parcel.of(torch.zeros(7))})
+def shape(reply: NodeMessage, folder: Path) -> NodeMessage:
+    return replace(reply, tensors={"0": TensorBytes.of(torch.zeros(7))})
 
 
-def large(reply: Letter, folder: Path) -> Letter:
+def large(reply: NodeMessage, folder: Path) -> NodeMessage:
     """All of it on the wire: no two chunks are the same."""
-    return replace(reply, parcels={"0": Parcel("float32", (GB // 4,), os.urandom(GB))})
+    return replace(reply, tensors={"0": TensorBytes("float32", (GB // 4,), os.urandom(GB))})
 
 
-def piece(reply: Letter, folder: Path) -> Letter:
+def piece(reply: NodeMessage, folder: Path) -> NodeMessage:
     """In one piece, where Flower would send many."""
     from flwr.app.message import array
 
@@ -79,16 +81,16 @@ def piece(reply: Letter, folder: Path) -> Letter:
     return large(reply, folder)
 
 
-def zeros(reply: Letter, folder: Path) -> Letter:
+def zeros(reply: NodeMessage, folder: Path) -> NodeMessage:
     """Little on the wire, since Flower sends equal chunks once, and all of it when put together."""
-    return replace(reply, parcels={"0": Parcel("float32", (GB // 4,), bytes(GB))})
+    return replace(reply, tensors={"0": TensorBytes("float32", (GB // 4,), bytes(GB))})
 
 
-def facts(reply: Letter, folder: Path) -> Letter:
+def facts(reply: NodeMessage, folder: Path) -> NodeMessage:
     """Words without end."""
     return replace(reply, facts={**reply.facts, "words": "x" * (GB // 100)})
 
 
-LIES: dict[str, Callable[[Letter, Path], Letter]] = {
+LIES: dict[str, Callable[[NodeMessage, Path], NodeMessage]] = {
     f.__name__: f for f in (keep, replay, samples, nan, shape, large, piece, zeros, facts)
 }

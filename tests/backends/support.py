@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.tap import Tap
-from poise.deploy.folder import Deployment
+from poise.apps.deploy.folder import Deployment
 
 TEXT = """
 [data]
@@ -39,7 +39,8 @@ keep_updates = true
 
 @dataclass(frozen=True)
 class First:
-    """The first run of the deployment: its result, and the command lines that were seen while it went on."""
+    """The first run of the deployment: its result, and the command lines that were seen while it
+    went on."""
 
     run: Any
     commands: frozenset[str]
@@ -48,7 +49,9 @@ class First:
 
 def serving(deployment: Deployment, before: Collection[Path] = ()) -> list[int]:
     """The processes of runs, the newest first; without those whose logs are in ``before``."""
-    logs = sorted(set(deployment.jobs.glob("*.log")) - set(before), key=lambda file: -file.stat().st_mtime)
+    logs = sorted(
+        set(deployment.jobs.glob("*.log")) - set(before), key=lambda file: -file.stat().st_mtime
+    )
     first = [log.read_text().partition("\n") for log in logs]
     return [int(json.loads(line)["pid"]) for line, end, _ in first if end]
 

@@ -11,7 +11,8 @@ PATIENCE = 120  # seconds that a target may be away
 
 
 class Tap:
-    """Listens on a port of the loopback, passes everything on to another, and keeps what each connection said.
+    """Listens on a port of the loopback, passes everything on to another, and keeps what each
+    connection said.
 
     Args:
         target: the port that connections are passed on to.
@@ -34,10 +35,13 @@ class Tap:
     def _serve(self) -> None:
         with suppress(OSError):  # closed
             while True:
-                threading.Thread(target=self._connect, args=(self._door.accept()[0],), daemon=True).start()
+                threading.Thread(
+                    target=self._connect, args=(self._door.accept()[0],), daemon=True
+                ).start()
 
     def _connect(self, caller: socket.socket) -> None:
-        """Callers wait while the target is down: whoever is hung up on in a handshake believes that TLS has failed."""
+        """Callers wait while the target is down: whoever is hung up on in a handshake believes that
+        TLS has failed."""
         for _ in range(PATIENCE):
             with suppress(OSError):
                 called = socket.create_connection(("127.0.0.1", self.target))

@@ -1,4 +1,5 @@
-"""The same experiment in one process and on four real nodes: TLS, keys, policies, a node that is killed."""
+"""The same experiment in one process and on four real nodes: TLS, keys, policies, a node that is
+killed."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ import tomli_w
 
 import poise
 from backends.support import TEXT, First, serving
+from poise.apps.deploy import control, jobs
+from poise.apps.deploy.certificates import make_node_key
+from poise.apps.deploy.folder import Deployment, free_ports, make_deployment, read_toml
+from poise.apps.deploy.policy import Policy
+from poise.apps.deploy.programs import supernode
+from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import Experiment, load, parse
 from poise.core.errors import PoiseError
-from poise.deploy import control, jobs
-from poise.deploy.certificates import make_node_key
-from poise.deploy.folder import Deployment, free_ports, make_deployment, read_toml
-from poise.deploy.policy import Policy
-from poise.deploy.programs import supernode
-from poise.experiments.runner import run_experiment
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
@@ -45,11 +46,20 @@ def test_the_same_model_as_in_one_process(deployed: Deployment, first: First) ->
     assert np.allclose(there.metric("accuracy"), here.metric("accuracy"), atol=1e-6)
     assert there.meta["status"] == "done"
     assert poise.open_run(there.path).rounds == 2
-    lines = [json.loads(line) for line in (deployed.node(1) / "journal.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (deployed.node(1) / "journal.jsonl").read_text().splitlines()
+    ]
     assert [line["kind"] for line in lines[:3]] == ["hello", "work", "work"]
     assert set(lines[2]["left"]) == {
-        "boot", "client", "loss_before", "nonce", "occurrences", "samples", "steps", "versions",
-    }  # fmt: skip
+        "boot",
+        "client",
+        "loss_before",
+        "nonce",
+        "occurrences",
+        "samples",
+        "steps",
+        "versions",
+    }
 
 
 def test_a_policy_refusal_reaches_the_server_in_words(deployed: Deployment, tmp_path: Path) -> None:
@@ -57,11 +67,16 @@ def test_a_policy_refusal_reaches_the_server_in_words(deployed: Deployment, tmp_
     before = file.read_text()
     file.write_text(before.replace(f"max_steps = {Policy().max_steps}", "max_steps = 3"))
     try:
-        with pytest.raises(PoiseError, match=r"client 2 does not take part: its policy .* local steps \(at most 3\)"):
+        with pytest.raises(
+            PoiseError,
+            match=r"client 2 does not take part: its policy .* local steps \(at most 3\)",
+        ):
             jobs.run_deployed(parse(TEXT), deployed.path, tmp_path / "out")
     finally:
         file.write_text(before)
-    refused = [json.loads(line) for line in (deployed.node(2) / "journal.jsonl").read_text().splitlines()][-1]
+    refused = [
+        json.loads(line) for line in (deployed.node(2) / "journal.jsonl").read_text().splitlines()
+    ][-1]
     assert "at most 3" in refused["refused"]
     assert not (tmp_path / "out").exists()
 
@@ -70,7 +85,8 @@ def test_a_policy_refusal_reaches_the_server_in_words(deployed: Deployment, tmp_
 def test_a_node_the_superlink_and_the_server_are_killed_and_nothing_is_lost(
     deployed: Deployment, tmp_path: Path
 ) -> None:
-    """In the middle of round 1 a node and the SuperLink, after it the server; then the run is taken up again."""
+    """In the middle of round 1 a node and the SuperLink, after it the server; then the run is taken
+    up again."""
     victims = [deployed.state()["processes"][name]["pid"] for name in ("node-1", "superlink")]
     experiment = parse(TEXT.replace("rounds = 2", "rounds = 3"))
 
@@ -93,7 +109,9 @@ def test_a_node_the_superlink_and_the_server_are_killed_and_nothing_is_lost(
 
 
 @pytest.mark.long
-def test_a_node_killed_in_the_middle_of_a_round_comes_back(deployed: Deployment, tmp_path: Path) -> None:
+def test_a_node_killed_in_the_middle_of_a_round_comes_back(
+    deployed: Deployment, tmp_path: Path
+) -> None:
     victim = deployed.state()["processes"]["node-1"]["pid"]
 
     def kill(line: Mapping[str, Any]) -> None:
@@ -124,7 +142,9 @@ def test_a_run_whose_server_was_killed_goes_on(deployed: Deployment, tmp_path: P
 
 
 @pytest.mark.long
-def test_a_killed_superlink_comes_back_and_the_run_ends(deployed: Deployment, tmp_path: Path) -> None:
+def test_a_killed_superlink_comes_back_and_the_run_ends(
+    deployed: Deployment, tmp_path: Path
+) -> None:
     victim = deployed.state()["processes"]["superlink"]["pid"]
 
     def kill(line: Mapping[str, Any]) -> None:
@@ -137,17 +157,22 @@ def test_a_killed_superlink_comes_back_and_the_run_ends(deployed: Deployment, tm
     assert deployed.state()["processes"]["superlink"]["starts"] >= 2
 
 
-def test_a_node_with_a_wrong_key_or_certificate_is_not_let_in(deployed: Deployment, tmp_path: Path) -> None:
+def test_a_node_with_a_wrong_key_or_certificate_is_not_let_in(
+    deployed: Deployment, tmp_path: Path
+) -> None:
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     for stranger in (key, certificate):
         shutil.copytree(deployed.node(2), stranger)
     for file in ("node.key", "node.pub"):  # one that nobody registered
         (key / file).unlink()
     make_node_key(key)
-    other = make_deployment(tmp_path / "other", 1, {"source": "digits"})  # whose authority this server does not have
+    other = make_deployment(
+        tmp_path / "other", 1, {"source": "digits"}
+    )  # whose authority this server does not have
     shutil.copy(other.server / "ca.crt", certificate / "ca.crt")
     children = [
-        supernode(stranger, deployed.path, tmp_path / f"{stranger.name}.log") for stranger in (key, certificate)
+        supernode(stranger, deployed.path, tmp_path / f"{stranger.name}.log")
+        for stranger in (key, certificate)
     ]
     for child in children:
         port = str(read_toml(key / "node.toml")["port"])
@@ -191,18 +216,23 @@ def test_nodes_that_run_by_themselves_on_their_own_files(tmp_path: Path) -> None
     np.savez(tmp_path / "held-out.npz", x=x[60:], y=y[60:])
     (tmp_path / "exp.toml").write_text(FILES)
     here = poise.train(
-        poise.federation((x[:60], y[:60]), rows, 2, test=(x[60:], y[60:])), poise.task("logistic"),
-        solver=poise.solvers.SGD(lr=0.1, epochs=1, batch_size=8), rounds=1, metrics=["client_loss"],
-    )  # fmt: skip
+        poise.federation((x[:60], y[:60]), rows, 2, test=(x[60:], y[60:])),
+        poise.task("logistic"),
+        solver=poise.solvers.SGD(lr=0.1, epochs=1, batch_size=8),
+        rounds=1,
+        metrics=["client_loss"],
+    )
     for client, mine in enumerate(rows):
         folder = made.node(client)
         np.savez(folder / "mine.npz", x=x[mine], y=y[mine])
         table = {**read_toml(folder / "node.toml"), "data": {"file": "mine.npz", "classes": 2}}
         (folder / "node.toml").write_text(tomli_w.dumps(table))
         (folder / "policy.toml").write_text(tomli_w.dumps(Policy(metrics=True).table()))
-    verb = [sys.executable, "-c", "from poise.cli import main; main()", "deploy", "node"]
+    verb = [sys.executable, "-c", "from poise.apps.cli import main; main()", "deploy", "node"]
     control.up(made.path, nodes=False, seconds=300)
-    nodes = [subprocess.Popen([*verb, str(made.node(k))], stderr=subprocess.DEVNULL) for k in range(2)]
+    nodes = [
+        subprocess.Popen([*verb, str(made.node(k))], stderr=subprocess.DEVNULL) for k in range(2)
+    ]
     try:
         there = jobs.run_deployed(load(tmp_path / "exp.toml"), made.path, tmp_path / "out")[0]
     finally:

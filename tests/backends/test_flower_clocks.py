@@ -1,4 +1,5 @@
-"""Clocks and what clients remember, on four real nodes: what the ledger says happened gives the same model here."""
+"""Clocks and what clients remember, on four real nodes: what the ledger says happened gives the
+same model here."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ import tomli_w
 
 import poise
 from backends.conftest import TEXT
+from poise.apps.deploy import jobs
+from poise.apps.deploy.folder import Deployment, read_toml
+from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import parse
-from poise.deploy import jobs
-from poise.deploy.folder import Deployment, read_toml
-from poise.experiments.runner import run_experiment
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]

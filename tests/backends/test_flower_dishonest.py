@@ -1,4 +1,5 @@
-"""Real nodes that lie: each is refused by name, the ledger says why, and the round goes on with the others."""
+"""Real nodes that lie: each is refused by name, the ledger says why, and the round goes on with the
+others."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ import pytest
 
 from backends import dishonest
 from backends.support import TEXT, meanwhile, serving
+from poise.apps.deploy import jobs
+from poise.apps.deploy.folder import Deployment
 from poise.config.experiment import parse
 from poise.core.errors import PoiseError
-from poise.deploy import jobs
-from poise.deploy.folder import Deployment
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
@@ -61,12 +62,16 @@ def test_lies_are_refused_by_name_and_the_round_goes_on(liars: Deployment, tmp_p
     before = set(liars.jobs.glob("*.log"))
     with meanwhile(lambda: held.extend(map(peak, serving(liars, before)))):
         run = jobs.run_deployed(parse(TEXT), liars.path, tmp_path / "out")[0]
-    most = "a reply of more than 1051176 bytes, the most it can have"  # 2^20 of facts, and 650 numbers of 4
+    # 2^20 of facts, and 650 numbers of 4
+    most = "a reply of more than 1051176 bytes, the most it can have"
     claimed = [(n, client, reason.split(" instead of ")[0]) for n, client, reason in run.refusals]
     assert claimed == [
-        (0, 2, "an update that is not finite (nan)"), (0, 3, "an update of shape [7] 'float32' in 28 bytes"),
-        (1, 1, "an old reply once more"), (1, 2, "samples 1000000000"), (1, 3, most),
-    ]  # fmt: skip
+        (0, 2, "an update that is not finite (nan)"),
+        (0, 3, "an update of shape [7] 'float32' in 28 bytes"),
+        (1, 1, "an old reply once more"),
+        (1, 2, "samples 1000000000"),
+        (1, 3, most),
+    ]
     assert (run.rounds, run.meta["status"]) == (2, "done")
     weighed = [sorted(np.flatnonzero(row).tolist()) for row in np.asarray(run.weights)]
     assert weighed == [[0, 1], [0]]
@@ -75,8 +80,12 @@ def test_lies_are_refused_by_name_and_the_round_goes_on(liars: Deployment, tmp_p
 
 
 @pytest.mark.long
-def test_a_lie_at_the_start_is_told_before_anything_is_trained(liars: Deployment, tmp_path: Path) -> None:
+def test_a_lie_at_the_start_is_told_before_anything_is_trained(
+    liars: Deployment, tmp_path: Path
+) -> None:
     (liars.node(1) / "lies.json").write_text(json.dumps({"hello": "samples"}))
-    with pytest.raises(PoiseError, match=r"client 1 registered 1000000000 samples, and can have \d+"):
+    with pytest.raises(
+        PoiseError, match=r"client 1 registered 1000000000 samples, and can have \d+"
+    ):
         jobs.run_deployed(parse(TEXT), liars.path, tmp_path / "out")
     assert not (tmp_path / "out").exists()

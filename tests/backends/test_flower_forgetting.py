@@ -1,4 +1,5 @@
-"""Forgetting and auditing a run of nodes, with nodes in this process: who is asked, and for what."""
+"""Forgetting and auditing a run of nodes, with nodes in this process: who is asked, and for
+what."""
 
 from __future__ import annotations
 
@@ -12,19 +13,19 @@ import pytest
 
 import poise
 from backends.test_flower_nodes import Nodes
-from poise.backends import post
-from poise.backends.letters import Letter
-from poise.backends.post import Post
+from poise.apps.deploy.fault_injection import FILE, FaultInjection
+from poise.apps.deploy.jobs import unlearn_deployed
+from poise.apps.deploy.node import NodeContext, answer
+from poise.apps.deploy.node_data import NodeData
+from poise.apps.deploy.policy import Policy
+from poise.apps.deploy.server import Job, registered_federation
+from poise.apps.experiments.runner import run_experiment
+from poise.backends.flower import transport
+from poise.backends.flower.messages import NodeMessage
+from poise.backends.flower.transport import Transport
 from poise.config.experiment import parse
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
-from poise.deploy.holding import Holding
-from poise.deploy.jobs import unlearn_deployed
-from poise.deploy.node import Here, answer
-from poise.deploy.policy import Policy
-from poise.deploy.server import Job, registered_federation
-from poise.deploy.trials import FILE, Trial
-from poise.experiments.runner import run_experiment
 from poise.unlearning.operation import outcome
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
@@ -50,8 +51,14 @@ rounds = 6
 keep = "all"
 """
 OPTIONS: dict[str, Any] = {
-    "method": "sifu", "sigma": 0.05, "target": 0.3, "min_rounds": 3, "max_rounds": 4, "out": None, "held_out": False,
-}  # fmt: skip
+    "method": "sifu",
+    "sigma": 0.05,
+    "target": 0.3,
+    "min_rounds": 3,
+    "max_rounds": 4,
+    "out": None,
+    "held_out": False,
+}
 
 
 def asked(clients: list[int], options: dict[str, Any]) -> dict[str, Any]:
@@ -61,17 +68,22 @@ def asked(clients: list[int], options: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post, "PAUSE", 0.0)
+    monkeypatch.setattr(transport, "PAUSE", 0.0)
 
 
 @dataclass
 class Trying(Nodes):
     """Nodes that measure, some of which lie."""
 
-    trials: dict[int, Trial] = field(default_factory=dict)
+    trials: dict[int, FaultInjection] = field(default_factory=dict)
 
-    def _answered(self, client: int, letter: Letter) -> Letter:
-        return answer(letter, Here(self.holdings[client], self.policy, trial=self.trials.get(client, Trial())))
+    def _answered(self, client: int, letter: NodeMessage) -> NodeMessage:
+        return answer(
+            letter,
+            NodeContext(
+                self.holdings[client], self.policy, trial=self.trials.get(client, FaultInjection())
+            ),
+        )
 
 
 @dataclass
@@ -87,14 +99,24 @@ class Bureau:
         job = Job(self.folder / f"{self.jobs}.json")
         job.file.write_text(json.dumps(order))
         with job.heard():
-            (made,) = job.do(Post(self.grid, {c: 100 + c for c in range(N)}, f"job-{self.jobs}"))
+            (made,) = job.do(
+                Transport(self.grid, {c: 100 + c for c in range(N)}, f"job-{self.jobs}")
+            )
         return made
 
     def run(self, name: str, text: str = TEXT) -> Path:
-        return self.do(text=text, file=str(self.folder / "e.toml"), set=[], seeds=None, out=str(self.folder / name))
+        return self.do(
+            text=text,
+            file=str(self.folder / "e.toml"),
+            set=[],
+            seeds=None,
+            out=str(self.folder / name),
+        )
 
     def said(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / f"{self.jobs}.log").read_text().splitlines()]
+        return [
+            json.loads(line) for line in (self.folder / f"{self.jobs}.log").read_text().splitlines()
+        ]
 
     def asked(self) -> list[int]:
         """Which nodes were sent something since the last look."""
@@ -106,7 +128,7 @@ class Bureau:
 @pytest.fixture
 def bureau(tmp_path: Path) -> Bureau:
     fed = poise.federation("digits", "dirichlet", clients=N, alpha=0.5, samples=400, seed=0)
-    held = [Holding(c, fed.shards([c]), {**(fed.spec or {}), "client": c}) for c in range(N)]
+    held = [NodeData(c, fed.shards([c]), {**(fed.spec or {}), "client": c}) for c in range(N)]
     return Bureau(tmp_path, Trying(held, Policy(metrics=True)))
 
 
@@ -125,13 +147,19 @@ def test_the_same_as_forgetting_in_one_process(bureau: Bureau, tmp_path: Path, m
     assert np.abs(np.asarray(made.run.model) - np.asarray(local.run.model)).max() <= 1e-6
     assert np.abs(np.asarray(made.run.model) - np.asarray(made.run.models(0))).max() > 1e-3
     assert made.run.array("members").tolist() == [0, 1, 3]
-    assert np.allclose(made.run.metric("train_accuracy"), local.run.metric("train_accuracy"), atol=1e-6)
-    assert made.certificate["result"]["on remaining clients"] == made.run.metric("train_accuracy")[-1]
+    assert np.allclose(
+        made.run.metric("train_accuracy"), local.run.metric("train_accuracy"), atol=1e-6
+    )
+    assert (
+        made.certificate["result"]["on remaining clients"] == made.run.metric("train_accuracy")[-1]
+    )
     assert len(poise.unlearning.verify(branch / "certificate.json")) > 10
     assert poise.open_run(branch).experiment.count("without") == 1
 
 
-def test_a_second_request_leaves_out_everyone_forgotten_so_far(bureau: Bureau, tmp_path: Path) -> None:
+def test_a_second_request_leaves_out_everyone_forgotten_so_far(
+    bureau: Bureau, tmp_path: Path
+) -> None:
     there = bureau.run("there")
     (here,) = run_experiment(parse(TEXT), tmp_path / "here")
     for client in (GONE, 0):
@@ -149,10 +177,12 @@ def test_a_second_request_leaves_out_everyone_forgotten_so_far(bureau: Bureau, t
 
 def test_an_interrupted_request_is_finished_without_the_forgotten(bureau: Bureau) -> None:
     there = bureau.run("there")
-    whole = bureau.do(unlearn=str(there), request=asked([GONE], {**OPTIONS, "out": str(bureau.folder / "whole")}))
+    whole = bureau.do(
+        unlearn=str(there), request=asked([GONE], {**OPTIONS, "out": str(bureau.folder / "whole")})
+    )
     stop = bureau.folder / f"{bureau.jobs + 1}.stop"
 
-    def stopping(client: int, reply: Letter) -> Letter:
+    def stopping(client: int, reply: NodeMessage) -> NodeMessage:
         if "steps" in reply.facts:
             stop.touch()
         return reply
@@ -173,7 +203,9 @@ def test_an_interrupted_request_is_finished_without_the_forgotten(bureau: Bureau
 def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(bureau: Bureau) -> None:
     there = bureau.run("there")
     bureau.grid.policy = Policy(metrics=False)
-    with pytest.raises(UpdateRefused, match=r"client 0 does not take part: .*train_accuracy") as caught:
+    with pytest.raises(
+        UpdateRefused, match=r"client 0 does not take part: .*train_accuracy"
+    ) as caught:
         bureau.do(unlearn=str(there), request=asked([GONE], OPTIONS))
     assert "--held-out" in caught.value.hint
     assert not (there / "unlearning" / "001").exists()
@@ -182,7 +214,9 @@ def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(bureau: Bure
     result = made.certificate["result"]
     assert (result["score"], result["on remaining clients"]) == ("accuracy", None)
     assert result["on held-out data"] == made.run.metric("accuracy")[-1]
-    assert made.certificate["request"]["target"] == pytest.approx(0.99 * poise.open_run(there).metric("accuracy")[-1])
+    assert made.certificate["request"]["target"] == pytest.approx(
+        0.99 * poise.open_run(there).metric("accuracy")[-1]
+    )
     poise.unlearning.verify(made.path)
     with pytest.raises(InvalidOption, match="is not asked any more"):
         unlearn_deployed(there, bureau.folder, UnlearnRequest(clients=(0,), measure_forgotten=True))
@@ -191,8 +225,10 @@ def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(bureau: Bure
 def test_nodes_that_hold_something_else_now_are_named(bureau: Bureau) -> None:
     there = bureau.run("there")
     fewer = poise.federation("digits", "dirichlet", clients=N, alpha=0.5, samples=300, seed=0)
-    bureau.grid.holdings[3] = Holding(3, fewer.shards([3]))
-    with pytest.raises(IncompatibleParts, match=r"client 3 has \d+ samples now, and had \d+ in the training"):
+    bureau.grid.holdings[3] = NodeData(3, fewer.shards([3]))
+    with pytest.raises(
+        IncompatibleParts, match=r"client 3 has \d+ samples now, and had \d+ in the training"
+    ):
         bureau.do(unlearn=str(there), request=asked([GONE], OPTIONS))
     with pytest.raises(InvalidOption, match="there is no client 9"):
         bureau.do(unlearn=str(there), request=asked([9], OPTIONS))
@@ -212,7 +248,7 @@ def test_a_run_without_some_clients_never_asks_them(bureau: Bureau) -> None:
 
 def test_importance_is_given_for_all_nodes_and_kept_by_those_who_stay(bureau: Bureau) -> None:
     given = TEXT.replace("[task]", "importance = [1.0, 2.0, 3.0, 4.0]\nwithout = [0]\n[task]")
-    way = Post(bureau.grid, {c: 100 + c for c in range(N)}, "run")
+    way = Transport(bureau.grid, {c: 100 + c for c in range(N)}, "run")
     found = registered_federation(parse(given), 0, way, 5.0)
     assert found.importance.tolist() == [2 / 9, 3 / 9, 4 / 9]
     left = found.without([1])
@@ -226,11 +262,15 @@ def test_importance_is_given_for_all_nodes_and_kept_by_those_who_stay(bureau: Bu
         found.without([3])
 
 
-def test_a_client_may_leave_a_run_that_another_had_left_before(bureau: Bureau, tmp_path: Path) -> None:
+def test_a_client_may_leave_a_run_that_another_had_left_before(
+    bureau: Bureau, tmp_path: Path
+) -> None:
     text = TEXT.replace("[task]", "without = [0]\n[task]")
     there = bureau.run("three", text)
     bureau.asked()
-    branch = bureau.do(unlearn=str(there), request=asked([1], OPTIONS))  # client 1 of this run is node 2
+    branch = bureau.do(
+        unlearn=str(there), request=asked([1], OPTIONS)
+    )  # client 1 of this run is node 2
     assert bureau.asked() == [1, 3]
     (here,) = run_experiment(parse(text), tmp_path / "here")
     local = poise.unlearn(here, [1], **OPTIONS)
@@ -256,9 +296,11 @@ def test_each_kind_of_run_is_forgotten_in_its_own_way(bureau: Bureau, tmp_path: 
 LIAR = 1
 
 
-@pytest.mark.parametrize("table", [{"name": "free-rider", "kind": "disguised"}, {"name": "stale-replay"}])
+@pytest.mark.parametrize(
+    "table", [{"name": "free-rider", "kind": "disguised"}, {"name": "stale-replay"}]
+)
 def test_a_node_that_lies_is_found(bureau: Bureau, table: dict[str, Any]) -> None:
-    bureau.grid.trials[LIAR] = Trial.of({"client": LIAR, "attack": table}, bureau.folder)
+    bureau.grid.trials[LIAR] = FaultInjection.of({"client": LIAR, "attack": table}, bureau.folder)
     text = TEXT.replace("rounds = 6", 'rounds = 25\naudit = "quarantine"')
     run = poise.open_run(bureau.run("lied", text))
     assert poise.audit(run).suspects == [LIAR]
@@ -271,28 +313,36 @@ def test_a_node_that_lies_is_found(bureau: Bureau, table: dict[str, Any]) -> Non
     assert poise.audit(poise.open_run(bureau.run("honest", text))).suspects == []
 
 
-def test_a_lying_node_sends_what_the_attack_says_in_a_simulation(bureau: Bureau, tmp_path: Path) -> None:
-    bureau.grid.trials[LIAR] = Trial.of({"client": LIAR, "attack": {"name": "stale-replay", "seed": 0}}, tmp_path)
+def test_a_lying_node_sends_what_the_attack_says_in_a_simulation(
+    bureau: Bureau, tmp_path: Path
+) -> None:
+    bureau.grid.trials[LIAR] = FaultInjection.of(
+        {"client": LIAR, "attack": {"name": "stale-replay", "seed": 0}}, tmp_path
+    )
     lied = TEXT + f'\n[[attacks]]\nname = "stale-replay"\nclients = [{LIAR}]\n'
     (here,) = run_experiment(parse(lied), None)
     first = poise.open_run(bureau.run("first"))
     assert np.abs(np.asarray(first.model) - np.asarray(here.model)).max() <= 1e-6
-    second = poise.open_run(bureau.run("second"))  # what it put aside in the first run is not used in the second
+    second = poise.open_run(
+        bureau.run("second")
+    )  # what it put aside in the first run is not used in the second
     assert np.array_equal(second.model, first.model)
 
 
 def test_lies_go_through_the_policy_too(bureau: Bureau, tmp_path: Path) -> None:
-    bureau.grid.trials[LIAR] = Trial.of({"client": LIAR, "attack": {"name": "scaled", "fraction": 1e6}}, tmp_path)
+    bureau.grid.trials[LIAR] = FaultInjection.of(
+        {"client": LIAR, "attack": {"name": "scaled", "fraction": 1e6}}, tmp_path
+    )
     bureau.grid.policy = Policy(clip=0.25)
     run = poise.open_run(bureau.run("clipped"))
     assert run.contributions["norm"].max() == pytest.approx(0.25, rel=1e-5)
 
 
 def test_mistakes_in_a_trial(tmp_path: Path) -> None:
-    assert Trial.of({"client": 0, "delay": 2}, tmp_path).delay == 2
+    assert FaultInjection.of({"client": 0, "delay": 2}, tmp_path).delay == 2
     with pytest.raises(InvalidOption, match="delay must be seconds"):
-        Trial.of({"client": 0, "delay": -1.0}, tmp_path)
+        FaultInjection.of({"client": 0, "delay": -1.0}, tmp_path)
     with pytest.raises(InvalidOption, match="free-ride"):
-        Trial.of({"client": 0, "attack": {"name": "free-ride"}}, tmp_path)
+        FaultInjection.of({"client": 0, "attack": {"name": "free-ride"}}, tmp_path)
     with pytest.raises(InvalidOption, match="seed must be a whole number"):
-        Trial.of({"client": 0, "attack": {"name": "mimic", "seed": "x"}}, tmp_path)
+        FaultInjection.of({"client": 0, "attack": {"name": "mimic", "seed": "x"}}, tmp_path)

@@ -1,4 +1,5 @@
-"""The similarity graph of clients on nodes: what each tells is made from its own data, and examined by the server."""
+"""The similarity graph of clients on nodes: what each tells is made from its own data, and examined
+by the server."""
 
 from __future__ import annotations
 
@@ -15,17 +16,18 @@ import torch
 
 import poise
 from backends.test_flower_nodes import SGD, TASK, N, Nodes, federation, nodes
-from poise.backends import Flower, post
-from poise.backends.letters import Letter, Parcel
-from poise.backends.post import Post, connected
+from poise.apps.deploy.node import replied
+from poise.apps.deploy.node_data import NodeData
+from poise.apps.deploy.node_graph import asked_messages
+from poise.apps.deploy.policy import Policy
+from poise.apps.deploy.registration import registered_federation
+from poise.apps.deploy.remote_federation import Remote
+from poise.backends import Flower
+from poise.backends.flower import transport
+from poise.backends.flower.messages import NodeMessage, TensorBytes
+from poise.backends.flower.transport import Transport, connected
 from poise.config.experiment import parse
 from poise.core.errors import UpdateRefused
-from poise.deploy.greeting import registered_federation
-from poise.deploy.holding import Holding
-from poise.deploy.neighbours import asked_messages
-from poise.deploy.node import replied
-from poise.deploy.policy import Policy
-from poise.deploy.remote import Remote
 from poise.graph import SimilarityGraph, similarity
 
 OPEN = Policy(graph=True)
@@ -33,11 +35,11 @@ OPEN = Policy(graph=True)
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post, "PAUSE", 0.0)
+    monkeypatch.setattr(transport, "PAUSE", 0.0)
 
 
-def way(grid: Any, clients: int = N) -> Post:
-    return Post(grid, {c: 100 + c for c in range(clients)}, "run", TASK)
+def way(grid: Any, clients: int = N) -> Transport:
+    return Transport(grid, {c: 100 + c for c in range(clients)}, "run", TASK)
 
 
 def remote(grid: Nodes) -> Remote:
@@ -62,35 +64,50 @@ def test_texts() -> None:
     x[20:] %= 4  # the second client does not know the last characters
     parts = [np.arange(20), np.arange(20, 40)]
     fed = poise.federation((x, y), parts, 2, vocabulary=7, test=(x, y))
-    grid = Nodes([Holding(c, fed.shards([c])) for c in range(2)], OPEN)
+    grid = Nodes([NodeData(c, fed.shards([c])) for c in range(2)], OPEN)
     told = asked_messages(way(grid, 2), 5.0, 7)
-    assert np.allclose(SimilarityGraph(told).adjacency, similarity(fed).adjacency, rtol=1e-9, atol=0)
+    assert np.allclose(
+        SimilarityGraph(told).adjacency, similarity(fed).adjacency, rtol=1e-9, atol=0
+    )
     facts = [h.facts() for h in grid.holdings]
-    found = Remote(facts, "size", fed.test_shard, None, lambda size: asked_messages(way(grid, 2), 5.0, size))
+    found = Remote(
+        facts, "size", fed.test_shard, None, lambda size: asked_messages(way(grid, 2), 5.0, size)
+    )
     assert found.messages().shape == (2, 7)
 
 
 @pytest.mark.parametrize("time", ["real", "simulated"])
 @pytest.mark.parametrize(
-    "solver", [SGD, poise.solvers.Perturbed(0.6, lr=0.1, steps=4, batch_size=16)], ids=["sgd", "perturbed"]
+    "solver",
+    [SGD, poise.solvers.Perturbed(0.6, lr=0.1, steps=4, batch_size=16)],
+    ids=["sgd", "perturbed"],
 )
 def test_the_weighting_and_the_neighbours_are_those_of_one_process(solver: Any, time: Any) -> None:
-    """Perturbed needs what the others did: were the mean not sent, the second round would differ."""
+    """Perturbed needs what the others did: were the mean not sent, the second round would
+    differ."""
     grid = nodes(policy=Policy(graph=True, solvers=("sgd", "perturbed")))
-    options: dict[str, Any] = {"solver": solver, "rounds": 3, "weighting": poise.weightings.Adjacency()}
+    options: dict[str, Any] = {
+        "solver": solver,
+        "rounds": 3,
+        "weighting": poise.weightings.Adjacency(),
+    }
     with connected(way(grid)):
-        there = poise.train(remote(grid), poise.task(**TASK), backend=Flower(60.0, time=time), **options)
+        there = poise.train(
+            remote(grid), poise.task(**TASK), backend=Flower(60.0, time=time), **options
+        )
     here = poise.train(federation(), poise.task(**TASK), **options)
     assert np.allclose(there.weights, here.weights, rtol=1e-6)
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
 
 
-def forged(make: Callable[[Letter], Letter]) -> Callable[[int, Letter], Letter]:
+def forged(make: Callable[[NodeMessage], NodeMessage]) -> Callable[[int, NodeMessage], NodeMessage]:
     return lambda client, reply: make(reply) if client == 2 else reply
 
 
-def sending(*vectors: torch.Tensor) -> Callable[[int, Letter], Letter]:
-    return forged(lambda r: replace(r, parcels={str(k): Parcel.of(v) for k, v in enumerate(vectors)}))
+def sending(*vectors: torch.Tensor) -> Callable[[int, NodeMessage], NodeMessage]:
+    return forged(
+        lambda r: replace(r, tensors={str(k): TensorBytes.of(v) for k, v in enumerate(vectors)})
+    )
 
 
 LONG, UNIT = torch.full((64,), 1.0).double(), torch.full((64,), 0.125).double()
@@ -109,15 +126,25 @@ LONG, UNIT = torch.full((64,), 1.0).double(), torch.full((64,), 0.125).double()
         (sending(), "nothing instead of"),
         (sending(UNIT, UNIT), r"\[64\] float64, \[64\] float64 instead of"),
         (sending(torch.zeros(100_000)), "a reply of 400000 bytes, where 4608 are the most"),
-        (forged(lambda r: replace(r, parcels={"0": Parcel("float64", (64,), b"1234")})), r"\[64\] float64 instead of"),
+        (
+            forged(lambda r: replace(r, tensors={"0": TensorBytes("float64", (64,), b"1234")})),
+            r"\[64\] float64 instead of",
+        ),
         (forged(lambda r: replace(r, facts={**r.facts, "client": 1})), "that of client 1"),
-        (forged(lambda r: replace(r, facts={**r.facts, "nonce": "old"})), "a reply to another request"),
-        (forged(lambda r: Letter({"nonce": r.facts["nonce"], "refused": "no"})), "a refusal: no"),
+        (
+            forged(lambda r: replace(r, facts={**r.facts, "nonce": "old"})),
+            "a reply to another request",
+        ),
+        (
+            forged(lambda r: NodeMessage({"nonce": r.facts["nonce"], "refused": "no"})),
+            "a refusal: no",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_message_is_examined_and_its_sender_named(forge: Any, words: str) -> None:
     with pytest.raises(
-        UpdateRefused, match=f"client 2 was asked for its message of the similarity graph and sent {words}"
+        UpdateRefused,
+        match=f"client 2 was asked for its message of the similarity graph and sent {words}",
     ):
         remote(nodes(policy=OPEN, forge=forge)).messages()
 
@@ -134,10 +161,15 @@ def test_noise_covers_a_message_and_does_not_wear_off() -> None:
     assert products == pytest.approx(np.full(N, expected), abs=4 * 0.1 * expected)
     noisy.policy = Policy(graph=True, graph_noise=0.2)
     drawn = [
-        m / (m @ q) - q for m, q in zip((first[0], asked_messages(way(noisy), 5.0, 64)[0]), [quiet[0]] * 2, strict=True)
+        m / (m @ q) - q
+        for m, q in zip(
+            (first[0], asked_messages(way(noisy), 5.0, 64)[0]), [quiet[0]] * 2, strict=True
+        )
     ]
     cosine = drawn[0] @ drawn[1] / np.linalg.norm(drawn[0]) / np.linalg.norm(drawn[1])
-    assert abs(cosine) < 0.9  # more noise is other noise: two amounts of the same would give the message away
+    assert (
+        abs(cosine) < 0.9
+    )  # more noise is other noise: two amounts of the same would give the message away
 
 
 ADJACENCY = """
@@ -159,7 +191,8 @@ rounds = 1
 def test_a_run_that_needs_a_graph_says_so_before_it_begins() -> None:
     experiment = parse(ADJACENCY)
     with pytest.raises(
-        UpdateRefused, match=r"client 0 does not take part: .* messages for the similarity graph \(graph"
+        UpdateRefused,
+        match=r"client 0 does not take part: .* messages for the similarity graph \(graph",
     ):
         registered_federation(experiment, 0, way(nodes()), 5.0)
     grid = nodes(policy=OPEN)
@@ -169,25 +202,34 @@ def test_a_run_that_needs_a_graph_says_so_before_it_begins() -> None:
         assert found.messages().shape == (N, 64)
     without = parse(ADJACENCY.replace("adjacency", "proportional"))
     assert registered_federation(without, 0, way(nodes()), 5.0).clients == N
-    perturbed = parse(ADJACENCY.replace('"sgd"', '"perturbed"\nbeta = 0.5').replace("adjacency", "proportional"))
+    perturbed = parse(
+        ADJACENCY.replace('"sgd"', '"perturbed"\nbeta = 0.5').replace("adjacency", "proportional")
+    )
     with pytest.raises(UpdateRefused, match=r"messages for the similarity graph \(graph"):
         registered_federation(perturbed, 0, way(nodes(policy=Policy(solvers=("perturbed",)))), 5.0)
 
 
 def test_a_refusal_is_recorded_on_both_sides(tmp_path: Path) -> None:
-    """The node's journal has what was asked and why it was refused; the server's error or ledger has the same words."""
-    (tmp_path / "node.toml").write_text('client = 1\n[data]\nsource = "digits"\nclients = 4\nsamples = 400\n')
+    """The node's journal has what was asked and why it was refused; the server's error or ledger
+    has the same words."""
+    (tmp_path / "node.toml").write_text(
+        'client = 1\n[data]\nsource = "digits"\nclients = 4\nsamples = 400\n'
+    )
     (tmp_path / "policy.toml").write_text("max_steps = 1\n")
     plain = nodes()
 
     class Real(Nodes):
-        def _reply(self, name: str, client: int, letter: Letter) -> Any:
+        def _reply(self, name: str, client: int, letter: NodeMessage) -> Any:
             if client != 1:
                 return super()._reply(name, client, letter)
-            message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=letter.content())
+            message = SimpleNamespace(
+                metadata=SimpleNamespace(src_node_id=0), content=letter.content()
+            )
             metadata = SimpleNamespace(reply_to_message_id=name, src_node_id=101)
             return SimpleNamespace(
-                metadata=metadata, has_error=lambda: False, content=replied(message, tmp_path).content()
+                metadata=metadata,
+                has_error=lambda: False,
+                content=replied(message, tmp_path).content(),
             )
 
     grid = Real(plain.holdings, OPEN)
@@ -197,12 +239,20 @@ def test_a_refusal_is_recorded_on_both_sides(tmp_path: Path) -> None:
         asked_messages(way(grid), 5.0, 64)
     with connected(way(grid)):
         run = poise.train(
-            replace(remote(plain), graph=None), poise.task(**TASK), solver=SGD, rounds=1, backend=Flower(patience=5.0),
+            replace(remote(plain), graph=None),
+            poise.task(**TASK),
+            solver=SGD,
+            rounds=1,
+            backend=Flower(patience=5.0),
             bad_updates="drop",
-        )  # fmt: skip
+        )
     told = [refused.value.message, kept.value.message, run.refusals[0][2]]
     lines = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
-    assert [(line["kind"], line["bytes"]) for line in lines] == [("hello", 0), ("graph", 0), ("work", 0)]
+    assert [(line["kind"], line["bytes"]) for line in lines] == [
+        ("hello", 0),
+        ("graph", 0),
+        ("work", 0),
+    ]
     for line, words in zip(lines, told, strict=True):
         assert line["refused"] in words
         assert "its policy does not allow" in words
@@ -214,8 +264,18 @@ def test_neighbours_are_those_of_the_run_where_a_client_has_left() -> None:
     grid, fed = nodes(policy=Policy(graph=True, solvers=("perturbed",))), federation().without([0])
     left = way(grid).among(fed.members.tolist())
     facts = [grid.holdings[c].facts() for c in fed.members]
-    found = Remote(facts, "size", fed.test_shard, None, lambda size: asked_messages(left, 5.0, size), fed.members)
-    options: dict[str, Any] = {"solver": poise.solvers.Perturbed(0.6, lr=0.1, steps=4, batch_size=16), "rounds": 3}
+    found = Remote(
+        facts,
+        "size",
+        fed.test_shard,
+        None,
+        lambda size: asked_messages(left, 5.0, size),
+        fed.members,
+    )
+    options: dict[str, Any] = {
+        "solver": poise.solvers.Perturbed(0.6, lr=0.1, steps=4, batch_size=16),
+        "rounds": 3,
+    }
     with connected(left):
         there = poise.train(found, poise.task(**TASK), backend=Flower(60.0), **options)
     here = poise.train(fed, poise.task(**TASK), **options)

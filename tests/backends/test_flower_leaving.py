@@ -1,4 +1,5 @@
-"""Four real nodes, one of which leaves for good and is forgotten, and one of which lies and is found."""
+"""Four real nodes, one of which leaves for good and is forgotten, and one of which lies and is
+found."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ import tomli_w
 import poise
 from backends.test_flower_forgetting import TEXT as WHOLE
 from faults.support import call
-from poise.composition import federation_in
+from poise.apps.deploy import control, jobs
+from poise.apps.deploy.folder import Deployment, make_deployment, read_toml
+from poise.apps.deploy.policy import Policy
+from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import parse
 from poise.config.unlearn_request import UnlearnRequest
-from poise.deploy import control, jobs
-from poise.deploy.folder import Deployment, make_deployment, read_toml
-from poise.deploy.policy import Policy
-from poise.experiments.runner import run_experiment
+from poise.training import federation_in
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
@@ -35,14 +36,20 @@ ASKED: dict[str, Any] = {"target": 0.1, "min_rounds": 1, "max_rounds": 1}
 
 
 @pytest.fixture(scope="module")
-def hospital(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, list[subprocess.Popen[bytes]]]]:
+def hospital(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Deployment, list[subprocess.Popen[bytes]]]]:
     """A server, and four nodes that run by themselves."""
-    made = make_deployment(tmp_path_factory.mktemp("leaving") / "four", 4, federation_in(parse(TEXT), 0).spec)
+    made = make_deployment(
+        tmp_path_factory.mktemp("leaving") / "four", 4, federation_in(parse(TEXT), 0).spec
+    )
     for client in range(4):
         (made.node(client) / "policy.toml").write_text(tomli_w.dumps(Policy(metrics=True).table()))
     control.up(made.path, nodes=False, seconds=300)
-    verb = [sys.executable, "-c", "from poise.cli import main; main()", "deploy", "node"]
-    nodes = [subprocess.Popen([*verb, str(made.node(k))], stderr=subprocess.DEVNULL) for k in range(4)]
+    verb = [sys.executable, "-c", "from poise.apps.cli import main; main()", "deploy", "node"]
+    nodes = [
+        subprocess.Popen([*verb, str(made.node(k))], stderr=subprocess.DEVNULL) for k in range(4)
+    ]
     try:
         yield made, nodes
     finally:
@@ -54,7 +61,10 @@ def hospital(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deploym
 
 
 def journal(deployed: Deployment, client: int) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (deployed.node(client) / "journal.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (deployed.node(client) / "journal.jsonl").read_text().splitlines()
+    ]
 
 
 def test_a_node_that_left_is_forgotten_on_the_others(hospital: Any, tmp_path: Path) -> None:
@@ -67,7 +77,9 @@ def test_a_node_that_left_is_forgotten_on_the_others(hospital: Any, tmp_path: Pa
     for method, held_out in (("sifu", False), ("scratch", True)):
         options = {**ASKED, "method": method, "held_out": held_out}
         made = jobs.unlearn_deployed(
-            there.path, deployed.path, UnlearnRequest(clients=(LEAVES,), **options, out=str(tmp_path / method))
+            there.path,
+            deployed.path,
+            UnlearnRequest(clients=(LEAVES,), **options, out=str(tmp_path / method)),
         )
         local = poise.unlearn(here, [LEAVES], **options, out=tmp_path / f"local-{method}")
         assert (made.restart, made.rounds, made.reached) == (local.restart, 1, True)
@@ -78,7 +90,11 @@ def test_a_node_that_left_is_forgotten_on_the_others(hospital: Any, tmp_path: Pa
     assert journal(deployed, LEAVES) == before
     stays = journal(deployed, 3)
     assert {line["kind"] for line in before} == {"hello", "work"}
-    assert {line["kind"] for line in stays if line["time"] > before[-1]["time"]} >= {"hello", "work", "measure"}
+    assert {line["kind"] for line in stays if line["time"] > before[-1]["time"]} >= {
+        "hello",
+        "work",
+        "measure",
+    }
 
 
 def test_a_node_that_lies_is_found_and_its_weight_is_gone(hospital: Any, tmp_path: Path) -> None:
@@ -86,7 +102,9 @@ def test_a_node_that_lies_is_found_and_its_weight_is_gone(hospital: Any, tmp_pat
     if nodes[LEAVES].poll() is None:
         nodes[LEAVES].send_signal(signal.SIGTERM)
     file = deployed.node(LIES) / "node.toml"
-    file.write_text(tomli_w.dumps({**read_toml(file), "attack": {"name": "free-rider"}, "delay": 0.5}))
+    file.write_text(
+        tomli_w.dumps({**read_toml(file), "attack": {"name": "free-rider"}, "delay": 0.5})
+    )
     text = TEXT.replace("[task]", f"without = [{LEAVES}]\n[task]")
     text = text.replace("rounds = 2", 'rounds = 3\naudit = "quarantine"')
     with pytest.warns(UserWarning, match="is quarantined"):
@@ -97,5 +115,7 @@ def test_a_node_that_lies_is_found_and_its_weight_is_gone(hospital: Any, tmp_pat
     assert json.loads(found.out)["runs"][0]["suspects"] == [LIES], found.err
     assert os.path.getsize(tmp_path / "audit.html") > 1000
     with pytest.warns(UserWarning, match="is quarantined"):
-        here = run_experiment(parse(text + f'\n[[attacks]]\nname = "free-rider"\nclients = [{LIES}]\n'), None)
+        here = run_experiment(
+            parse(text + f'\n[[attacks]]\nname = "free-rider"\nclients = [{LIES}]\n'), None
+        )
     assert np.abs(np.asarray(run.model) - np.asarray(here[0].model)).max() <= 1e-6

@@ -1,4 +1,5 @@
-"""The backend of real nodes, with nodes in this process: the contract, recorded refusals, nodes that go away."""
+"""The backend of real nodes, with nodes in this process: the contract, recorded refusals, nodes
+that go away."""
 
 from __future__ import annotations
 
@@ -14,18 +15,20 @@ import pytest
 import torch
 
 import poise
-from poise.backends import Flower, flower, post
-from poise.backends.letters import Letter, Parcel
-from poise.backends.post import Post, connected
+from poise.apps.deploy.client_state_store import ClientStateStore
+from poise.apps.deploy.node import NodeContext, answer
+from poise.apps.deploy.node_data import NodeData
+from poise.apps.deploy.policy import Policy
+from poise.apps.deploy.registration import registered_federation
+from poise.apps.deploy.remote_federation import Remote, check_registered
+from poise.apps.deploy.server import Job
+from poise.backends import Flower
+from poise.backends.flower import nodes as flower_nodes
+from poise.backends.flower import transport
+from poise.backends.flower.messages import NodeMessage, TensorBytes
+from poise.backends.flower.transport import Transport, connected
 from poise.config.experiment import parse
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError, UpdateRefused
-from poise.deploy.greeting import registered_federation
-from poise.deploy.holding import Holding
-from poise.deploy.node import Here, answer
-from poise.deploy.policy import Policy
-from poise.deploy.remote import Remote, check_registered
-from poise.deploy.server import Job
-from poise.deploy.shelf import Shelf
 from poise.testing import check_backend
 from poise.testing.clauses import SIZES
 from poise.testing.federations import SampleFederation
@@ -56,7 +59,7 @@ HOURS = Hours()
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (post, flower):
+    for module in (transport, flower_nodes):
         monkeypatch.setattr(module, "time", HOURS)
 
 
@@ -64,13 +67,13 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 class Nodes:
     """A Grid whose nodes are functions; ``forge(client, reply)`` is what they send instead."""
 
-    holdings: list[Holding]
+    holdings: list[NodeData]
     policy: Policy = field(default_factory=Policy)
-    forge: Callable[[int, Letter], Letter | int] = lambda client, reply: reply
+    forge: Callable[[int, NodeMessage], NodeMessage | int] = lambda client, reply: reply
     away: list[int] = field(default_factory=list)
-    shelves: dict[int, Shelf] = field(default_factory=dict)
+    shelves: dict[int, ClientStateStore] = field(default_factory=dict)
     slow: dict[int, float] = field(default_factory=dict)  # by client: seconds
-    sent: list[tuple[int, Letter]] = field(default_factory=list)
+    sent: list[tuple[int, NodeMessage]] = field(default_factory=list)
     due: dict[str, float] = field(default_factory=dict)
 
     def get_node_ids(self) -> list[int]:
@@ -79,27 +82,35 @@ class Nodes:
     def create_message(self, content: Any, kind: str, node: int, group: str, ttl: float) -> Any:
         assert kind.startswith("query.")
         assert ttl > 0
-        return SimpleNamespace(metadata=SimpleNamespace(src_node_id=0, dst_node_id=node), content=content)
+        return SimpleNamespace(
+            metadata=SimpleNamespace(src_node_id=0, dst_node_id=node), content=content
+        )
 
     def push_messages(self, messages: Iterable[Any]) -> list[str]:
         begin = len(self.sent)
-        self.sent += [(message.metadata.dst_node_id - 100, Letter.read(message)) for message in messages]
+        self.sent += [
+            (message.metadata.dst_node_id - 100, NodeMessage.read(message)) for message in messages
+        ]
         return [str(k) for k in range(begin, len(self.sent))]
 
     def pull_messages(self, ids: Iterable[str]) -> list[Any]:
         now = HOURS.monotonic()
-        self.due |= {name: now + self.slow.get(self.sent[int(name)][0], 0.0) for name in ids if name not in self.due}
+        self.due |= {
+            name: now + self.slow.get(self.sent[int(name)][0], 0.0)
+            for name in ids
+            if name not in self.due
+        }
         return [self._reply(name, *self.sent[int(name)]) for name in ids if self.due[name] <= now]
 
-    def _answered(self, client: int, letter: Letter) -> Letter:
-        shelf = self.shelves.setdefault(client, Shelf())
-        return answer(letter, Here(self.holdings[client], self.policy, shelf))
+    def _answered(self, client: int, letter: NodeMessage) -> NodeMessage:
+        shelf = self.shelves.setdefault(client, ClientStateStore())
+        return answer(letter, NodeContext(self.holdings[client], self.policy, shelf))
 
-    def _reply(self, name: str, client: int, letter: Letter) -> Any:
+    def _reply(self, name: str, client: int, letter: NodeMessage) -> Any:
         try:
             made = self._answered(client, letter)
         except PoiseError as error:
-            made = Letter({"nonce": letter.facts["nonce"], "refused": str(error)})
+            made = NodeMessage({"nonce": letter.facts["nonce"], "refused": str(error)})
         reply = self.forge(client, made)
         metadata = SimpleNamespace(reply_to_message_id=name, src_node_id=100 + client)
         if isinstance(reply, int):
@@ -114,24 +125,32 @@ def federation() -> Any:
 
 def nodes(**more: Any) -> Nodes:
     fed = federation()
-    return Nodes([Holding(c, fed.shards([c])) for c in range(N)], **more)
+    return Nodes([NodeData(c, fed.shards([c])) for c in range(N)], **more)
 
 
 def trained(grid: Nodes, **more: Any) -> Any:
     fed = federation()
     remote = Remote([h.facts() for h in grid.holdings], "size", fed.test_shard, fed.spec)
     task = more.pop("task", TASK)
-    way = Post(grid, {h.client: 100 + h.client for h in grid.holdings}, "run", task, "a" * 32)
-    options = {"solver": SGD, "rounds": 3, "backend": Flower(patience=5.0), "bad_updates": "drop", **more}
+    way = Transport(grid, {h.client: 100 + h.client for h in grid.holdings}, "run", task, "a" * 32)
+    options = {
+        "solver": SGD,
+        "rounds": 3,
+        "backend": Flower(patience=5.0),
+        "bad_updates": "drop",
+        **more,
+    }
     with connected(way):
         return poise.train(remote, poise.task(**task), **options)
 
 
 def test_the_contract() -> None:
     fed = SampleFederation.random(SIZES, seed=3)
-    grid = Nodes([Holding(c, fed.shards(np.array([c]))) for c in range(len(SIZES))], Policy(metrics=True))
+    grid = Nodes(
+        [NodeData(c, fed.shards(np.array([c]))) for c in range(len(SIZES))], Policy(metrics=True)
+    )
     task = {"model": "mlp", "hidden": 4, "dtype": "float64"}
-    with connected(Post(grid, {c: 100 + c for c in range(len(SIZES))}, "run", task)):
+    with connected(Transport(grid, {c: 100 + c for c in range(len(SIZES))}, "run", task)):
         check_backend(Flower())
 
 
@@ -147,22 +166,36 @@ ANY = Policy(solvers=("feddyn", "scaffold", "sgd"), metrics=True)
 
 
 @pytest.mark.parametrize(
-    "solver", [poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=16), poise.solvers.FedDyn(lr=0.1, steps=3, alpha=0.1)]
+    "solver",
+    [
+        poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=16),
+        poise.solvers.FedDyn(lr=0.1, steps=3, alpha=0.1),
+    ],
 )
 def test_what_clients_remember_stays_on_their_nodes(solver: Any, tmp_path: Path) -> None:
     sampler = poise.samplers.Uniform(2)
     here = poise.train(federation(), poise.task(**TASK), solver=solver, sampler=sampler, rounds=5)
     lost = [5, 8, 5]
 
-    def gone(client: int, reply: Letter) -> Letter | int:  # work is done, its answer lost: it is asked for once more
+    def gone(
+        client: int, reply: NodeMessage
+    ) -> NodeMessage | int:  # work is done, its answer lost: it is asked for once more
         return lost.pop() if client == 2 and lost else reply
 
-    shelves = {c: Shelf(tmp_path / str(c)) for c in range(N)}
-    there = trained(nodes(policy=ANY, forge=gone, shelves=shelves), solver=solver, sampler=sampler, rounds=5)
+    shelves = {c: ClientStateStore(tmp_path / str(c)) for c in range(N)}
+    there = trained(
+        nodes(policy=ANY, forge=gone, shelves=shelves), solver=solver, sampler=sampler, rounds=5
+    )
     assert lost == []
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
-    last = {c: int(np.flatnonzero(there.weights[:, c])[-1]) for c in range(N) if there.weights[:, c].any()}
-    kept = {c: sorted(int(f.stem) for f in (tmp_path / str(c)).rglob("*.safetensors")) for c in last}
+    last = {
+        c: int(np.flatnonzero(there.weights[:, c])[-1])
+        for c in range(N)
+        if there.weights[:, c].any()
+    }
+    kept = {
+        c: sorted(int(f.stem) for f in (tmp_path / str(c)).rglob("*.safetensors")) for c in last
+    }
     assert {c: versions[-1] for c, versions in kept.items()} == last
 
 
@@ -170,7 +203,7 @@ def test_a_refused_update_does_not_change_what_its_client_remembers() -> None:
     solver = poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=16)
     rounds: list[int] = []
 
-    def once(client: int, reply: Letter) -> Letter:
+    def once(client: int, reply: NodeMessage) -> NodeMessage:
         rounds.append(client)
         return nan(client, reply) if client == 1 and rounds.count(1) == 2 else reply
 
@@ -182,37 +215,50 @@ def test_a_refused_update_does_not_change_what_its_client_remembers() -> None:
 
 
 def test_states_that_never_counted_do_not_pile_up(tmp_path: Path) -> None:
-    shelves = {c: Shelf(tmp_path / str(c)) for c in range(N)}
+    shelves = {c: ClientStateStore(tmp_path / str(c)) for c in range(N)}
     solver = poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=16)
     trained(nodes(policy=ANY, forge=nan, shelves=shelves), solver=solver, rounds=8)
-    kept = [sorted(int(f.stem) for f in (tmp_path / str(c)).rglob("*.safetensors")) for c in range(N)]
+    kept = [
+        sorted(int(f.stem) for f in (tmp_path / str(c)).rglob("*.safetensors")) for c in range(N)
+    ]
     assert kept == [[4, 5, 6, 7], [7], [4, 5, 6, 7], [4, 5, 6, 7]], "client 1 is refused every time"
 
 
 def test_a_run_that_goes_on_finds_the_states_of_its_clients(tmp_path: Path) -> None:
     solver = poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=16)
-    shelves = {c: Shelf(tmp_path / str(c)) for c in range(N)}
+    shelves = {c: ClientStateStore(tmp_path / str(c)) for c in range(N)}
     whole = trained(nodes(policy=ANY), solver=solver, rounds=5)
     count: list[int] = []
 
-    def die(client: int, reply: Letter) -> Letter:
+    def die(client: int, reply: NodeMessage) -> NodeMessage:
         count.append(client)
-        if len(count) == 2 * N + 2:  # in the third round, when two have written down what they remember
+        if (
+            len(count) == 2 * N + 2
+        ):  # in the third round, when two have written down what they remember
             raise KeyboardInterrupt
         return reply
 
     with pytest.raises(KeyboardInterrupt):
-        trained(nodes(policy=ANY, forge=die, shelves=shelves), solver=solver, rounds=5, out=tmp_path / "run")
+        trained(
+            nodes(policy=ANY, forge=die, shelves=shelves),
+            solver=solver,
+            rounds=5,
+            out=tmp_path / "run",
+        )
     grid, fed = nodes(policy=ANY, shelves=shelves), federation()
     remote = Remote([h.facts() for h in grid.holdings], "size", fed.test_shard, fed.spec)
-    with connected(Post(grid, {c: 100 + c for c in range(N)}, "other job", TASK, "a" * 32)):
+    with connected(Transport(grid, {c: 100 + c for c in range(N)}, "other job", TASK, "a" * 32)):
         done = poise.resume(tmp_path / "run", federation=remote, task=poise.task(**TASK))
     assert np.array_equal(done.model, whole.model)
 
 
 def test_personal_layers_stay_on_their_nodes(tmp_path: Path) -> None:
-    options = {"solver": poise.solvers.SGD(lr=0.1, steps=3, batch_size=16), "personal": "batchnorm", "rounds": 3,
-               "metrics": ["train_loss", "client_accuracy"]}  # fmt: skip
+    options = {
+        "solver": poise.solvers.SGD(lr=0.1, steps=3, batch_size=16),
+        "personal": "batchnorm",
+        "rounds": 3,
+        "metrics": ["train_loss", "client_accuracy"],
+    }
     task = {"model": "mlp", "hidden": 8, "norm": True}
     here = poise.train(federation(), poise.task(**task), **options)
     there = trained(nodes(policy=ANY), task=task, **options)
@@ -222,15 +268,20 @@ def test_personal_layers_stay_on_their_nodes(tmp_path: Path) -> None:
 
 
 CLOCKS = [
-    poise.clocks.Asynchronous(), poise.clocks.Buffered(2), poise.clocks.FixedWindow(0.3),
-    poise.clocks.Synchronous(deadline=0.4), poise.clocks.Synchronous(enough=3),
-]  # fmt: skip
+    poise.clocks.Asynchronous(),
+    poise.clocks.Buffered(2),
+    poise.clocks.FixedWindow(0.3),
+    poise.clocks.Synchronous(deadline=0.4),
+    poise.clocks.Synchronous(enough=3),
+]
 
 
 @pytest.mark.parametrize("clock", CLOCKS, ids=lambda c: type(c).__name__)
 def test_clocks_go_by_the_time_that_nodes_really_take(clock: Any, tmp_path: Path) -> None:
     grid = nodes(slow={3: 0.7})
-    run = trained(grid, clock=clock, rounds=5, weighting=poise.weightings.TimeBased(times="estimated"))
+    run = trained(
+        grid, clock=clock, rounds=5, weighting=poise.weightings.TimeBased(times="estimated")
+    )
     assert run.rounds == 5
     assert (np.diff(run.times) >= 0).all()
     assert 3 not in run.schedule[0].clients.tolist(), "the slow one is not waited for"
@@ -240,16 +291,25 @@ def test_clocks_go_by_the_time_that_nodes_really_take(clock: Any, tmp_path: Path
     poise.clocks.save_schedule(run.schedule, tmp_path / "steps.csv")
     replay = poise.clocks.Replay(str(tmp_path / "steps.csv"))
     weighting = poise.weightings.TimeBased(times="estimated")
-    again = poise.train(federation(), poise.task(**TASK), solver=SGD, clock=replay, rounds=5, weighting=weighting)
+    again = poise.train(
+        federation(), poise.task(**TASK), solver=SGD, clock=replay, rounds=5, weighting=weighting
+    )
     assert np.abs(np.asarray(run.model) - np.asarray(again.model)).max() <= 1e-6
     assert np.allclose(run.weights, again.weights)
 
 
 def test_times_that_were_given_are_not_those_of_nodes() -> None:
-    for clock in (poise.clocks.Asynchronous([1.0, 2.0, 3.0, 4.0]), poise.clocks.Synchronous(deadline=2.0)):
-        with pytest.raises(IncompatibleParts, match=r"TimeBased: clients take the time they take.*estimated"):
+    for clock in (
+        poise.clocks.Asynchronous([1.0, 2.0, 3.0, 4.0]),
+        poise.clocks.Synchronous(deadline=2.0),
+    ):
+        with pytest.raises(
+            IncompatibleParts, match=r"TimeBased: clients take the time they take.*estimated"
+        ):
             trained(nodes(), clock=clock, weighting=poise.weightings.TimeBased())
-    assert trained(nodes(), weighting=poise.weightings.TimeBased(), rounds=1).rounds == 1  # all are waited for
+    assert (
+        trained(nodes(), weighting=poise.weightings.TimeBased(), rounds=1).rounds == 1
+    )  # all are waited for
 
 
 def test_simulated_time_on_nodes() -> None:
@@ -261,15 +321,21 @@ def test_simulated_time_on_nodes() -> None:
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
 
 
-def nan(client: int, reply: Letter) -> Letter:
-    return replace(reply, parcels={"0": Parcel.of(torch.full((650,), float("nan")))}) if client == 1 else reply
+def nan(client: int, reply: NodeMessage) -> NodeMessage:
+    return (
+        replace(reply, tensors={"0": TensorBytes.of(torch.full((650,), float("nan")))})
+        if client == 1
+        else reply
+    )
 
 
-def greedy(client: int, reply: Letter) -> Letter:
+def greedy(client: int, reply: NodeMessage) -> NodeMessage:
     return replace(reply, facts={**reply.facts, "samples": 10**9}) if client == 1 else reply
 
 
-@pytest.mark.parametrize(("forge", "words"), [(nan, "not finite"), (greedy, "samples 1000000000 instead of")])
+@pytest.mark.parametrize(
+    ("forge", "words"), [(nan, "not finite"), (greedy, "samples 1000000000 instead of")]
+)
 def test_a_forged_reply_is_recorded_and_the_round_goes_on(forge: Any, words: str) -> None:
     run = trained(nodes(forge=forge))
     assert run.rounds == 3
@@ -283,8 +349,10 @@ def test_a_forged_reply_is_recorded_and_the_round_goes_on(forge: Any, words: str
 @pytest.mark.parametrize("loss", [1.7e308, -1.7e308])
 @pytest.mark.parametrize("name", ["SoftMax", "SoftMin", "Exp"])
 def test_an_absurd_loss_does_not_end_the_run(name: str, loss: float) -> None:
-    def absurd(client: int, reply: Letter) -> Letter:
-        lies = {k: [loss if k == "loss_before" else -loss] for k in reply.facts if k.startswith("loss_")}
+    def absurd(client: int, reply: NodeMessage) -> NodeMessage:
+        lies = {
+            k: [loss if k == "loss_before" else -loss] for k in reply.facts if k.startswith("loss_")
+        }
         return replace(reply, facts={**reply.facts, **lies}) if client == 1 else reply
 
     run = trained(nodes(forge=absurd), weighting=getattr(poise.weightings, name)(0.2))
@@ -299,9 +367,9 @@ def test_bad_updates_may_stop_the_run() -> None:
 
 
 def test_an_old_reply_is_refused() -> None:
-    first: list[Letter] = []
+    first: list[NodeMessage] = []
 
-    def replay(client: int, reply: Letter) -> Letter:
+    def replay(client: int, reply: NodeMessage) -> NodeMessage:
         if client != 2:
             return reply
         first.append(reply)
@@ -314,7 +382,7 @@ def test_an_old_reply_is_refused() -> None:
 def test_work_is_asked_for_again_after_a_node_was_away() -> None:
     lost = [5, 5, 8]
 
-    def gone(client: int, reply: Letter) -> Letter | int:
+    def gone(client: int, reply: NodeMessage) -> NodeMessage | int:
         return lost.pop() if client == 3 and lost else reply
 
     run = trained(nodes(forge=gone))
@@ -323,7 +391,8 @@ def test_work_is_asked_for_again_after_a_node_was_away() -> None:
 
 
 def test_work_that_died_with_its_node_is_asked_for_again() -> None:
-    """The node was back before anybody saw that it was away: Flower reports nothing, its reply never comes."""
+    """The node was back before anybody saw that it was away: Flower reports nothing, its reply
+    never comes."""
     boots = dict.fromkeys(range(N), "first")
     lost: list[str] = []
 
@@ -337,31 +406,48 @@ def test_work_that_died_with_its_node_is_asked_for_again() -> None:
                     boots[3] = "second"
             return super().pull_messages([name for name in there if name not in lost])
 
-        def _answered(self, client: int, letter: Letter) -> Letter:
-            return answer(letter, Here(self.holdings[client], self.policy, boot=boots[client]))
+        def _answered(self, client: int, letter: NodeMessage) -> NodeMessage:
+            return answer(
+                letter, NodeContext(self.holdings[client], self.policy, boot=boots[client])
+            )
 
     dying = Dying(nodes().holdings)
-    remote = Remote([h.facts() for h in dying.holdings], "size", federation().test_shard, federation().spec)
-    way = Post(dying, {c: 100 + c for c in range(N)}, "run", TASK)
-    way.ask({c: Letter({**way.common("call", c)}) for c in range(N)}, 5.0)  # as a run begins, with a word to everybody
+    remote = Remote(
+        [h.facts() for h in dying.holdings], "size", federation().test_shard, federation().spec
+    )
+    way = Transport(dying, {c: 100 + c for c in range(N)}, "run", TASK)
+    way.ask(
+        {c: NodeMessage({**way.common("call", c)}) for c in range(N)}, 5.0
+    )  # as a run begins, with a word to everybody
     with connected(way):
         run = poise.train(remote, poise.task(**TASK), SGD, rounds=3, backend=Flower(patience=600.0))
     assert lost
     assert run.refusals == []
-    assert run.times[-1] < 60, "it was not left to the patience with which slow nodes are waited for"
+    assert run.times[-1] < 60, (
+        "it was not left to the patience with which slow nodes are waited for"
+    )
     assert np.array_equal(run.model, trained(nodes()).model)
     assert [letter.facts["kind"] for client, letter in dying.sent if client == 3] == [
-        "call", "work", "work", "call", "work", "work",
-    ]  # fmt: skip
+        "call",
+        "work",
+        "work",
+        "call",
+        "work",
+        "work",
+    ]
 
 
 def test_a_node_that_is_only_slow_is_not_asked_twice() -> None:
     grid = nodes(slow={3: 100.0})
-    way = Post(grid, {c: 100 + c for c in range(N)}, "run", TASK)
-    remote = Remote([h.facts() for h in grid.holdings], "size", federation().test_shard, federation().spec)
+    way = Transport(grid, {c: 100 + c for c in range(N)}, "run", TASK)
+    remote = Remote(
+        [h.facts() for h in grid.holdings], "size", federation().test_shard, federation().spec
+    )
     way.boots.update({100 + c: "" for c in range(N)})
     way.boots[103] = "here"
-    grid._answered = lambda client, letter: answer(letter, Here(grid.holdings[client], grid.policy, boot="here"))  # type: ignore[method-assign]
+    grid._answered = lambda client, letter: answer(
+        letter, NodeContext(grid.holdings[client], grid.policy, boot="here")
+    )  # type: ignore[method-assign]
     with connected(way):
         run = poise.train(remote, poise.task(**TASK), SGD, rounds=1, backend=Flower(patience=600.0))
     assert run.refusals == []
@@ -371,8 +457,25 @@ def test_a_node_that_is_only_slow_is_not_asked_twice() -> None:
 def test_a_node_that_never_answers_is_named() -> None:
     run = trained(nodes(away=[0]), rounds=1, backend=Flower(patience=0.2))
     assert run.refusals == [(0, 0, "nothing within 0.2 seconds")]
-    crashing = trained(nodes(forge=lambda client, reply: 8 if client == 0 else reply), rounds=1)
-    assert crashing.refusals == [(0, 0, "error 8 of its node: gone")]
+
+
+@pytest.mark.parametrize("code", [1, 2, 8])
+def test_an_app_that_fails_is_asked_four_times_and_then_refused(code: int) -> None:
+    """Flower reports an app that it could not load (1), that raised (2) or whose process ended
+    (8)."""
+    crashes: list[int] = []
+
+    def crash(client: int, reply: NodeMessage) -> NodeMessage | int:
+        crashes.extend([client] * (client == 0))
+        return code if client == 0 and len(crashes) <= limit else reply
+
+    limit = 3
+    assert trained(nodes(forge=crash), rounds=1).refusals == []
+    crashes.clear()
+    limit = 4
+    refused = trained(nodes(forge=crash), rounds=1)
+    assert refused.refusals == [(0, 0, f"error {code} of its node: gone")]
+    assert len(crashes) == 4
 
 
 def test_a_policy_is_felt_in_the_round() -> None:
@@ -382,18 +485,29 @@ def test_a_policy_is_felt_in_the_round() -> None:
 
 
 def test_what_pytorch_says_of_a_failure_stays_on_the_node() -> None:
-    task, one = {"model": "mlp", "hidden": 4, "norm": True}, poise.solvers.SGD(lr=0.1, steps=1, batch_size=1)
+    task, one = (
+        {"model": "mlp", "hidden": 4, "norm": True},
+        poise.solvers.SGD(lr=0.1, steps=1, batch_size=1),
+    )
     run = trained(nodes(), rounds=1, task=task, solver=one)
     said = run.refusals[0][2]
-    assert "its local work failed (ValueError); its journal says why (batch norm needs batches of two" in said
+    assert (
+        "its local work failed (ValueError); its journal says why (batch norm needs batches of two"
+        in said
+    )
     assert "torch.Size" not in said
 
 
 def test_what_a_node_says_can_be_written_down(tmp_path: Path) -> None:
-    """Half of a surrogate pair is a string of JSON, and no text that a ledger or a terminal takes."""
+    """Half of a surrogate pair is a string of JSON, and no text that a ledger or a terminal
+    takes."""
 
-    def odd(client: int, reply: Letter) -> Letter:
-        return Letter({"nonce": reply.facts["nonce"], "refused": "no \ud800\x1b[2J"}) if client == 1 else reply
+    def odd(client: int, reply: NodeMessage) -> NodeMessage:
+        return (
+            NodeMessage({"nonce": reply.facts["nonce"], "refused": "no \ud800\x1b[2J"})
+            if client == 1
+            else reply
+        )
 
     run = trained(nodes(forge=odd), rounds=1, out=tmp_path / "run")
     assert poise.open_run(run.path).refusals == [(0, 1, "a refusal: no ??[2J")]
@@ -401,12 +515,18 @@ def test_what_a_node_says_can_be_written_down(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:client . was asked for metrics")
 def test_metrics_of_the_clients_data_only_where_policies_allow() -> None:
-    with pytest.warns(UserWarning, match="client 0 was asked for metrics and sent a refusal: its policy"):
+    with pytest.warns(
+        UserWarning, match="client 0 was asked for metrics and sent a refusal: its policy"
+    ):
         silent = trained(nodes(), metrics=["client_loss", "train_loss"])
     assert np.isnan(silent.metric("client_loss")).all()
     assert np.isnan(silent.metric("train_loss")).all()
-    assert np.isfinite(silent.metric("accuracy")).all(), "what the server has is measured all the same"
-    one = nodes(policy=Policy(metrics=True), forge=lambda c, r: 7 if c == 2 and "metrics" in r.facts else r)
+    assert np.isfinite(silent.metric("accuracy")).all(), (
+        "what the server has is measured all the same"
+    )
+    one = nodes(
+        policy=Policy(metrics=True), forge=lambda c, r: 7 if c == 2 and "metrics" in r.facts else r
+    )
     with pytest.warns(UserWarning, match="client 2 was asked for metrics and sent error 7"):
         some = trained(one, metrics=["client_loss", "train_loss"])
     told, p = some.metric("client_loss"), federation().importance
@@ -415,14 +535,20 @@ def test_metrics_of_the_clients_data_only_where_policies_allow() -> None:
     assert np.allclose(some.metric("train_loss"), told[:, rest] @ p[rest] / p[rest].sum())
     there = trained(nodes(policy=Policy(metrics=True)), metrics=["client_loss", "train_accuracy"])
     here = poise.train(
-        federation(), poise.task(**TASK), solver=SGD, rounds=3, metrics=["client_loss", "train_accuracy"]
+        federation(),
+        poise.task(**TASK),
+        solver=SGD,
+        rounds=3,
+        metrics=["client_loss", "train_accuracy"],
     )
     for name in ("client_loss", "train_accuracy", "accuracy"):
         assert np.allclose(there.metric(name), here.metric(name), atol=1e-6), name
 
 
 def test_what_nodes_cannot_do_is_refused() -> None:
-    with pytest.raises(IncompatibleParts, match="the data that a similarity graph is made of are on the nodes"):
+    with pytest.raises(
+        IncompatibleParts, match="the data that a similarity graph is made of are on the nodes"
+    ):
         trained(nodes(), weighting=poise.weightings.Adjacency())
     with pytest.raises(InvalidOption, match="works with the nodes of a deployment"):
         poise.train(federation(), poise.task(**TASK), solver=SGD, rounds=1, backend="flower")
@@ -462,7 +588,7 @@ def test_what_the_server_learns_when_a_run_begins(tmp_path: Path) -> None:
     fed, grid = federation(), nodes()
     x, y = fed.test
     np.savez(tmp_path / "held-out.npz", x=x, y=y)
-    way = Post(grid, {c: 100 + c for c in range(N)}, "run", TASK)
+    way = Transport(grid, {c: 100 + c for c in range(N)}, "run", TASK)
     experiment = parse(BEGINS, tmp_path / "exp.toml")
     found = registered_federation(experiment, 0, way, 5.0)
     assert found.sizes.tolist() == fed.sizes.tolist()
@@ -471,13 +597,22 @@ def test_what_the_server_learns_when_a_run_begins(tmp_path: Path) -> None:
     assert len(found.test_shard.rows) == len(y)
     assert len(found.shards(np.array([0, 1])).rows) == 0
     with pytest.raises(InvalidOption, match=r"client 0 registered \d+ samples, and can have 3"):
-        registered_federation(parse(BEGINS.replace("[task]", "max_samples = 3\n[task]")), 0, way, 5.0)
-    with pytest.raises(InvalidOption, match="client 1 registered 1000000000 samples, and can have 1000000"):
+        registered_federation(
+            parse(BEGINS.replace("[task]", "max_samples = 3\n[task]")), 0, way, 5.0
+        )
+    with pytest.raises(
+        InvalidOption, match="client 1 registered 1000000000 samples, and can have 1000000"
+    ):
         registered_federation(experiment, 0, replace(way, grid=nodes(forge=greedy)), 5.0)
     grid.policy = Policy(max_steps=2)
-    with pytest.raises(UpdateRefused, match=r"client 0 does not take part: its policy does not allow 3 local steps"):
+    with pytest.raises(
+        UpdateRefused, match=r"client 0 does not take part: its policy does not allow 3 local steps"
+    ):
         registered_federation(experiment, 0, way, 5.0)
-    other = parse(BEGINS.replace('"nodes"', '"digits"').replace('test = "held-out.npz"', "clients = 3"), tmp_path / "e")
+    other = parse(
+        BEGINS.replace('"nodes"', '"digits"').replace('test = "held-out.npz"', "clients = 3"),
+        tmp_path / "e",
+    )
     with pytest.raises(InvalidOption, match="clients = 3, but the deployment has 4 nodes"):
         registered_federation(other, 0, way, 5.0)
     with pytest.raises(UpdateRefused, match="client 2 does not take part: nothing within"):
@@ -489,17 +624,22 @@ def test_a_job_is_stopped_and_goes_on(tmp_path: Path) -> None:
     held_out = dict(zip("xy", fed.test, strict=True))
     np.savez(tmp_path / "held-out.npz", **held_out)
     text = BEGINS.replace("rounds = 1", "rounds = 3")
-    order = {"text": text, "file": str(tmp_path / "exp.toml"), "set": ["solver.steps=2"], "seeds": [5],
-             "out": str(tmp_path / "out")}  # fmt: skip
+    order = {
+        "text": text,
+        "file": str(tmp_path / "exp.toml"),
+        "set": ["solver.steps=2"],
+        "seeds": [5],
+        "out": str(tmp_path / "out"),
+    }
     first, second = Job(tmp_path / "a.json"), Job(tmp_path / "b.json")
     first.file.write_text(json.dumps(order))
 
-    def stop(client: int, reply: Letter) -> Letter:
+    def stop(client: int, reply: NodeMessage) -> NodeMessage:
         if "steps" in reply.facts:
             first.file.with_suffix(".stop").touch()
         return reply
 
-    way = Post(nodes(forge=stop), {c: 100 + c for c in range(N)}, "run")
+    way = Transport(nodes(forge=stop), {c: 100 + c for c in range(N)}, "run")
     (path,) = first.do(way)
     stopped = poise.open_run(path)
     assert (path.name, stopped.rounds, stopped.meta["status"]) == ("seed-5", 1, "stopped")

@@ -1,4 +1,5 @@
-"""What others can see of a deployment: nothing can be read on the wire, and secrets stay in their files."""
+"""What others can see of a deployment: nothing can be read on the wire, and secrets stay in their
+files."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ import torch
 
 from backends.support import First
 from backends.tap import Tap
-from poise.backends.letters import Letter, Parcel
-from poise.deploy import control
-from poise.deploy.folder import Deployment
-from poise.reports.groups import Group
-from poise.reports.page import write_page
+from poise.analysis.reports.groups import Group
+from poise.analysis.reports.page import write_page
+from poise.apps.deploy import control
+from poise.apps.deploy.folder import Deployment
+from poise.backends.flower.messages import NodeMessage, TensorBytes
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower"), pytest.mark.timeout(900)]
@@ -42,7 +43,9 @@ def windows(vectors: Iterable[np.ndarray]) -> list[bytes]:
 
 def readable(said: bytes, vectors: Iterable[np.ndarray]) -> tuple[list[bytes], int]:
     """Words that can be read, and how many pieces of the vectors."""
-    return [word for word in WORDS if word in said], sum(piece in said for piece in windows(vectors))
+    return [word for word in WORDS if word in said], sum(
+        piece in said for piece in windows(vectors)
+    )
 
 
 def travelled(first: First) -> list[np.ndarray]:
@@ -67,12 +70,26 @@ def test_the_search_finds_what_is_sent_in_the_open(first: First) -> None:
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
     vectors = travelled(first)
-    facts = {"nonce": "0", "samples": 1, "versions": [1], "task": {"model": "logistic"}, "app": "poise"}
-    letter = Letter(facts, {str(k): Parcel.of(torch.tensor(v, dtype=torch.float32)) for k, v in enumerate(vectors)})
+    facts = {
+        "nonce": "0",
+        "samples": 1,
+        "versions": [1],
+        "task": {"model": "logistic"},
+        "app": "poise",
+    }
+    letter = NodeMessage(
+        facts,
+        {
+            str(k): TensorBytes.of(torch.tensor(v, dtype=torch.float32))
+            for k, v in enumerate(vectors)
+        },
+    )
     plain = b"".join(piece.deflate() for piece in get_all_nested_objects(letter.content()).values())
     door = socket.create_server(("127.0.0.1", 0))
     tap = Tap(door.getsockname()[1])
-    threading.Thread(target=lambda: door.accept()[0].recv(len(plain), socket.MSG_WAITALL), daemon=True).start()
+    threading.Thread(
+        target=lambda: door.accept()[0].recv(len(plain), socket.MSG_WAITALL), daemon=True
+    ).start()
     with socket.create_connection(("127.0.0.1", tap.port)) as line:
         line.sendall(plain)
         line.shutdown(socket.SHUT_WR)
@@ -91,8 +108,16 @@ def ports(deployment: Deployment) -> set[int]:
                 sockets.add(str(link.readlink()))
             except OSError:
                 continue
-    rows = [line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]]
-    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+    rows = [
+        line.split()
+        for kind in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]
+    ]
+    return {
+        int(row[1].rpartition(":")[2], 16)
+        for row in rows
+        if row[3] == "0A" and f"socket:[{row[9]}]" in sockets
+    }
 
 
 def test_every_port_speaks_tls(deployed: Deployment, first: First) -> None:
@@ -115,7 +140,8 @@ def test_every_port_speaks_tls(deployed: Deployment, first: First) -> None:
 
 
 def secrets_of(deployment: Deployment) -> dict[str, list[bytes]]:
-    """Every secret of a deployment, by the file that holds it, in the forms in which it could be written elsewhere."""
+    """Every secret of a deployment, by the file that holds it, in the forms in which it could be
+    written elsewhere."""
     secret = (deployment.server / "secret").read_bytes()
     found = {"server/secret": [secret, secret.hex().encode(), base64.b64encode(secret)]}
     for file in sorted(deployment.path.rglob("*.key")):
@@ -124,8 +150,12 @@ def secrets_of(deployment: Deployment) -> dict[str, list[bytes]]:
 
 
 def private_parts(text: bytes) -> list[bytes]:
-    """The number that is the secret of a key file, and the lines of the file that hold it; the others are public."""
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
+    """The number that is the secret of a key file, and the lines of the file that hold it; the
+    others are public."""
+    from cryptography.hazmat.primitives.serialization import (
+        load_pem_private_key,
+        load_ssh_private_key,
+    )
 
     load: Any = load_ssh_private_key if b"OPENSSH" in text else load_pem_private_key
     number = load(text, password=None).private_numbers().private_value
@@ -134,7 +164,12 @@ def private_parts(text: bytes) -> list[bytes]:
     begin = base64.b64decode(b"".join(lines)).index(raw.lstrip(b"\0"))
     wide = len(lines[0])
     inside = range(begin * 4 // 3 // wide, (begin + len(raw)) * 4 // 3 // wide + 1)
-    return [raw, raw.hex().encode(), str(number).encode(), *(lines[k] for k in inside if k < len(lines))]
+    return [
+        raw,
+        raw.hex().encode(),
+        str(number).encode(),
+        *(lines[k] for k in inside if k < len(lines)),
+    ]
 
 
 def contents(folders: Iterable[Path]) -> dict[Path, bytes]:
@@ -150,7 +185,14 @@ def contents(folders: Iterable[Path]) -> dict[Path, bytes]:
 def test_no_secret_leaves_its_file(deployed: Deployment, first: First, tmp_path: Path) -> None:
     write_page([Group("deployed", (first.run,))], tmp_path / "report.html")
     texts = contents([deployed.path, first.run.path, tmp_path])
-    kinds = {"superlink.log", "node-0.log", "state.db", "journal.jsonl", "ledger.sqlite", "report.html"}
+    kinds = {
+        "superlink.log",
+        "node-0.log",
+        "state.db",
+        "journal.jsonl",
+        "ledger.sqlite",
+        "report.html",
+    }
     assert kinds <= {file.name for file in texts}
     secrets = secrets_of(deployed)
     assert len(secrets) == 1 + 1 + 2 * deployed.nodes
@@ -159,7 +201,9 @@ def test_no_secret_leaves_its_file(deployed: Deployment, first: First, tmp_path:
         assert holding == [deployed.path / name]
         assert not any(form in command.encode() for command in first.commands for form in forms)
     # Flower gives every piece of work a token of its own, which is kept in Flower's database alone
-    tokens = {found.group(1).encode() for c in first.commands if (found := re.search(r"--token (\S+)", c))}
+    tokens = {
+        found.group(1).encode() for c in first.commands if (found := re.search(r"--token (\S+)", c))
+    }
     assert tokens
     telling = {file.name for file, text in texts.items() if any(token in text for token in tokens)}
     assert telling <= {"state.db", "state.db-wal"}

@@ -1,4 +1,5 @@
-"""Keys and secrets of a deployment stay in their own files: nothing that is written or said holds any of them."""
+"""Keys and secrets of a deployment stay in their own files: nothing that is written or said holds
+any of them."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ import pytest
 
 from backends.test_flower_nodes import Nodes
 from faults.support import call
-from poise.backends import post
-from poise.backends.letters import Letter
+from poise.apps.deploy import server
+from poise.apps.deploy.folder import MARK, Deployment, make_deployment
+from poise.apps.deploy.node import _own, replied
+from poise.apps.deploy.server import main
+from poise.apps.deploy.supervisor import Supervisor
+from poise.backends.flower import transport
+from poise.backends.flower.messages import NodeMessage
 from poise.config.experiment import parse
-from poise.deploy import server
-from poise.deploy.folder import MARK, Deployment, make_deployment
-from poise.deploy.node import _own, replied
-from poise.deploy.server import main
-from poise.deploy.supervisor import Supervisor
 
 pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 
@@ -52,7 +53,7 @@ class Folders(Nodes):
     def get_node_ids(self) -> list[int]:
         return [100 + c for c in range(self.made.nodes)]
 
-    def _reply(self, name: str, client: int, letter: Letter) -> Any:
+    def _reply(self, name: str, client: int, letter: NodeMessage) -> Any:
         message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=letter.content())
         content = replied(message, self.made.node(client)).content()
         metadata = SimpleNamespace(reply_to_message_id=name, src_node_id=100 + client)
@@ -61,20 +62,30 @@ class Folders(Nodes):
 
 def forms(secret: bytes) -> Iterator[bytes]:
     """A secret as somebody might write it."""
-    yield from (secret, secret.hex().lstrip("0").encode(), base64.b64encode(secret), base64.urlsafe_b64encode(secret))
+    yield from (
+        secret,
+        secret.hex().lstrip("0").encode(),
+        base64.b64encode(secret),
+        base64.urlsafe_b64encode(secret),
+    )
     yield from (str(int.from_bytes(secret, order)).encode() for order in ("big", "little"))
     yield from (repr(secret)[2:-1].encode(), json.dumps(list(secret)).encode())
 
 
 def secrets(made: Deployment) -> set[bytes]:
-    """All of a deployment: lines of the key files, the private numbers in them, what else only its owner knows."""
+    """All of a deployment: lines of the key files, the private numbers in them, what else only its
+    owner knows."""
     from cryptography.hazmat.primitives import serialization
 
     found = set(forms((made.server / "secret").read_bytes()))
     for file in made.path.rglob("*.key"):
         text = file.read_bytes()
         found |= {line for line in text.splitlines() if not line.startswith(b"-----")}
-        load = serialization.load_pem_private_key if file.name == "tls.key" else serialization.load_ssh_private_key
+        load = (
+            serialization.load_pem_private_key
+            if file.name == "tls.key"
+            else serialization.load_ssh_private_key
+        )
         found |= set(forms(load(text, None).private_numbers().private_value.to_bytes(48, "big")))
     for client in range(made.nodes):
         found |= set(forms(_own(made.node(client)).holding.secret))
@@ -90,9 +101,12 @@ def leaks(folder: Path, known: set[bytes]) -> list[str]:
 
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Deployment, set[bytes]]:
-    """A deployment after runs that succeed, are refused and fail, with all that its parts wrote and printed."""
-    monkeypatch.setattr(post, "PAUSE", 0.0)
-    monkeypatch.setattr(server, "Intake", lambda grid: grid)  # nothing comes in here: nodes are functions
+    """A deployment after runs that succeed, are refused and fail, with all that its parts wrote and
+    printed."""
+    monkeypatch.setattr(transport, "PAUSE", 0.0)
+    monkeypatch.setattr(
+        server, "ReplyReceiver", lambda grid: grid
+    )  # nothing comes in here: nodes are functions
     out = tmp_path / "printed.txt"
     begun = call("deploy", "init", tmp_path / "d", "--nodes", "2")
     made = make_deployment(tmp_path / "e", 2, parse(EXPERIMENT).table("data"))
@@ -125,7 +139,9 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Deployment, s
     Supervisor(made, nodes=True)._write("up")
     report = call("report", tmp_path / "runs" / "seed-0", "--out", tmp_path / "page.html")
     status, node = call("deploy", "status", made.path), call("deploy", "node", made.node(1))
-    out.write_text("".join(o.out + o.err for o in (begun, report, status, node)) + repr(_own(made.node(0))))
+    out.write_text(
+        "".join(o.out + o.err for o in (begun, report, status, node)) + repr(_own(made.node(0)))
+    )
     monkeypatch.undo()
     (made.node(1) / "node.toml").write_text((made.node(0) / "node.toml").read_text())
     return made, secrets(made)
@@ -134,7 +150,14 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Deployment, s
 def test_no_secret_is_written_or_said(said: tuple[Deployment, set[bytes]], tmp_path: Path) -> None:
     made, known = said
     written = {f.name for f in tmp_path.rglob("*") if f.is_file()}
-    assert {"journal.jsonl", "ledger.sqlite", "done.log", "failed.trace", "state.json", "page.html"} <= written
+    assert {
+        "journal.jsonl",
+        "ledger.sqlite",
+        "done.log",
+        "failed.trace",
+        "state.json",
+        "page.html",
+    } <= written
     assert (tmp_path / "printed.txt").stat().st_size > 500
     journal = (made.node(1) / "journal.jsonl").read_text()
     assert "unknown kind of file" in journal
@@ -152,6 +175,10 @@ def test_the_search_finds_what_it_looks_for(how: str, tmp_path: Path) -> None:
 
     key = (made.node(0) / "node.key").read_bytes()
     number = serialization.load_ssh_private_key(key, None).private_numbers().private_value
-    planted = {"line": key.splitlines()[3], "number": b"%x" % number, "secret": (made.server / "secret").read_bytes()}
+    planted = {
+        "line": key.splitlines()[3],
+        "number": b"%x" % number,
+        "secret": (made.server / "secret").read_bytes(),
+    }
     (made.logs / "superlink.log").write_bytes(b"said " + planted[how] + b" and more")
     assert leaks(tmp_path, known) == [str(made.logs / "superlink.log")]

@@ -1,4 +1,5 @@
-"""Channels and personal layers over nodes: the same runs as in one process, and payloads that somebody made up."""
+"""Channels and personal layers over nodes: the same runs as in one process, and payloads that
+somebody made up."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ import pytest
 import torch
 
 import poise
-from poise.backends import flower, post
-from poise.backends.letters import Letter, Parcel
+from poise.apps.deploy.policy import Policy
+from poise.backends.flower import nodes as flower_nodes
+from poise.backends.flower import transport
+from poise.backends.flower.messages import NodeMessage, TensorBytes
 from poise.channels import TopK
 from poise.core.errors import LedgerError
-from poise.deploy.policy import Policy
 from poise.personal import BatchNorm, Layers
 from poise.samplers import Uniform
 
@@ -28,7 +30,7 @@ NORM = {"model": "mlp", "hidden": 6, "norm": True}
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (post, flower):
+    for module in (transport, flower_nodes):
         monkeypatch.setattr(module, "time", HOURS)
 
 
@@ -52,7 +54,7 @@ def same(there: Any, here: Any) -> None:
         (NORM, {"personal": Layers("4.*"), "channel": TopK(0.1), "sampler": Uniform(3)}),
     ],
     ids=["top-k", "forgetful", "whole", "buffers", "batch-norm", "head", "head-top-k"],
-)  # fmt: skip
+)
 def test_the_same_run_as_in_one_process(task: dict[str, Any], options: dict[str, Any]) -> None:
     more: dict[str, Any] = {"rounds": 4, "metrics": ["client_loss"], **options}
     there = trained(nodes(policy=Policy(metrics=True)), task=task, **more)
@@ -65,9 +67,9 @@ def test_the_same_run_as_in_one_process(task: dict[str, Any], options: dict[str,
 
 def test_what_travels_is_what_is_counted() -> None:
     """Logistic regression on digits: 650 parameters; 5 % are 33 entries of 4 + 4 bytes."""
-    replies: list[Letter] = []
+    replies: list[NodeMessage] = []
 
-    def keep(client: int, reply: Letter) -> Letter:
+    def keep(client: int, reply: NodeMessage) -> NodeMessage:
         replies.append(reply)
         return reply
 
@@ -79,9 +81,13 @@ def test_what_travels_is_what_is_counted() -> None:
 def test_personal_entries_are_not_sent_again() -> None:
     grid = nodes(policy=Policy())
     trained(grid, task=NORM, personal=Layers("4.*"), rounds=3)
-    models = [len(letter.parcels[str(letter.facts["versions"][0])].data) // 4 for _, letter in grid.sent]
+    models = [
+        len(letter.tensors[str(letter.facts["versions"][0])].data) // 4 for _, letter in grid.sent
+    ]
     whole, head = 64 * 6 + 6 + 6 * 4 + 1 + 6 * 10 + 10, 6 * 10 + 10
-    assert models == [whole] * 4 + [whole - head] * 8, "all entries once, then those that are shared"
+    assert models == [whole] * 4 + [whole - head] * 8, (
+        "all entries once, then those that are shared"
+    )
 
 
 def test_a_node_keeps_its_personal_layers() -> None:
@@ -90,12 +96,14 @@ def test_a_node_keeps_its_personal_layers() -> None:
         run.client_model(1)
 
 
-def forged(change: Callable[[torch.Tensor], torch.Tensor], name: str) -> Callable[[int, Letter], Letter]:
-    def forge(client: int, reply: Letter) -> Letter:
+def forged(
+    change: Callable[[torch.Tensor], torch.Tensor], name: str
+) -> Callable[[int, NodeMessage], NodeMessage]:
+    def forge(client: int, reply: NodeMessage) -> NodeMessage:
         if client != 1:
             return reply
-        parcel = Parcel.of(change(reply.parcels[f"0/{name}"].tensor()))
-        return replace(reply, parcels={**reply.parcels, f"0/{name}": parcel})
+        tensor_bytes = TensorBytes.of(change(reply.tensors[f"0/{name}"].tensor()))
+        return replace(reply, tensors={**reply.tensors, f"0/{name}": tensor_bytes})
 
     return forge
 
@@ -112,7 +120,7 @@ def forged(change: Callable[[torch.Tensor], torch.Tensor], name: str) -> Callabl
         ("value", lambda v: v.double(), "'float64'"),
     ],
     ids=["beyond", "negative", "longer numbers", "fewer", "more", "nan", "double"],
-)  # fmt: skip
+)
 def test_a_payload_that_somebody_made_up_is_refused(name: str, change: Any, words: str) -> None:
     run = trained(nodes(forge=forged(change, name)), channel=TopK(0.05), rounds=2)
     assert [(n, client) for n, client, _ in run.refusals] == [(0, 1), (1, 1)]
@@ -121,8 +129,12 @@ def test_a_payload_that_somebody_made_up_is_refused(name: str, change: Any, word
 
 
 def test_a_payload_with_other_names_is_refused() -> None:
-    def forge(client: int, reply: Letter) -> Letter:
-        return replace(reply, parcels={"0": Parcel.of(torch.zeros(650))}) if client == 1 else reply
+    def forge(client: int, reply: NodeMessage) -> NodeMessage:
+        return (
+            replace(reply, tensors={"0": TensorBytes.of(torch.zeros(650))})
+            if client == 1
+            else reply
+        )
 
     run = trained(nodes(forge=forge), channel=TopK(0.05), rounds=1)
     assert run.refusals[0][:2] == (0, 1)

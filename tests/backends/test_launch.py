@@ -25,11 +25,13 @@ print(state.query("PRAGMA busy_timeout"))
 
 
 def launched(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "poise.deploy.launch", str(file), *words]
+    command = [sys.executable, "-m", "poise.apps.deploy.launch", str(file), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.parametrize(("end", "code", "said"), [("raise OSError('500')", 1, "500"), ("raise SystemExit(3)", 3, "")])
+@pytest.mark.parametrize(
+    ("end", "code", "said"), [("raise OSError('500')", 1, "500"), ("raise SystemExit(3)", 3, "")]
+)
 def test_an_error_ends_the_process(end: str, code: int, said: str, tmp_path: Path) -> None:
     file = tmp_path / "program"
     waits = BODY if code == 1 else ""  # a program that ends itself ends its threads, as always
@@ -40,7 +42,8 @@ def test_an_error_ends_the_process(end: str, code: int, said: str, tmp_path: Pat
 
 
 def test_flowers_database_waits_for_minutes(tmp_path: Path) -> None:
-    """Its own five seconds are too few while a gigabyte is written: the others would get answers 500."""
+    """Its own five seconds are too few while a gigabyte is written: the others would get answers
+    500."""
     file = tmp_path / "program"
     file.write_text(DATABASE)
     done = launched(file, str(tmp_path / "state.db"))

@@ -1,4 +1,5 @@
-"""The Ray backend: the same bits as in one process, on one node and on two, and after a worker was killed."""
+"""The Ray backend: the same bits as in one process, on one node and on two, and after a worker was
+killed."""
 
 from __future__ import annotations
 
@@ -40,9 +41,12 @@ def cluster() -> Iterator[Any]:
 def trained(backend: Any, path: Any = None, **parts: Any) -> Any:
     fed = poise.federation("digits", "dirichlet", clients=12, alpha=0.5, samples=500)
     chosen = {
-        "solver": solvers.SGD(lr=0.1, epochs=1, batch_size=16), "sampler": samplers.Uniform(6), "rounds": 4,
-        "metrics": ["client_loss"], **parts,
-    }  # fmt: skip
+        "solver": solvers.SGD(lr=0.1, epochs=1, batch_size=16),
+        "sampler": samplers.Uniform(6),
+        "rounds": 4,
+        "metrics": ["client_loss"],
+        **parts,
+    }
     return poise.train(fed, poise.Task("mlp", {"hidden": 8}, path=path), backend=backend, **chosen)
 
 
@@ -62,10 +66,11 @@ def test_the_same_bits_as_in_one_process(path: Any) -> None:
 @pytest.mark.parametrize(
     "solver",
     [
-        solvers.Scaffold(lr=0.1, steps=3, batch_size=16), solvers.Perturbed(beta=0.7, lr=0.1, steps=3, batch_size=16),
+        solvers.Scaffold(lr=0.1, steps=3, batch_size=16),
+        solvers.Perturbed(beta=0.7, lr=0.1, steps=3, batch_size=16),
     ],
     ids=["scaffold", "perturbed"],
-)  # fmt: skip
+)
 def test_memories_travel(solver: Any) -> None:
     assert trained(Ray(), solver=solver).digest == trained(Local(), solver=solver).digest
 

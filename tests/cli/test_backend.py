@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from faults.support import SMALL, call, opened, same
+from poise.apps.cli.backend_options import Place
 from poise.backends import Local, Ray
-from poise.cli.placing import Place
 from poise.config.experiment import parse
 
 
@@ -24,7 +24,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_options_that_are_not_given_stay_as_the_file_has_them() -> None:
-    plain, clustered = parse(SMALL), parse(SMALL, None, ['run.backend={name="ray", address="a:1", workers=3}'])
+    plain, clustered = (
+        parse(SMALL),
+        parse(SMALL, None, ['run.backend={name="ray", address="a:1", workers=3}']),
+    )
     assert Place().backend_for(plain) is None
     assert Place(workers=2).backend_for(plain) == Local(workers=2)
     assert Place(workers=2).backend_for(clustered) == Ray(workers=2, address="a:1")
@@ -38,13 +41,18 @@ def test_options_that_are_not_given_stay_as_the_file_has_them() -> None:
     [
         (["--backend", "flower"], ["nodes of a deployment", "poise deploy run"]),
         (["--backend", "rey"], ["unknown backend 'rey'", "did you mean 'ray'?"]),
-        (["--address", "auto"], ["the backend 'local' has no cluster", "--backend ray --address auto"]),
+        (
+            ["--address", "auto"],
+            ["the backend 'local' has no cluster", "--backend ray --address auto"],
+        ),
         (["--workers", "0"], ["workers must be at least 1"]),
         (["--backend", "ray", "--workers", "-1"], ["workers must be at least 1"]),
     ],
 )
 @pytest.mark.parametrize("verb", ["run", "resume"])
-def test_mistakes_are_told_before_anything_is_made(here: Path, verb: str, flags: list[str], words: list[str]) -> None:
+def test_mistakes_are_told_before_anything_is_made(
+    here: Path, verb: str, flags: list[str], words: list[str]
+) -> None:
     if verb == "resume":
         assert call("run", "exp.toml", "--out", "out").code == 0
     outcome = call(verb, "exp.toml" if verb == "run" else "out", *flags)
@@ -80,9 +88,19 @@ def test_a_run_on_a_cluster_is_the_run_in_one_process(here: Path) -> None:
     around = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     try:
-        verb = [sys.executable, "-c", "from poise.cli import main; main()", "run", "exp.toml", "--out", "there"]
+        verb = [
+            sys.executable,
+            "-c",
+            "from poise.apps.cli import main; main()",
+            "run",
+            "exp.toml",
+            "--out",
+            "there",
+        ]
         flags = ["--backend", "ray", "--address", made.address, "--workers", "2"]
-        done = subprocess.run([*verb, *flags], env=around, capture_output=True, text=True, timeout=400)
+        done = subprocess.run(
+            [*verb, *flags], env=around, capture_output=True, text=True, timeout=400
+        )
     finally:
         made.shutdown()
     assert done.returncode == 0, done.stderr

@@ -29,7 +29,11 @@ def test_it_shows_a_folder_until_it_is_stopped(tmp_path: Path) -> None:
         assert server.poll() is None, (tmp_path / "err").read_text()
         time.sleep(0.05)
     try:
-        said = [line for line in (tmp_path / "err").read_text().splitlines() if not line.startswith("import time:")]
+        said = [
+            line
+            for line in (tmp_path / "err").read_text().splitlines()
+            if not line.startswith("import time:")
+        ]
         address = re.fullmatch(r"console of runs: (http://127\.0\.0\.1:\d+/)", said[0])
         assert address is not None
         assert len(said[1].split(": ")[1]) > 20
@@ -41,7 +45,9 @@ def test_it_shows_a_folder_until_it_is_stopped(tmp_path: Path) -> None:
     everything = (tmp_path / "err").read_text()
     assert "Traceback" not in everything
     assert re.search(r"\| +fastapi$", everything, re.MULTILINE)
-    assert not re.search(r"\| +torch$", everything, re.MULTILINE), "the console needs no PyTorch, which takes seconds"
+    assert not re.search(r"\| +torch$", everything, re.MULTILINE), (
+        "the console needs no PyTorch, which takes seconds"
+    )
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
@@ -57,7 +63,17 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 
 def test_others_are_let_in_with_a_warning_only(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "poise", "ui", str(tmp_path), "--port", "0", "--host", "0.0.0.0"]
+    command = [
+        sys.executable,
+        "-m",
+        "poise",
+        "ui",
+        str(tmp_path),
+        "--port",
+        "0",
+        "--host",
+        "0.0.0.0",
+    ]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
     assert server.stderr is not None
     said = [server.stderr.readline() for _ in range(3)]

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from faults.support import call
+from poise.apps.deploy.control import alive, belonging, running
+from poise.apps.deploy.folder import make_deployment, open_deployment, read_toml
+from poise.apps.deploy.policy import Policy
 from poise.core.errors import DataError, InvalidOption
-from poise.deploy.control import alive, belonging, running
-from poise.deploy.folder import make_deployment, open_deployment, read_toml
-from poise.deploy.policy import Policy
 
 cryptography = pytest.importorskip("cryptography", reason="the extra [flower] is not installed")
 
@@ -64,8 +64,10 @@ def test_mistakes(tmp_path: Path) -> None:
 def test_the_verbs(tmp_path: Path) -> None:
     experiment = tmp_path / "exp.toml"
     data = "\n".join(f"{k} = {json.dumps(v)}" for k, v in DATA.items())
-    experiment.write_text(f"[data]\n{data}\n[task]\nmodel = 'logistic'\n[solver]\nname = 'sgd'\nlr = 0.1\nsteps = 1\n"
-                          "[run]\nrounds = 1\n")  # fmt: skip
+    experiment.write_text(
+        f"[data]\n{data}\n[task]\nmodel = 'logistic'\n[solver]\nname = 'sgd'\nlr = 0.1\nsteps = 1\n"
+        "[run]\nrounds = 1\n"
+    )
     wrong = call("deploy", "init", tmp_path / "d", "--nodes", "3", "--like", experiment)
     assert (wrong.code, "has 2 clients, not 3" in wrong.err) == (2, True)
     made = call("deploy", "init", tmp_path / "d", "--nodes", "2", "--like", experiment, "--json")
@@ -75,7 +77,15 @@ def test_the_verbs(tmp_path: Path) -> None:
     run = call("deploy", "run", experiment, "--to", tmp_path / "d", "--out", tmp_path / "out")
     assert (run.code, "is not up" in run.err) == (2, True)
     assert call("run", experiment, "--out", tmp_path / "here", "--json").code == 0
-    forget = ("deploy", "unlearn", tmp_path / "here" / "seed-0", "--client", "1", "--to", tmp_path / "d")
+    forget = (
+        "deploy",
+        "unlearn",
+        tmp_path / "here" / "seed-0",
+        "--client",
+        "1",
+        "--to",
+        tmp_path / "d",
+    )
     plan = call(*forget, "--plan", "--json")
     assert json.loads(plan.out)["restart"][0] == 0, plan.err
     asked = call(*forget)

@@ -1,4 +1,5 @@
-"""``poise unlearn`` and ``poise verify``: a request from plan to certificate, and clear refusals."""
+"""``poise unlearn`` and ``poise verify``: a request from plan to certificate, and clear
+refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +33,11 @@ def test_a_request_from_plan_to_certificate(run: Path) -> None:
     assert said["result"]["rounds"] == 4
     assert said["finished"]
     page = Path(said["page"]).read_text(encoding="utf-8")
-    for words in ("Tree of histories", "Sensitivity to the clients, the training", "epsilon 10, delta 0.01"):
+    for words in (
+        "Tree of histories",
+        "Sensitivity to the clients, the training",
+        "epsilon 10, delta 0.01",
+    ):
         assert words in page, words
     held = call("verify", said["path"])
     assert held.code == 0, held.err
@@ -74,6 +79,10 @@ def test_a_declared_budget_is_what_is_promised(tmp_path: Path) -> None:
     text = small(rounds=4, keep='"unlearnable"') + "[unlearning]\nepsilon = 4.0\nsigma = 0.2\n"
     run = run_into(text, tmp_path)
     said = json.loads(call("unlearn", run, "--clients", "1", *FAST, "--json").out)
-    assert (said["guarantee"]["epsilon"], said["guarantee"]["delta"], said["noise"]["sigma"]) == (4.0, 0.01, 0.2)
+    assert (said["guarantee"]["epsilon"], said["guarantee"]["delta"], said["noise"]["sigma"]) == (
+        4.0,
+        0.01,
+        0.2,
+    )
     other = call("unlearn", run, "--clients", "2", "--epsilon", "5", *FAST)
     assert (other.code, "promised something else" in other.err) == (2, True)

@@ -1,4 +1,5 @@
-"""A user's mistake: one clear message that names file, line and the nearest known word; never a traceback."""
+"""A user's mistake: one clear message that names file, line and the nearest known word; never a
+traceback."""
 
 from __future__ import annotations
 
@@ -33,21 +34,40 @@ class Mistake:
 
 MISTAKES = {
     "unknown-solver-key": Mistake("lr = 0.1", "lrr = 0.1", ("'lrr'", "did you mean 'lr'?")),
-    "unknown-solver": Mistake('name = "sgd"', 'name = "sgdd"', ("unknown solver 'sgdd'", "did you mean 'sgd'?")),
+    "unknown-solver": Mistake(
+        'name = "sgd"', 'name = "sgdd"', ("unknown solver 'sgdd'", "did you mean 'sgd'?")
+    ),
     "unknown-sampler-key": Mistake("m = 4", "k = 4", ("'uniform' has no option 'k'",)),
-    "unknown-sampler": Mistake('name = "uniform"', 'name = "unifrom"', ("'unifrom'", "did you mean 'uniform'?")),
+    "unknown-sampler": Mistake(
+        'name = "uniform"', 'name = "unifrom"', ("'unifrom'", "did you mean 'uniform'?")
+    ),
     "unknown-run-key": Mistake("rounds = 12", "round = 12", ("'round'", "did you mean 'rounds'?")),
     "unknown-data-key": Mistake("alpha = 0.3", "alhpa = 0.3", ("'alhpa'", "did you mean 'alpha'?")),
-    "unknown-source": Mistake('source = "digits"', 'source = "digit"', ("'digit'", "did you mean 'digits'?")),
-    "unknown-partition": Mistake('partition = "dirichlet"', 'partition = "dirichle"', ("did you mean 'dirichlet'?",)),
-    "unknown-model": Mistake('model = "mlp"', 'model = "mpl"', ("unknown model 'mpl'", "did you mean 'mlp'?")),
-    "unknown-model-key": Mistake("hidden = 16", "hiden = 16", ("'hiden'", "did you mean 'hidden'?")),
+    "unknown-source": Mistake(
+        'source = "digits"', 'source = "digit"', ("'digit'", "did you mean 'digits'?")
+    ),
+    "unknown-partition": Mistake(
+        'partition = "dirichlet"', 'partition = "dirichle"', ("did you mean 'dirichlet'?",)
+    ),
+    "unknown-model": Mistake(
+        'model = "mlp"', 'model = "mpl"', ("unknown model 'mpl'", "did you mean 'mlp'?")
+    ),
+    "unknown-model-key": Mistake(
+        "hidden = 16", "hiden = 16", ("'hiden'", "did you mean 'hidden'?")
+    ),
     "unknown-metric": Mistake(
-        '["client_loss"]', '["client_los"]', ("'client_los'", "'client_loss'"), at='metrics = ["client_los"]'
+        '["client_loss"]',
+        '["client_los"]',
+        ("'client_los'", "'client_loss'"),
+        at='metrics = ["client_los"]',
     ),
     "unknown-rule": Mistake('keep = "last"', 'keep = "lats"', ("'lats'", "did you mean 'last'?")),
-    "unknown-table": Mistake("[sampler]", "[smapler]", ("unknown table [smapler]", "did you mean 'sampler'?")),
-    "unknown-backend": Mistake("rounds = 12", 'rounds = 12\nbackend = "lokal"', ("'lokal'", "'local'")),
+    "unknown-table": Mistake(
+        "[sampler]", "[smapler]", ("unknown table [smapler]", "did you mean 'sampler'?")
+    ),
+    "unknown-backend": Mistake(
+        "rounds = 12", 'rounds = 12\nbackend = "lokal"', ("'lokal'", "'local'")
+    ),
     "lr-text": Mistake("lr = 0.1", 'lr = "fast"', ("lr must be a number", "'fast'")),
     "lr-true": Mistake("lr = 0.1", "lr = true", ("lr must be a number",)),
     "lr-negative": Mistake("lr = 0.1", "lr = -0.1", ("lr must be above 0", "-0.1")),
@@ -55,7 +75,9 @@ MISTAKES = {
     "lr-nan": Mistake("lr = 0.1", "lr = nan", ("lr must be above 0",)),
     "steps-float": Mistake("steps = 2", "steps = 2.5", ("steps must be a whole number",)),
     "steps-negative": Mistake("steps = 2", "steps = -2", ("-2",)),
-    "steps-and-epochs": Mistake("steps = 2", "steps = 2\nepochs = 1", ("steps= or epochs=",), at="[solver]"),
+    "steps-and-epochs": Mistake(
+        "steps = 2", "steps = 2\nepochs = 1", ("steps= or epochs=",), at="[solver]"
+    ),
     "batch-negative": Mistake("batch_size = 10", "batch_size = -1", ("batch_size", "-1")),
     "m-above-N": Mistake("m = 4", "m = 11", ("m = 11", "10", "choose m <= 10")),
     "m-zero": Mistake("m = 4", "m = 0", ("m must be at least 1",)),
@@ -70,11 +92,19 @@ MISTAKES = {
     "clients-text": Mistake("clients = 10", 'clients = "ten"', ("clients", "whole number")),
     "clients-too-many": Mistake("clients = 10", "clients = 301", ("301 clients", "300 samples")),
     "samples-negative": Mistake("samples = 300", "samples = -300", ("samples", "-300")),
-    "importance": Mistake("clients = 10", 'clients = 10\nimportance = "sise"', ("'sise'", "did you mean 'size'?")),
+    "importance": Mistake(
+        "clients = 10", 'clients = 10\nimportance = "sise"', ("'sise'", "did you mean 'size'?")
+    ),
     "importance-texts": Mistake("clients = 10", 'clients = 10\nimportance = ["a"]', ("'a'",)),
-    "importance-short": Mistake("clients = 10", "clients = 10\nimportance = [1.0, 2.0]", ("10 clients",)),
-    "hidden-negative": Mistake("hidden = 16", "hidden = -16", ("hidden must be whole numbers above 0, not -16",)),
-    "hidden-float": Mistake("hidden = 16", "hidden = 1.5", ("hidden must be whole numbers above 0, not 1.5",)),
+    "importance-short": Mistake(
+        "clients = 10", "clients = 10\nimportance = [1.0, 2.0]", ("10 clients",)
+    ),
+    "hidden-negative": Mistake(
+        "hidden = 16", "hidden = -16", ("hidden must be whole numbers above 0, not -16",)
+    ),
+    "hidden-float": Mistake(
+        "hidden = 16", "hidden = 1.5", ("hidden must be whole numbers above 0, not 1.5",)
+    ),
     "steps-huge": Mistake("steps = 2", f"steps = {10**30}", ("steps", "64 bits")),
     "rounds-zero": Mistake("rounds = 12", "rounds = 0", ("rounds must be at least 1",)),
     "rounds-negative": Mistake("rounds = 12", "rounds = -5", ("rounds must be at least 1",)),
@@ -84,60 +114,108 @@ MISTAKES = {
     "time-endless": Mistake("rounds = 12", "time = inf", ("time must be above 0 and finite",)),
     "time-text": Mistake("rounds = 12", 'time = "long"', ("time must be a number",)),
     "time-true": Mistake("rounds = 12", "time = true", ("time must be a number",)),
-    "evaluate-never": Mistake("rounds = 12", "rounds = 12\nevaluate_every = 0", ("evaluate_every",)),
+    "evaluate-never": Mistake(
+        "rounds = 12", "rounds = 12\nevaluate_every = 0", ("evaluate_every",)
+    ),
     "seeds-number": Mistake("rounds = 12", "rounds = 12\nseeds = 3", ("seeds must be a list",)),
-    "seeds-negative": Mistake("rounds = 12", "rounds = 12\nseeds = [-1]", ("seeds must be a list",)),
+    "seeds-negative": Mistake(
+        "rounds = 12", "rounds = 12\nseeds = [-1]", ("seeds must be a list",)
+    ),
     "seeds-empty": Mistake("rounds = 12", "rounds = 12\nseeds = []", ("seeds must be a list",)),
     "seeds-twice": Mistake("rounds = 12", "rounds = 12\nseeds = [1, 1]", ("same seed twice",)),
-    "metrics-text": Mistake('metrics = ["client_loss"]', 'metrics = "client_loss"', ("metrics must be a list",)),
-    "bad-updates": Mistake("rounds = 12", 'rounds = 12\nbad_updates = "ignore"', ("bad_updates", "drop")),
-    "backend-number": Mistake("rounds = 12", "rounds = 12\nbackend = 3", ("backend must be a name or a table",)),
-    "solver-not-a-table": Mistake("[data]", "solver2 = 3\n[data]", ("unknown table",), at="solver2 = 3"),
-    "attacks-not-a-list": Mistake("[data]", "attacks = 3\n[data]", ("attacks must be an array",), at="attacks = 3"),
+    "metrics-text": Mistake(
+        'metrics = ["client_loss"]', 'metrics = "client_loss"', ("metrics must be a list",)
+    ),
+    "bad-updates": Mistake(
+        "rounds = 12", 'rounds = 12\nbad_updates = "ignore"', ("bad_updates", "drop")
+    ),
+    "backend-number": Mistake(
+        "rounds = 12", "rounds = 12\nbackend = 3", ("backend must be a name or a table",)
+    ),
+    "solver-not-a-table": Mistake(
+        "[data]", "solver2 = 3\n[data]", ("unknown table",), at="solver2 = 3"
+    ),
+    "attacks-not-a-list": Mistake(
+        "[data]", "attacks = 3\n[data]", ("attacks must be an array",), at="attacks = 3"
+    ),
     "no-source": Mistake('source = "digits"', "", ("[data] has no source",), at="[data]"),
     "no-model": Mistake('model = "mlp"', "", ("[task] has no model",), at="[task]"),
     "no-name": Mistake('name = "sgd"', "", ("[solver] has no name",), at="[solver]"),
-    "model-of-other-data": Mistake('model = "mlp"\nhidden = 16', 'model = "lstm"', ("lstm takes text",)),
-    "model-too-large": Mistake('model = "mlp"\nhidden = 16', 'model = "cnn"', ("cnn takes images",)),
+    "model-of-other-data": Mistake(
+        'model = "mlp"\nhidden = 16', 'model = "lstm"', ("lstm takes text",)
+    ),
+    "model-too-large": Mistake(
+        'model = "mlp"\nhidden = 16', 'model = "cnn"', ("cnn takes images",)
+    ),
     "loss-of-numbers": Mistake("hidden = 16", 'hidden = 16\nloss = "mse"', ("mse needs numbers",)),
     "durations-short": Mistake(
-        "[run]", '[clock]\nname = "synchronous"\ndurations = [1.0]\n[run]', ("1 durations",), at="durations = [1.0]"
+        "[run]",
+        '[clock]\nname = "synchronous"\ndurations = [1.0]\n[run]',
+        ("1 durations",),
+        at="durations = [1.0]",
     ),
     "corruption-rate": Mistake(
-        "clients = 10", 'clients = 10\ncorruption = {name = "flip-labels", rate = 2.0}', ("rate = 2.0",)
+        "clients = 10",
+        'clients = 10\ncorruption = {name = "flip-labels", rate = 2.0}',
+        ("rate = 2.0",),
     ),
     "attack-unknown-key": Mistake(
         "[run]",
-        '[[attacks]]\nname = "mimic"\nclients = [0]\n[[attacks]]\nname = "mimic"\nclients = [1]\nnose = 1.0\n[run]',
+        (
+            '[[attacks]]\nname = "mimic"\nclients = [0]\n[[attacks]]\nname = "mimic"\nclients = '
+            "[1]\nnose = 1.0\n[run]"
+        ),
         ("'mimic' has no option 'nose'", "did you mean 'noise'?"),
         at="nose = 1.0",
     ),
     "attack-of-nobody": Mistake(
         "[run]",
-        '[[attacks]]\nname = "mimic"\nclients = [0]\n[[attacks]]\nname = "mimic"\nclients = [10]\n[run]',
+        (
+            '[[attacks]]\nname = "mimic"\nclients = [0]\n[[attacks]]\nname = "mimic"\nclients = '
+            "[10]\n[run]"
+        ),
         ("there is no client 10",),
         at="clients = [10]",
     ),
     "attack-without-clients": Mistake(
         "[run]", '[[attacks]]\nname = "scaled"\n[run]', ("needs clients",), at='name = "scaled"'
     ),
-    "unlearning-key": Mistake("[run]", "[unlearning]\nepslion = 1.0\n[run]", ("'epsilon'",), at="epslion = 1.0"),
-    "unlearning-type": Mistake("[run]", '[unlearning]\ndelta = "x"\n[run]', ("delta must",), at='delta = "x"'),
-    "unlearning-bound": Mistake("[run]", "[unlearning]\ndelta = 1.5\n[run]", ("delta must",), at="delta = 1.5"),
-    "aggregator-unknown": Mistake("[run]", '[aggregator]\nname = "medain"\n[run]', ("'median'",), at='name = "medain"'),
-    "channel-option": Mistake("[run]", '[channel]\nname = "top-k"\nshare = 2.0\n[run]', ("share",), at="share = 2.0"),
-    "personal-unknown": Mistake("rounds = 12", 'rounds = 12\npersonal = "batchnrom"', ("'batchnrom'", "'batchnorm'")),
+    "unlearning-key": Mistake(
+        "[run]", "[unlearning]\nepslion = 1.0\n[run]", ("'epsilon'",), at="epslion = 1.0"
+    ),
+    "unlearning-type": Mistake(
+        "[run]", '[unlearning]\ndelta = "x"\n[run]', ("delta must",), at='delta = "x"'
+    ),
+    "unlearning-bound": Mistake(
+        "[run]", "[unlearning]\ndelta = 1.5\n[run]", ("delta must",), at="delta = 1.5"
+    ),
+    "aggregator-unknown": Mistake(
+        "[run]", '[aggregator]\nname = "medain"\n[run]', ("'median'",), at='name = "medain"'
+    ),
+    "channel-option": Mistake(
+        "[run]", '[channel]\nname = "top-k"\nshare = 2.0\n[run]', ("share",), at="share = 2.0"
+    ),
+    "personal-unknown": Mistake(
+        "rounds = 12", 'rounds = 12\npersonal = "batchnrom"', ("'batchnrom'", "'batchnorm'")
+    ),
     "personal-without-layers": Mistake(
         "[run]", '[personal]\nname = "batchnorm"\n[run]', ("batch-norm",), at="[personal]"
     ),
     "parts-that-do-not-fit": Mistake(
         "[run]",
-        '[clock]\nname = "asynchronous"\ndurations = "F80"\n[weighting]\nname = "time-based"\n[run]',
+        (
+            '[clock]\nname = "asynchronous"\ndurations = "F80"\n[weighting]\nname = '
+            '"time-based"\n[run]'
+        ),
         ("TimeBased", "but Uniform chooses", "use Full()"),
         at="[weighting]",
     ),
-    "keep-updates-number": Mistake("rounds = 12", "rounds = 12\nkeep_updates = 1", ("true or false",)),
-    "audit-unknown": Mistake("rounds = 12", 'rounds = 12\naudit = "wran"', ("'wran'", "did you mean 'warn'?")),
+    "keep-updates-number": Mistake(
+        "rounds = 12", "rounds = 12\nkeep_updates = 1", ("true or false",)
+    ),
+    "audit-unknown": Mistake(
+        "rounds = 12", 'rounds = 12\naudit = "wran"', ("'wran'", "did you mean 'warn'?")
+    ),
     "broken-toml": Mistake("lr = 0.1", "lr = = 0.1", ("line 15",), at="lr = = 0.1"),
     "key-twice": Mistake("lr = 0.1", "lr = 0.1\nlr = 0.2", (), at="lr = 0.2"),
 }
@@ -240,13 +318,24 @@ def test_mistakes_in_a_real_process(arguments: tuple[str, ...], here: Path) -> N
         assert "error" in json.loads(outcome.out)
     else:
         assert (outcome.out, outcome.err.splitlines()[0]) == (
-            "", "error: typo.toml, line 15: [solver] 'sgd' has no option 'lrr'",
-        )  # fmt: skip
+            "",
+            "error: typo.toml, line 15: [solver] 'sgd' has no option 'lrr'",
+        )
 
 
 @pytest.mark.parametrize("quiet", [False, True], ids=["text", "json"])
-def test_a_client_that_diverges_is_named_with_the_round_and_what_to_change(quiet: bool, here: Path) -> None:
-    outcome = call("run", "good.toml", "--set", "solver.lr=1e30", "--out", "out", *(["--json"] if quiet else []))
+def test_a_client_that_diverges_is_named_with_the_round_and_what_to_change(
+    quiet: bool, here: Path
+) -> None:
+    outcome = call(
+        "run",
+        "good.toml",
+        "--set",
+        "solver.lr=1e30",
+        "--out",
+        "out",
+        *(["--json"] if quiet else []),
+    )
     assert outcome.code == 1
     assert "Traceback" not in outcome.err
     message = next(line for line in outcome.err.splitlines() if line.startswith("error:"))

@@ -27,13 +27,20 @@ def document(*arguments: object) -> Any:
 
 def test_a_run_goes_to_runs_and_the_name_of_the_file(here: Path) -> None:
     assert document("run", "exp.toml")["runs"][0]["path"] == "runs/exp/seed-0"
-    assert document("run", "exp.toml")["runs"][0]["path"] == "runs/exp-2/seed-0", "a second time beside the first"
+    assert document("run", "exp.toml")["runs"][0]["path"] == "runs/exp-2/seed-0", (
+        "a second time beside the first"
+    )
     same(here / "runs/exp/seed-0", here / "runs/exp-2/seed-0")
 
 
 def test_the_run_folder_has_what_the_documentation_says(here: Path) -> None:
     call("run", "exp.toml", "--out", "out")
-    assert {p.name for p in Path("out/seed-0").iterdir()} >= {"experiment.toml", "ledger.sqlite", "lock", "models"}
+    assert {p.name for p in Path("out/seed-0").iterdir()} >= {
+        "experiment.toml",
+        "ledger.sqlite",
+        "lock",
+        "models",
+    }
     assert [p.name for p in Path("out").iterdir()] == ["seed-0"]
 
 
@@ -54,7 +61,16 @@ def test_the_summary_names_the_run_folder(here: Path) -> None:
 
 
 def test_set_changes_values(here: Path) -> None:
-    changes = ("--set", "run.rounds=2", "--set", "solver.lr = 0.05", "--set", "run.keep=all", "--set", "sampler.m=10")
+    changes = (
+        "--set",
+        "run.rounds=2",
+        "--set",
+        "solver.lr = 0.05",
+        "--set",
+        "run.keep=all",
+        "--set",
+        "sampler.m=10",
+    )
     assert call("run", "exp.toml", "--out", "out", *changes).code == 0
     with opened(here / "out" / "seed-0") as run:
         assert run.rounds == 2
@@ -65,7 +81,9 @@ def test_set_changes_values(here: Path) -> None:
 
 @pytest.mark.parametrize(("text", "seeds"), [("0..2", [0, 1, 2]), ("1,3", [1, 3]), ("7", [7])])
 def test_every_seed_has_its_folder(text: str, seeds: list[int], here: Path) -> None:
-    runs = document("run", "exp.toml", "--out", "out", "--seeds", text, "--set", "run.rounds=1")["runs"]
+    runs = document("run", "exp.toml", "--out", "out", "--seeds", text, "--set", "run.rounds=1")[
+        "runs"
+    ]
     assert [(r["seed"], r["path"]) for r in runs] == [(s, f"out/seed-{s}") for s in seeds]
     assert len({r["digest"] for r in runs}) == len(seeds)
 
@@ -92,7 +110,9 @@ def test_resume_of_a_finished_run_does_nothing(here: Path) -> None:
 
 def test_resume_takes_a_folder_of_seeds_and_more_rounds(here: Path) -> None:
     document("run", "exp.toml", "--out", "short", "--seeds", "0..1")
-    longer = document("run", "exp.toml", "--out", "long", "--seeds", "0..1", "--set", "run.rounds=5")["runs"]
+    longer = document(
+        "run", "exp.toml", "--out", "long", "--seeds", "0..1", "--set", "run.rounds=5"
+    )["runs"]
     resumed = document("resume", "short", "--rounds", "5")["runs"]
     assert [r["digest"] for r in resumed] == [r["digest"] for r in longer]
     same(here / "short/seed-1", here / "long/seed-1")
@@ -106,7 +126,9 @@ def test_long_paths_and_brackets_are_printed_as_they_are(here: Path) -> None:
 
 def test_list_names_the_parts_of_every_slot(here: Path) -> None:
     found = document("list")
-    assert {"samplers", "weightings", "servers", "clocks", "solvers", "models", "recipes"} <= set(found)
+    assert {"samplers", "weightings", "servers", "clocks", "solvers", "models", "recipes"} <= set(
+        found
+    )
     assert {"uniform", "full"} <= {row["name"] for row in found["samplers"]}
     assert all(row["what"] for row in found["samplers"])
     assert set(document("list", "samplers")) == {"samplers"}

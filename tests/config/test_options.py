@@ -1,4 +1,5 @@
-"""Options are declared once: signatures, tables, command lines, the API and forms must not drift apart."""
+"""Options are declared once: signatures, tables, command lines, the API and forms must not drift
+apart."""
 
 from __future__ import annotations
 
@@ -17,9 +18,10 @@ import typer.main
 
 import poise
 from faults.support import SMALL, call
+from poise.analysis.explain import explain
+from poise.apps.cli.app import app
+from poise.apps.experiments.unlearning_arms import REQUEST_KEYS
 from poise.auditing.live import ACTIONS
-from poise.cli.app import app
-from poise.composition import compose, composed
 from poise.config.entries import entries_of
 from poise.config.experiment import TABLES, parse
 from poise.config.run_options import RUN_KEYS, AuditAction, Keep, RunOptions
@@ -29,11 +31,9 @@ from poise.core.options import options_of
 from poise.core.parts import parts_of
 from poise.core.slots import DEFAULTS, RUN_SLOTS
 from poise.engine import Parts
-from poise.experiments.forgetting import REQUEST_KEYS
-from poise.explaining import explain
 from poise.ledger.retention import RULES
 from poise.privacy.budget import Budget
-from poise.training import train
+from poise.training import compose, composed, train
 from poise.unlearning.operation import fulfil, unlearn
 from poise.unlearning.request import Request, load
 
@@ -66,10 +66,21 @@ def described(function: Any) -> dict[str, str]:
     return found
 
 
-# the run ----------------------------------------------------------------------------------------------------
+# the run ------------------------------------------------------------------------------------------
+# ----------
 
-BESIDE_OPTIONS = {"federation", "task", "out", "attacks", "callbacks", "stop", "unlearning", "start"}
-"""Arguments of `train` that are no options of a run: data, places, functions, and the first model itself."""
+BESIDE_OPTIONS = {
+    "federation",
+    "task",
+    "out",
+    "attacks",
+    "callbacks",
+    "stop",
+    "unlearning",
+    "start",
+}
+"""Arguments of `train` that are no options of a run: data, places, functions, and the first model
+itself."""
 
 
 def test_train_takes_every_slot_and_every_option() -> None:
@@ -102,9 +113,19 @@ def test_explain_takes_arguments_of_train_with_the_same_defaults() -> None:
 
 def test_the_table_run_has_a_key_for_every_option() -> None:
     assert set(RUN_KEYS) == {"seeds" if name == "seed" else name for name in RUN}
-    values = {"rounds": 3, "time": 2.5, "evaluate_every": 2, "metrics": ["loss"], "keep": "all", "audit": "warn",
-              "bad_updates": "drop", "backend": "local", "start": "00", "keep_updates": True,
-              "seeds": [4]}  # fmt: skip
+    values = {
+        "rounds": 3,
+        "time": 2.5,
+        "evaluate_every": 2,
+        "metrics": ["loss"],
+        "keep": "all",
+        "audit": "warn",
+        "bad_updates": "drop",
+        "backend": "local",
+        "start": "00",
+        "keep_updates": True,
+        "seeds": [4],
+    }
     assert set(values) == set(RUN_KEYS), "give a value for the new option here"
     assert RunOptions.of(values).table() == values
 
@@ -122,12 +143,16 @@ def test_slots_are_those_of_the_engine_and_their_defaults_are_parts() -> None:
         assert name in parts_of(slot)
 
 
-@pytest.mark.parametrize("slot", sorted(set(RUN_SLOTS) - {"solver", "sampler", "clock", "weighting", "server"}))
+@pytest.mark.parametrize(
+    "slot", sorted(set(RUN_SLOTS) - {"solver", "sampler", "clock", "weighting", "server"})
+)
 def test_a_slot_takes_parts_and_names_in_python_and_tables_in_files(slot: str) -> None:
     named = {"aggregator": "median", "channel": "top-k", "personal": "batchnorm"}[slot]
     options = {"share": 0.5} if named == "top-k" else {}
     part = parts_of(slot)[named](**options)
-    file = SMALL.replace("hidden = 16", "hidden = 16\nnorm = true").replace('metrics = ["client_loss"]', "")
+    file = SMALL.replace("hidden = 16", "hidden = 16\nnorm = true").replace(
+        'metrics = ["client_loss"]', ""
+    )
     experiment = parse(file + "\n" + tomli_w.dumps({slot: {"name": named, **options}}))
     made = compose(experiment, 0)
     assert getattr(made.parts, slot) == part
@@ -136,7 +161,9 @@ def test_a_slot_takes_parts_and_names_in_python_and_tables_in_files(slot: str) -
     fed, task = made.federation, made.task
     assert getattr(composed(fed, task, {**chosen, slot: part}, made.options).parts, slot) == part
     if not options:
-        assert getattr(composed(fed, task, {**chosen, slot: named}, made.options).parts, slot) == part
+        assert (
+            getattr(composed(fed, task, {**chosen, slot: named}, made.options).parts, slot) == part
+        )
 
 
 def test_personal_layers_are_read_from_older_files() -> None:
@@ -159,8 +186,20 @@ def test_the_command_run_has_an_option_for_every_option_of_a_run() -> None:
 def test_options_of_the_command_change_the_file(tmp_path: Path) -> None:
     file = tmp_path / "exp.toml"
     file.write_text(SMALL)
-    outcome = call("run", file, "--rounds", 2, "--keep", "all", "--metrics", "train_loss", "--keep-updates",
-                   "--out", tmp_path / "out", "--json")  # fmt: skip
+    outcome = call(
+        "run",
+        file,
+        "--rounds",
+        2,
+        "--keep",
+        "all",
+        "--metrics",
+        "train_loss",
+        "--keep-updates",
+        "--out",
+        tmp_path / "out",
+        "--json",
+    )
     assert outcome.code == 0, outcome
     made = poise.open_run(tmp_path / "out" / "seed-0")
     assert made.rounds == 2
@@ -172,7 +211,8 @@ def test_options_of_the_command_change_the_file(tmp_path: Path) -> None:
     assert "run.rounds=0: rounds must be at least 1" in wrong.err
 
 
-# requests to forget -----------------------------------------------------------------------------------------
+# requests to forget
+# -----------------------------------------------------------------------------------------
 
 BESIDE_REQUEST = {"run", "federation", "task", "callbacks", "stop"}
 
@@ -205,8 +245,8 @@ def test_the_commands_have_every_option_of_a_request() -> None:
 
 
 def test_the_api_and_the_form_have_every_option_of_a_request() -> None:
-    models = pytest.importorskip("poise.ui.models")
-    views = pytest.importorskip("poise.ui.views.unlearning")
+    models = pytest.importorskip("poise.apps.ui.models")
+    views = pytest.importorskip("poise.apps.ui.views.unlearning")
     entries = entries_of(UnlearnRequest, without=("out",))
     fields = models.Wish.model_fields
     assert set(fields) == set(entries)
@@ -217,8 +257,14 @@ def test_the_api_and_the_form_have_every_option_of_a_request() -> None:
 
 
 def test_the_api_refuses_what_the_request_refuses() -> None:
-    models = pytest.importorskip("poise.ui.models")
-    for wrong in ({"delta": 1.0}, {"epsilon": 0.0}, {"sigma": -1.0}, {"min_rounds": -1}, {"method": "magic"}):
+    models = pytest.importorskip("poise.apps.ui.models")
+    for wrong in (
+        {"delta": 1.0},
+        {"epsilon": 0.0},
+        {"sigma": -1.0},
+        {"min_rounds": -1},
+        {"method": "magic"},
+    ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             models.Wish(clients="3", **wrong)
         with pytest.raises(InvalidOption, match=next(iter(wrong))):
@@ -230,7 +276,13 @@ def test_presets_take_every_option_but_place_and_measurement() -> None:
 
 
 def test_what_is_not_given_is_as_the_training_declared_it() -> None:
-    given = {"clients": "3,7", "epsilon": None, "delta": 0.05, "secret_noise": True, "heuristic": False}
+    given = {
+        "clients": "3,7",
+        "epsilon": None,
+        "delta": 0.05,
+        "secret_noise": True,
+        "heuristic": False,
+    }
     made = UnlearnRequest.of(given, {"epsilon": 2.0, "delta": 0.5})
     assert (made.clients, made.epsilon, made.delta, made.sigma) == ((3, 7), 2.0, 0.05, 0.05)
     assert (made.noise, made.heuristic) == ("secret", False)
@@ -238,7 +290,9 @@ def test_what_is_not_given_is_as_the_training_declared_it() -> None:
 
 
 def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
-    asked = UnlearnRequest(clients=(2, 5), method="last", target=0.8, epsilon=3.0, noise="secret", heuristic=True)
+    asked = UnlearnRequest(
+        clients=(2, 5), method="last", target=0.8, epsilon=3.0, noise="secret", heuristic=True
+    )
     made = Request(asked, index=2, node=(1, 7), sigma=0.3, commitment="ab")
     made.save(tmp_path)
     again = load(tmp_path)
@@ -250,17 +304,33 @@ def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_a_request_of_an_older_version_is_read(tmp_path: Path) -> None:
     old = {
-        "clients": [3], "method": "sifu",
-        "budget": {"epsilon": 10, "delta": 0.01, "sigma": 0.05, "calibration": "analytic",
-                   "participation": "conservative", "strong_convexity": None},
-        "target": 0.5, "min_rounds": 2, "max_rounds": 9, "heuristic": False, "noise": "seeded",
-        "index": 1, "node": [0, 4], "sigma": 0.05, "commitment": "x",
-    }  # fmt: skip
+        "clients": [3],
+        "method": "sifu",
+        "budget": {
+            "epsilon": 10,
+            "delta": 0.01,
+            "sigma": 0.05,
+            "calibration": "analytic",
+            "participation": "conservative",
+            "strong_convexity": None,
+        },
+        "target": 0.5,
+        "min_rounds": 2,
+        "max_rounds": 9,
+        "heuristic": False,
+        "noise": "seeded",
+        "index": 1,
+        "node": [0, 4],
+        "sigma": 0.05,
+        "commitment": "x",
+    }
     (tmp_path / "request.json").write_text(json.dumps(old))
     made = load(tmp_path)
     assert (made.clients, made.node, made.target, made.max_rounds) == ((3,), (0, 4), 0.5, 9)
     made.save(tmp_path)
-    assert json.loads((tmp_path / "request.json").read_text()) == old, "older versions can read what is written"
+    assert json.loads((tmp_path / "request.json").read_text()) == old, (
+        "older versions can read what is written"
+    )
 
 
 def test_methods_of_a_request_are_named_in_its_help() -> None:
@@ -272,7 +342,8 @@ def test_fulfil_is_what_unlearn_does() -> None:
     assert set(inspect.signature(fulfil).parameters) == BESIDE_REQUEST | {"request"}
 
 
-# values -----------------------------------------------------------------------------------------------------
+# values -------------------------------------------------------------------------------------------
+# ----------
 
 
 @pytest.mark.parametrize(
@@ -308,8 +379,10 @@ def test_numpy_values_become_plain_ones() -> None:
 
 def test_declared_options_load_nothing_heavy() -> None:
     code = (
-        "import sys, poise.config.run_options, poise.config.unlearn_request, poise.cli.app;"
-        "print([name for name in ('torch', 'numpy', 'scipy', 'pydantic', 'plotly') if name in sys.modules])"
+        "import sys, poise.config.run_options, poise.config.unlearn_request, poise.apps.cli.app;"(
+            "print([name for name in ('torch', 'numpy', 'scipy', 'pydantic', 'plotly') if name in "
+            "sys.modules])"
+        )
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

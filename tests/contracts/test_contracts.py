@@ -1,4 +1,5 @@
-"""Every registered part passes the suite of its slot. A part without an example here fails by name."""
+"""Every registered part passes the suite of its slot. A part without an example here fails by
+name."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
     "clock": {
         "Synchronous": lambda: [poise.clocks.Synchronous(d) for d in (None, "F80", TAU)],
         "Asynchronous": lambda: [poise.clocks.Asynchronous(d) for d in ("F80", TAU)],
-        "FixedWindow": lambda: [poise.clocks.FixedWindow(dt=0.7, durations=d) for d in ("F80", TAU)],
+        "FixedWindow": lambda: [
+            poise.clocks.FixedWindow(dt=0.7, durations=d) for d in ("F80", TAU)
+        ],
         "Buffered": lambda: [poise.clocks.Buffered(c=3, durations=d) for d in ("F80", TAU)],
         "Replay": lambda: [],  # needs a file: tests/unit/test_schedules.py
     },
@@ -70,19 +73,33 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
         "Min": lambda: [poise.weightings.Min(k=2)],
         "SoftMax": lambda: [poise.weightings.SoftMax(temperature=1.0)],
         "SoftMin": lambda: [poise.weightings.SoftMin(temperature=1.0)],
-        "Exp": lambda: [poise.weightings.Exp(alpha=0.2), poise.weightings.Exp(alpha=0.2, scale="none")],
-        "Switch": lambda: [
-            poise.weightings.Switch([(1, poise.weightings.SoftMin(0.2)), (None, poise.weightings.Proportional())]),
-            poise.weightings.Switch([(0.5, poise.weightings.Exp(0.2)), (float("inf"), poise.weightings.Max())]),
+        "Exp": lambda: [
+            poise.weightings.Exp(alpha=0.2),
+            poise.weightings.Exp(alpha=0.2, scale="none"),
         ],
-        "Anneal": lambda: [poise.weightings.Anneal(poise.weightings.SoftMax(0.5), poise.weightings.Proportional(), 4)],
+        "Switch": lambda: [
+            poise.weightings.Switch(
+                [(1, poise.weightings.SoftMin(0.2)), (None, poise.weightings.Proportional())]
+            ),
+            poise.weightings.Switch(
+                [(0.5, poise.weightings.Exp(0.2)), (float("inf"), poise.weightings.Max())]
+            ),
+        ],
+        "Anneal": lambda: [
+            poise.weightings.Anneal(
+                poise.weightings.SoftMax(0.5), poise.weightings.Proportional(), 4
+            )
+        ],
         "Adjacency": lambda: [poise.weightings.Adjacency()],
         "Clipped": lambda: [
             poise.weightings.Clipped(norm=0.3),
             poise.weightings.Clipped(norm=0.1, of=poise.weightings.SoftMax(1.0)),
         ],
         "Identical": lambda: [poise.weightings.Identical()],
-        "TimeBased": lambda: [poise.weightings.TimeBased(), poise.weightings.TimeBased(times="estimated")],
+        "TimeBased": lambda: [
+            poise.weightings.TimeBased(),
+            poise.weightings.TimeBased(times="estimated"),
+        ],
         "Discount": lambda: [
             poise.weightings.Discount(poise.weightings.SoftMax(1.0)),
             poise.weightings.Discount(poise.weightings.Proportional(), kind="hinge", b=1),
@@ -123,12 +140,20 @@ EXAMPLES: dict[str, dict[str, Callable[[], list[Any]]]] = {
     },
     "attack": {
         "FreeRider": lambda: [
-            *(poise.attacks.FreeRider(clients=(1, 4), kind=kind) for kind in ("plain", "disguised")),
-            poise.attacks.FreeRider(clients=(0,), kind="disguised", sigma="estimate-mean", gamma=0.5, scale=3.0),
+            *(
+                poise.attacks.FreeRider(clients=(1, 4), kind=kind)
+                for kind in ("plain", "disguised")
+            ),
+            poise.attacks.FreeRider(
+                clients=(0,), kind="disguised", sigma="estimate-mean", gamma=0.5, scale=3.0
+            ),
             poise.attacks.FreeRider(clients=(2,), kind="disguised", sigma=0.1, gamma=0.0),
         ],
         "StaleReplay": lambda: [poise.attacks.StaleReplay(clients=(1, 4))],
-        "Mimic": lambda: [poise.attacks.Mimic(clients=(1, 4)), poise.attacks.Mimic(clients=(3,), noise=2.0)],
+        "Mimic": lambda: [
+            poise.attacks.Mimic(clients=(1, 4)),
+            poise.attacks.Mimic(clients=(3,), noise=2.0),
+        ],
         "Scaled": lambda: [poise.attacks.Scaled(clients=(0, 4), fraction=0.2)],
     },
     "backend": {
@@ -155,7 +180,11 @@ MODULES = (
     "weightings",
 )
 DRAWS_WITHOUT_REPLACEMENT = {"Uniform", "Binomial", "Optimal"}
-NOT_SYMMETRIC = {"ClusteredBySimilarity", "Target", "PowerOfChoice"}  # groups and ties by index; estimated
+NOT_SYMMETRIC = {
+    "ClusteredBySimilarity",
+    "Target",
+    "PowerOfChoice",
+}  # groups and ties by index; estimated
 
 
 def registered(*slots: str) -> list[Any]:

@@ -19,7 +19,7 @@ from poise.core.errors import IncompatibleParts
 from poise.core.protocols import Encoded, Rule
 from poise.core.round_updates import RoundUpdates
 from poise.core.traits import AggregatorTraits, ChannelTraits
-from poise.core.types import AttackerView, Cohort, Flight, ForgedUpdate, Setting, Sky, Step
+from poise.core.types import Assignment, AttackerView, Cohort, ForgedUpdate, InFlight, Setting, Step
 from poise.samplers import Uniform
 from poise.servers import Add
 from poise.solvers import SGD
@@ -50,7 +50,11 @@ class WrongVariance(Biased):
 
     def statistics(self, importance: np.ndarray) -> Any:
         right = Uniform(self.m).statistics(importance)
-        return replace(right, variance=right.variance * 1.3, sum_variance=right.sum_variance + 0.3 * right.sigma)
+        return replace(
+            right,
+            variance=right.variance * 1.3,
+            sum_variance=right.sum_variance + 0.3 * right.sigma,
+        )
 
 
 @dataclass(frozen=True)
@@ -110,20 +114,27 @@ class BadClock:
     def times(self, clients: int) -> Any:
         return Synchronous().times(clients)
 
-    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
-        step, after = Synchronous().advance(sky, started, index)
+    def advance(
+        self, in_flight: InFlight, started: Sequence[Assignment], index: int
+    ) -> tuple[Step, InFlight]:
+        step, after = Synchronous().advance(in_flight, started, index)
         if self.wrong == "loses":
-            return Step(index, step.time, step.flights[1:]), after
+            return Step(index, step.time, step.assignments[1:]), after
         if self.wrong == "early":
-            return Step(index, sky.now + 0.5, step.flights), Sky(sky.now + 0.5)
+            return Step(index, in_flight.now + 0.5, step.assignments), InFlight(in_flight.now + 0.5)
         if self.wrong == "back":
-            return Step(index, sky.now - 1, ()), Sky(sky.now - 1, step.flights)
-        return Step(index + 1, step.time, step.flights), after
+            return Step(index, in_flight.now - 1, ()), InFlight(in_flight.now - 1, step.assignments)
+        return Step(index + 1, step.time, step.assignments), after
 
 
 @pytest.mark.parametrize(
     ("wrong", "clause"),
-    [("loses", "no work is lost"), ("early", "has finished"), ("back", "time never goes back"), ("index", "in order")],
+    [
+        ("loses", "no work is lost"),
+        ("early", "has finished"),
+        ("back", "time never goes back"),
+        ("index", "in order"),
+    ],
 )
 def test_bad_clocks_are_caught(wrong: str, clause: str) -> None:
     with pytest.raises(AssertionError, match=clause):
@@ -229,7 +240,10 @@ def test_an_aggregator_must_survive_an_empty_round() -> None:
         def fit(self, setting: Setting) -> None: ...
 
         def combine(self, deltas: torch.Tensor, weights: np.ndarray) -> torch.Tensor:
-            return torch.from_numpy(np.average(deltas.numpy(), axis=0, weights=weights)).to(deltas) * weights.sum()
+            return (
+                torch.from_numpy(np.average(deltas.numpy(), axis=0, weights=weights)).to(deltas)
+                * weights.sum()
+            )
 
     with pytest.raises(AssertionError, match="combines 0 rows"):
         testing.check_aggregator(Mean())
@@ -249,7 +263,9 @@ class BadChannel:
 
     def fit(self, setting: Setting) -> None: ...
 
-    def encode(self, deltas: torch.Tensor, kept: Mapping[str, torch.Tensor], streams: Any) -> Encoded:
+    def encode(
+        self, deltas: torch.Tensor, kept: Mapping[str, torch.Tensor], streams: Any
+    ) -> Encoded:
         half = (deltas.shape[1] + 1) // 2
         wanted = deltas + kept["residual"]
         if self.wrong == "edits updates":
@@ -324,14 +340,18 @@ def test_a_channel_must_send_nothing_for_no_change_and_survive_an_empty_round() 
 
         def fit(self, setting: Setting) -> None: ...
 
-        def encode(self, deltas: torch.Tensor, kept: Mapping[str, torch.Tensor], streams: Any) -> Encoded:
+        def encode(
+            self, deltas: torch.Tensor, kept: Mapping[str, torch.Tensor], streams: Any
+        ) -> Encoded:
             return Encoded({"up": deltas >= 0, "like": deltas[:, :0]})
 
         def decode(self, payload: Mapping[str, torch.Tensor], size: int) -> torch.Tensor:
             return payload["up"].to(payload["like"]) * 2 - 1
 
     class Scaled(Sign):
-        def encode(self, deltas: torch.Tensor, kept: Mapping[str, torch.Tensor], streams: Any) -> Encoded:
+        def encode(
+            self, deltas: torch.Tensor, kept: Mapping[str, torch.Tensor], streams: Any
+        ) -> Encoded:
             return Encoded({"update": deltas, "largest": deltas.abs().max(dim=0).values[None]})
 
     with pytest.raises(AssertionError, match="an update of 0 arrives as 0"):
@@ -397,7 +417,9 @@ class BadServer:
     def init(self, theta: torch.Tensor) -> Mapping[str, torch.Tensor]:
         return {"v": torch.zeros_like(theta)}
 
-    def apply(self, theta: torch.Tensor, direction: torch.Tensor, state: Mapping[str, torch.Tensor]) -> Any:
+    def apply(
+        self, theta: torch.Tensor, direction: torch.Tensor, state: Mapping[str, torch.Tensor]
+    ) -> Any:
         if self.wrong == "theta":
             return theta.add_(direction), state
         if self.wrong == "state":
@@ -407,7 +429,11 @@ class BadServer:
 
 @pytest.mark.parametrize(
     ("wrong", "clause"),
-    [("theta", "model given is not modified"), ("state", "state given is not modified"), ("sign", "optimum")],
+    [
+        ("theta", "model given is not modified"),
+        ("state", "state given is not modified"),
+        ("sign", "optimum"),
+    ],
 )
 def test_bad_servers_are_caught(wrong: str, clause: str) -> None:
     with pytest.raises(AssertionError, match=clause):
@@ -469,10 +495,16 @@ class Noise:
         from poise.core.rng import torch_generator
 
         self.calls.append(seen.client)
-        named = (seen.version, len(self.calls)) if self.wrong == "remembers" else (seen.version, seen.client)
+        named = (
+            (seen.version, len(self.calls))
+            if self.wrong == "remembers"
+            else (seen.version, seen.client)
+        )
         drawn = torch.randn(len(seen.received), generator=torch_generator(seed, "noise", *named))
         seen.received.zero_()  # its own copy: nobody is harmed
-        return ForgedUpdate(drawn.to(seen.received) * (torch.inf if self.wrong == "infinite" else 1.0))
+        return ForgedUpdate(
+            drawn.to(seen.received) * (torch.inf if self.wrong == "infinite" else 1.0)
+        )
 
 
 def test_attack_suite_accepts_a_proper_attack_and_refuses_others() -> None:
@@ -493,7 +525,7 @@ def test_a_backend_that_shuffles_rows_is_caught() -> None:
             workers = Local(workers=1).open(*arguments)
             honest = workers.work
             workers.work = lambda order: honest(order).rows(  # type: ignore[method-assign]
-                np.arange(len(order.flights))[::-1].copy()
+                np.arange(len(order.assignments))[::-1].copy()
             )
             return workers
 

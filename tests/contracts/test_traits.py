@@ -68,7 +68,11 @@ class Decayed(SGD):
 def replacing(name: str) -> type:
     """A subclass of SGD that replaces one member by another of the same effect."""
     was = vars(SGD.__mro__[1])[name]
-    other: Any = property(lambda self: was.fget(self)) if isinstance(was, property) else lambda *given: was(*given)
+    other: Any = (
+        property(lambda self: was.fget(self))
+        if isinstance(was, property)
+        else lambda *given: was(*given)
+    )
     return type(f"Replaces{name.title()}", (SGD,), {name: other})
 
 
@@ -306,7 +310,9 @@ class Patient(Buffered):
     traits = ClockTraits(leaves_clients_behind=False)
 
 
-@pytest.mark.parametrize(("clock", "clause"), [(Fresh(2, "F80"), "one_version"), (Patient(2, "F80"), "nobody behind")])
+@pytest.mark.parametrize(
+    ("clock", "clause"), [(Fresh(2, "F80"), "one_version"), (Patient(2, "F80"), "nobody behind")]
+)
 def test_clocks_that_lie_are_caught(clock: Any, clause: str) -> None:
     with pytest.raises(AssertionError, match=clause):
         testing.check_clock(clock)

@@ -77,7 +77,9 @@ def test_domains_differ_between_clients():
 
 def test_domain_by_a_function():
     clean = federation("digits", clients=3)
-    made = clean.with_corruption("domain", transforms=lambda client, raw, labels: (raw * 0 + client, labels))
+    made = clean.with_corruption(
+        "domain", transforms=lambda client, raw, labels: (raw * 0 + client, labels)
+    )
     assert [float(made.client(i)[0].max()) * 16 for i in range(3)] == [0, 1, 2]
     assert made.spec is None
     bad = clean.with_corruption("domain", transforms=lambda client, raw, labels: (raw[:1], labels))
@@ -96,11 +98,18 @@ def test_clients_of_a_group_share_their_watermark():
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("flip-labels", {"rate": 0.5}), ("watermark", {"pixels": 5}), ("domain", {}), ("domain", {"seed": 4})],
+    [
+        ("flip-labels", {"rate": 0.5}),
+        ("watermark", {"pixels": 5}),
+        ("domain", {}),
+        ("domain", {"seed": 4}),
+    ],
 )
 def test_held_and_on_demand_agree_with_themselves(name, options):
     held = federation("digits", clients=8).with_corruption(name, **options)
-    made = federation("digits", clients=10**5, on_demand=True, samples_per_client=12).with_corruption(name, **options)
+    made = federation(
+        "digits", clients=10**5, on_demand=True, samples_per_client=12
+    ).with_corruption(name, **options)
     for fed in (held, made):
         together = fed.shards([5, 2])
         for k, client in enumerate([5, 2]):

@@ -40,7 +40,12 @@ def test_a_domain_is_split_into_clients_with_equal_classes():
 
 
 def test_subsets_are_balanced_and_depend_on_the_seed():
-    options = {"domains": ["digits"], "samples_per_domain": 100, "test_samples_per_domain": 50, "size": 8}
+    options = {
+        "domains": ["digits"],
+        "samples_per_domain": 100,
+        "test_samples_per_domain": 50,
+        "size": 8,
+    }
     one, same, other = (federation("digit-domains", "by-key", seed=s, **options) for s in (1, 1, 2))
     assert one.label_counts().tolist() == [[10] * 10]
     assert np.array_equal(one.client(0)[0], same.client(0)[0])

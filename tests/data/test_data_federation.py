@@ -38,7 +38,10 @@ def test_arrays_come_back(toy):
 def test_arrays_of_bytes_and_regression(toy):
     images = np.full((8, 1, 2, 2), 255, np.uint8)
     assert federation((images, np.arange(8) % 2), clients=2).client(0)[0].max() == 1.0
-    assert federation((images, np.arange(8) % 2), clients=2, normalize="none").client(0)[0].max() == 255.0
+    assert (
+        federation((images, np.arange(8) % 2), clients=2, normalize="none").client(0)[0].max()
+        == 255.0
+    )
     fed = federation((toy[0], toy[0][:, 0]), clients=4, test_share=0.25)
     assert fed.classes == 0
     assert fed.client(0)[1].dtype == np.float32
@@ -55,7 +58,12 @@ def test_same_seed_same_federation():
 @pytest.mark.parametrize(
     "options",
     [
-        {"partition": "dirichlet", "alpha": 0.3, "clients": 7, "sizes": [(3, 20), (4, np.int64(50))]},
+        {
+            "partition": "dirichlet",
+            "alpha": 0.3,
+            "clients": 7,
+            "sizes": [(3, 20), (4, np.int64(50))],
+        },
         {
             "partition": "iid",
             "clients": 5,
@@ -87,7 +95,11 @@ def test_importance():
     sizes = {"sizes": [10, 30, 60], "clients": 3}
     assert federation("digits", **sizes).importance.tolist() == [0.1, 0.3, 0.6]
     assert federation("digits", importance="equal", **sizes).importance.tolist() == [1 / 3] * 3
-    assert federation("digits", importance=[1, 1, 2], **sizes).importance.tolist() == [0.25, 0.25, 0.5]
+    assert federation("digits", importance=[1, 1, 2], **sizes).importance.tolist() == [
+        0.25,
+        0.25,
+        0.5,
+    ]
     for wrong, words in (
         ([1, 1], "shape"),
         ([1, -1, 1], "client 1"),
@@ -109,7 +121,10 @@ def test_subsets_are_class_balanced():
 
 
 def test_client_tests_are_held_back():
-    whole, fed = federation("digits", clients=10), federation("digits", clients=10, client_test_share=0.2)
+    whole, fed = (
+        federation("digits", clients=10),
+        federation("digits", clients=10, client_test_share=0.2),
+    )
     for i in range(10):
         assert len(fed.client(i)[1]) + len(fed.client_test(i)[1]) == len(whole.client(i)[1])
         assert len(fed.client_test(i)[1]) == round(0.2 * len(whole.client(i)[1]))
@@ -161,7 +176,9 @@ def _timed(fed: Federation, order: np.ndarray) -> float:
 
 def test_words_for_people():
     fed = federation("digits", "shards", clients=20, shard_size=30)
-    assert repr(fed) == "Federation('digits', shards(shard_size=30), 20 clients, 10 classes, seed 0)"
+    assert (
+        repr(fed) == "Federation('digits', shards(shard_size=30), 20 clients, 10 classes, seed 0)"
+    )
     assert "20 clients" in fed.summary()
     assert "classes per client" in fed.summary()
     made = federation("digits", clients=10**6, on_demand=True).with_corruption("watermark")
@@ -211,7 +228,9 @@ def test_mistakes_are_named(call, words):
         call()
 
 
-@pytest.mark.parametrize("options", [{}, {"on_demand": True, "samples_per_client": 20}], ids=["held", "on demand"])
+@pytest.mark.parametrize(
+    "options", [{}, {"on_demand": True, "samples_per_client": 20}], ids=["held", "on demand"]
+)
 def test_clients_that_leave_take_nothing_from_the_others(options: dict[str, Any]) -> None:
     whole = federation("digits", "iid", clients=6, seed=2, **options)
     whole = whole.with_corruption("flip-labels", rate=0.5, ratio=0.5)

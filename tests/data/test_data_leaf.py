@@ -1,4 +1,5 @@
-"""Data in LEAF's format, on small files made here: FEMNIST itself is not on the machines that run this."""
+"""Data in LEAF's format, on small files made here: FEMNIST itself is not on the machines that run
+this."""
 
 from __future__ import annotations
 
@@ -21,17 +22,24 @@ from poise.data.sources.leaf import compact, leaf, read_users
 Users = dict[str, tuple[np.ndarray, list[int]]]
 
 
-def made(count: int, seed: int, labels: list[int] | None = None, length: int = 784) -> tuple[np.ndarray, list[int]]:
+def made(
+    count: int, seed: int, labels: list[int] | None = None, length: int = 784
+) -> tuple[np.ndarray, list[int]]:
     """Images in 255ths, and labels."""
     rng = np.random.default_rng(seed)
-    return rng.integers(0, 256, (count, length)) / 255, labels or rng.integers(0, 62, count).tolist()
+    return rng.integers(0, 256, (count, length)) / 255, labels or rng.integers(
+        0, 62, count
+    ).tolist()
 
 
 def content(users: Users) -> dict[str, Any]:
     return {
-        "users": list(users), "num_samples": [len(y) for _, y in users.values()],
-        "user_data": {name: {"x": np.asarray(x).tolist(), "y": y} for name, (x, y) in users.items()},
-    }  # fmt: skip
+        "users": list(users),
+        "num_samples": [len(y) for _, y in users.values()],
+        "user_data": {
+            name: {"x": np.asarray(x).tolist(), "y": y} for name, (x, y) in users.items()
+        },
+    }
 
 
 def write(path: Path, users: Users) -> Path:
@@ -43,7 +51,11 @@ def write(path: Path, users: Users) -> Path:
 @pytest.fixture
 def written(tmp_path: Path) -> tuple[Path, Users, Users]:
     """Two training files and a test file, split by sample, named as LEAF names them."""
-    train = {"f0000_14": made(5, 0, [3, 61, 9, 0, 10]), "f0001_41": made(3, 1), "f0002_00": made(4, 2, [7, 7, 1, 40])}
+    train = {
+        "f0000_14": made(5, 0, [3, 61, 9, 0, 10]),
+        "f0001_41": made(3, 1),
+        "f0002_00": made(4, 2, [7, 7, 1, 40]),
+    }
     test = {"f0000_14": made(2, 3, [1, 50]), "f0002_00": made(1, 4, [7])}
     first, second = dict(list(train.items())[:2]), dict(list(train.items())[2:])
     write(tmp_path / "train/all_data_0_niid_0_keep_0_train_9.json", first)
@@ -78,7 +90,9 @@ def test_digits_only(written) -> None:
     kept = {name: y for name, y in kept.items() if y}
     assert fed.names == tuple(kept)
     assert [fed.client(k)[1].tolist() for k in range(fed.clients)] == list(kept.values())
-    assert sorted(fed.test_shard.labels.tolist()) == sorted(y for _, ys in test.values() for y in ys if y < 10)
+    assert sorted(fed.test_shard.labels.tolist()) == sorted(
+        y for _, ys in test.values() for y in ys if y < 10
+    )
     assert "digits" in fed.source.notes
 
 
@@ -86,9 +100,10 @@ def test_other_partitions_deal_the_same_samples(written) -> None:
     folder, train, _ = written
     fed = federation("leaf", "iid", clients=4, folder=str(folder))
     assert fed.sizes.sum() == sum(len(y) for _, y in train.values())
-    assert fed.label_counts().sum(axis=0).tolist() == np.bincount(
-        [label for _, y in train.values() for label in y], minlength=62
-    ).tolist()  # fmt: skip
+    assert (
+        fed.label_counts().sum(axis=0).tolist()
+        == np.bincount([label for _, y in train.values() for label in y], minlength=62).tolist()
+    )
 
 
 def test_a_split_by_user_has_unseen_test_users(tmp_path: Path) -> None:
@@ -108,7 +123,10 @@ def test_without_test_folder_nothing_is_held_out(tmp_path: Path) -> None:
 
 def test_values_that_are_no_255ths_stay_floats(tmp_path: Path) -> None:
     x, y = np.array([[0.5, -2.0, 1e3]]), [1]
-    write(tmp_path / "train/a.json", {"byte": (np.array([[0.0, 1.0, 51 / 255]]), [0]), "float": (x, y)})
+    write(
+        tmp_path / "train/a.json",
+        {"byte": (np.array([[0.0, 1.0, 51 / 255]]), [0]), "float": (x, y)},
+    )
     fed = federation("leaf", "by-key", folder=str(tmp_path), classes=2)
     assert fed.feature_shape == (3,)
     assert fed.client(0)[0].tolist() == [[0.0, 1.0, pytest.approx(0.2)]]
@@ -121,7 +139,9 @@ def test_a_user_without_samples_is_left_out(tmp_path: Path) -> None:
     assert federation("leaf", "by-key", folder=str(tmp_path)).names == ("one",)
 
 
-def test_it_trains_and_is_found_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_trains_and_is_found_in_the_data_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "leaf/femnist"
     write(folder / "train/all_data_0.json", {f"u{k}": made(6, k) for k in range(4)})
     write(folder / "test/all_data_0.json", {f"u{k}": made(2, 9 + k) for k in range(4)})
@@ -161,7 +181,8 @@ def test_absent_data_say_how_they_are_made(tmp_path: Path, monkeypatch: pytest.M
     assert "not fetched" in line["about"]
 
 
-# what is malformed is refused, by file and user --------------------------------------------------------
+# what is malformed is refused, by file and user
+# --------------------------------------------------------
 
 
 def _drop(key):
@@ -182,18 +203,45 @@ def _own(key, value):
         (lambda held: held.update(user_data=[]), "must be lists"),
         (lambda held: held["num_samples"].pop(), "2 users, but 1 num_samples"),
         (lambda held: held.update(users=["bob", "bob"]), "user 'bob': named twice"),
-        (lambda held: held["user_data"].update(eve={}), "user 'eve': in user_data, but not in users"),
+        (
+            lambda held: held["user_data"].update(eve={}),
+            "user 'eve': in user_data, but not in users",
+        ),
         (lambda held: held["user_data"].pop("bob"), "user 'bob': no x and y"),
         (lambda held: held["user_data"]["bob"].pop("y"), "user 'bob': no x and y"),
-        (lambda held: held["num_samples"].__setitem__(1, 3), "user 'bob': 2 entries in x, but num_samples says 3"),
-        (lambda held: held["user_data"]["bob"]["y"].pop(), "user 'bob': 1 entries in y, but num_samples says 2"),
+        (
+            lambda held: held["num_samples"].__setitem__(1, 3),
+            "user 'bob': 2 entries in x, but num_samples says 3",
+        ),
+        (
+            lambda held: held["user_data"]["bob"]["y"].pop(),
+            "user 'bob': 1 entries in y, but num_samples says 2",
+        ),
         (_own("x", 5), "user 'bob': x is not a list"),
-        (_own("x", [[0.1, 0.2, 0.3, 0.4], [0.1]]), "user 'bob': the vectors in x have different lengths"),
-        (_own("x", [0.1, 0.2]), r"user 'bob': x must hold vectors of one length, but has shape \(2,\)"),
-        (_own("x", [[], []]), r"user 'bob': x must hold vectors of one length, but has shape \(2, 0\)"),
-        (_own("x", [[0.1] * 4, [0.1, 0.2, 0.3, math.nan]]), "user 'bob': x is not finite in sample 1"),
-        (_own("x", [[0.1] * 4, [0.1, 0.2, 0.3, math.inf]]), "user 'bob': x is not finite in sample 1"),
-        (_own("x", [["0.1"] * 4, ["0.2"] * 4]), "user 'bob': x holds something that is not a number"),
+        (
+            _own("x", [[0.1, 0.2, 0.3, 0.4], [0.1]]),
+            "user 'bob': the vectors in x have different lengths",
+        ),
+        (
+            _own("x", [0.1, 0.2]),
+            r"user 'bob': x must hold vectors of one length, but has shape \(2,\)",
+        ),
+        (
+            _own("x", [[], []]),
+            r"user 'bob': x must hold vectors of one length, but has shape \(2, 0\)",
+        ),
+        (
+            _own("x", [[0.1] * 4, [0.1, 0.2, 0.3, math.nan]]),
+            "user 'bob': x is not finite in sample 1",
+        ),
+        (
+            _own("x", [[0.1] * 4, [0.1, 0.2, 0.3, math.inf]]),
+            "user 'bob': x is not finite in sample 1",
+        ),
+        (
+            _own("x", [["0.1"] * 4, ["0.2"] * 4]),
+            "user 'bob': x holds something that is not a number",
+        ),
         (_own("x", [[None] * 4, [0.1] * 4]), "user 'bob': x holds something that is not a number"),
         (_own("y", [[0], [1]]), r"user 'bob': y must hold numbers, but has shape \(2, 1\)"),
         (_own("y", [0, 1.5]), "user 'bob': label 1.5 is not a whole number"),
@@ -201,7 +249,7 @@ def _own(key, value):
         (_own("y", [0, -1]), r"user 'bob': label -1 lies outside 0\.\.61"),
         (_own("x", [[0.1] * 9, [0.2] * 9]), "user 'bob': vectors of 9 values, but of 4 for 'ann'"),
     ],
-)  # fmt: skip
+)
 def test_a_malformed_file_is_refused(tmp_path: Path, spoil: Any, words: str) -> None:
     held = content({"ann": made(3, 0, length=4), "bob": made(2, 1, length=4)})
     spoil(held)
@@ -213,7 +261,9 @@ def test_a_malformed_file_is_refused(tmp_path: Path, spoil: Any, words: str) -> 
     assert "all_data_7.json" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", [b"", b'{"users": ["a"', b"\xff\xfe\x00", b"[" * 100_000, b"[]", b"3"])
+@pytest.mark.parametrize(
+    "text", [b"", b'{"users": ["a"', b"\xff\xfe\x00", b"[" * 100_000, b"[]", b"3"]
+)
 def test_what_is_not_json_or_no_table_is_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "all_data_0.json"
     path.write_bytes(text)

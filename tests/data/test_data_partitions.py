@@ -93,7 +93,9 @@ def test_sizes_of_the_paper():
 def test_dirichlet_small_alpha_is_one_class():
     labels = np.arange(10_000) % 10
     table = counts(labels, dirichlet(labels, 40, alpha=1e-4, sizes=100), 10)
-    assert (table.max(axis=1) == 100).mean() >= 0.95  # P(largest share < 0.995) is about 1e-2 at this alpha
+    assert (
+        table.max(axis=1) == 100
+    ).mean() >= 0.95  # P(largest share < 0.995) is about 1e-2 at this alpha
 
 
 def test_dirichlet_large_alpha_is_uniform():
@@ -154,7 +156,8 @@ def test_one_class_means_one_class():
 
 
 def test_imbalanced_counts_by_hand():
-    """n_max r^(c/9) for r = 0.01, n_max = 100: 100, 59.9, 35.9, 21.5, 12.9, 7.7, 4.6, 2.8, 1.7, 1."""
+    """n_max r^(c/9) for r = 0.01, n_max = 100: 100, 59.9, 35.9, 21.5, 12.9, 7.7, 4.6, 2.8, 1.7,
+    1."""
     labels = np.arange(10_000) % 10
     table = counts(labels, imbalanced(labels, 3, ratio=0.01, n_max=100), 10)
     assert table.tolist() == [[100, 60, 36, 22, 13, 8, 5, 3, 2, 1]] * 3

@@ -32,7 +32,8 @@ def test_distinct_is_a_permutation(size, stream):
 
 
 def test_distinct_is_uniform():
-    """First entries of 20,000 permutations of 50: chi-square with 49 degrees of freedom, below 99.99 %."""
+    """First entries of 20,000 permutations of 50: chi-square with 49 degrees of freedom, below
+    99.99 %."""
     streams = keys(0, "test", np.arange(20_000))
     for position in (0, 1, 49):
         first = distinct(streams, np.full(20_000, position), np.full(20_000, 50))
@@ -72,9 +73,13 @@ def test_imbalanced_on_demand_has_the_counts_of_the_rule():
 
 
 def test_one_class_and_dirichlet_on_demand():
-    one = federation("digits", "one-class", clients=20, on_demand=True, samples_per_client=10).label_counts()
+    one = federation(
+        "digits", "one-class", clients=20, on_demand=True, samples_per_client=10
+    ).label_counts()
     assert (one[np.arange(20), np.arange(20) % 10] == 10).all()
-    many = federation("digits", "dirichlet", clients=200, on_demand=True, alpha=1e7, samples_per_client=50)
+    many = federation(
+        "digits", "dirichlet", clients=200, on_demand=True, alpha=1e7, samples_per_client=50
+    )
     assert np.abs(many.label_counts() - 5).max() <= 1
 
 
@@ -105,24 +110,47 @@ def test_refusals():
 
 
 def test_imbalanced_clients_of_equal_size_keep_their_proportions():
-    fed = federation("digits", "imbalanced", clients=60, on_demand=True, samples_per_client=50, equal_sizes=True)
+    fed = federation(
+        "digits", "imbalanced", clients=60, on_demand=True, samples_per_client=50, equal_sizes=True
+    )
     assert fed.sizes.tolist() == [50] * 60
     table = fed.label_counts()
     assert (table.sum(axis=1) == 50).all()
     assert table.min() == 1
     assert (np.diff(table, axis=1) <= 0).all()  # classes thin out
-    assert {tuple(row) for row in table.tolist()} <= {tuple(row) for row in equal_counts(np.array(RATIOS), 10, 50)}
+    assert {tuple(row) for row in table.tolist()} <= {
+        tuple(row) for row in equal_counts(np.array(RATIOS), 10, 50)
+    }
     assert np.unique(table, axis=0).shape[0] > 3
-    assert federation("digits", "imbalanced", clients=60, on_demand=True, **{
-        "samples_per_client": 50, "equal_sizes": True}).digest() == fed.digest()  # fmt: skip
+    assert (
+        federation(
+            "digits",
+            "imbalanced",
+            clients=60,
+            on_demand=True,
+            **{"samples_per_client": 50, "equal_sizes": True},
+        ).digest()
+        == fed.digest()
+    )
 
 
 def test_every_client_has_its_own_order_of_classes_where_asked():
-    options = {"clients": 200, "on_demand": True, "ratio": 0.01, "samples_per_client": 60, "equal_sizes": True}
-    same, own = (federation("digits", "imbalanced", own_order=o, **options).label_counts() for o in (False, True))
+    options = {
+        "clients": 200,
+        "on_demand": True,
+        "ratio": 0.01,
+        "samples_per_client": 60,
+        "equal_sizes": True,
+    }
+    same, own = (
+        federation("digits", "imbalanced", own_order=o, **options).label_counts()
+        for o in (False, True)
+    )
     assert (np.sort(same, axis=1) == np.sort(own, axis=1)).all()
     assert set(same.argmax(axis=1)) == {0}
-    heads = np.bincount(own.argmax(axis=1), minlength=10)  # 200 draws of 10: mean 20, standard deviation 4.2
+    heads = np.bincount(
+        own.argmax(axis=1), minlength=10
+    )  # 200 draws of 10: mean 20, standard deviation 4.2
     assert heads.min() > 20 - 4 * 4.3
     assert heads.max() < 20 + 4 * 4.3
 

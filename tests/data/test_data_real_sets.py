@@ -71,7 +71,18 @@ def test_cifar10(need):
 def test_usps(need):
     need("usps")
     fed = federation("usps", clients=10)
-    assert fed.label_counts().sum(axis=0).tolist() == [1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644]
+    assert fed.label_counts().sum(axis=0).tolist() == [
+        1194,
+        1005,
+        731,
+        658,
+        652,
+        556,
+        664,
+        645,
+        542,
+        644,
+    ]
     assert np.bincount(fed.test[1]).tolist() == [359, 264, 198, 166, 200, 160, 170, 147, 166, 177]
     assert fed.test[0].min() == 0
     assert fed.test[0].max() == pytest.approx(1)
@@ -105,6 +116,8 @@ def test_shakespeare(need):
     assert len(text) == 81
     held_x, _ = fed.client_test(hamlet)
     assert len(x) + len(held_x) == pytest.approx(61_458 / 10, abs=20)
-    few = federation("shakespeare", "by-key", clients=5, stride=80, min_characters=10_000, test_samples=64)
+    few = federation(
+        "shakespeare", "by-key", clients=5, stride=80, min_characters=10_000, test_samples=64
+    )
     assert few.clients == 5
     assert len(few.test[1]) == 64

@@ -25,11 +25,16 @@ from poise.data.sources.shakespeare import VOCABULARY, read_roles, windows
 from poise.data.sources.usps import read_libsvm
 from poise.data.splits import balanced_subset, held_out
 
-# strict reading -------------------------------------------------------------------------------------
+# strict reading
+# -------------------------------------------------------------------------------------
 
 
 def idx(array: np.ndarray, kind: int = 8) -> bytes:
-    return bytes([0, 0, kind, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    return (
+        bytes([0, 0, kind, array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
 
 
 def test_idx_round_trip(tmp_path):
@@ -50,7 +55,10 @@ def test_idx_round_trip(tmp_path):
         (lambda good: gzip.compress(b"\1" + good[1:]), "not an IDX file"),
         (lambda good: gzip.compress(good[:-1]), "expected 18"),
         (lambda good: gzip.compress(good + b"x"), "19 bytes unpacked"),
-        (lambda good: gzip.compress(good[:7] + b"\5" + good[8:]), r"shape \(5, 3\), expected \(2, 3\)"),
+        (
+            lambda good: gzip.compress(good[:7] + b"\5" + good[8:]),
+            r"shape \(5, 3\), expected \(2, 3\)",
+        ),
         (lambda good: gzip.compress(b""), "magic missing"),
     ],
 )
@@ -83,7 +91,9 @@ def test_folders_are_searched_in_order(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert folders() == [tmp_path / "given", tmp_path / "cache/poise"]
     file = File("set/one.bin", 1, "sha256:00")
-    with pytest.raises(DataError, match=r"put these into .*given or .*cache.poise: set/one.bin \(sha256:00\)"):
+    with pytest.raises(
+        DataError, match=r"put these into .*given or .*cache.poise: set/one.bin \(sha256:00\)"
+    ):
         home("thing", [file])
     (tmp_path / "cache/poise/set").mkdir(parents=True)
     (tmp_path / "cache/poise/set/one.bin").write_bytes(b"x")
@@ -93,7 +103,10 @@ def test_folders_are_searched_in_order(tmp_path, monkeypatch):
 def test_a_missing_set_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("POISE_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for name, words in (("mnist", "poise data fetch mnist"), ("shakespeare", "shakespeare_roles.json.gz")):
+    for name, words in (
+        ("mnist", "poise data fetch mnist"),
+        ("shakespeare", "shakespeare_roles.json.gz"),
+    ):
         with pytest.raises(DataError, match=words):
             federation(name)
 
@@ -169,13 +182,17 @@ def test_hospital_records(tmp_path):
         read_hospital(path)
 
 
-# windows of a text -----------------------------------------------------------------------------------
+# windows of a text
+# -----------------------------------------------------------------------------------
 
 
 def test_windows_are_slices_and_never_straddle(tmp_path):
     lines = {"x/A": ["to be or not", "to be"], "x/B": ["that is the question"]}
     path = tmp_path / "roles.json.gz"
-    entries = [{"play": n.split("/")[0], "role": n.split("/")[1], "lines": text} for n, text in lines.items()]
+    entries = [
+        {"play": n.split("/")[0], "role": n.split("/")[1], "lines": text}
+        for n, text in lines.items()
+    ]
     path.write_bytes(gzip.compress(json.dumps(entries).encode()))
     roles = read_roles(path)
     for stride in (1, 3):
@@ -185,7 +202,10 @@ def test_windows_are_slices_and_never_straddle(tmp_path):
             for k, text in enumerate("\n".join(text) + "\n" for text in lines.values())
             for s in range(0, len(text) - 5, stride)
         ]
-        read = ["".join(VOCABULARY[t] for t in window) for window in pool.raw[torch.from_numpy(rows)].tolist()]
+        read = [
+            "".join(VOCABULARY[t] for t in window)
+            for window in pool.raw[torch.from_numpy(rows)].tolist()
+        ]
         after = [VOCABULARY[t] for t in pool.labels[torch.from_numpy(rows)].tolist()]
         assert list(zip(read, after, keys.tolist(), strict=True)) == expected
     assert pool.raw.untyped_storage().nbytes() == sum(map(len, roles.values()))
@@ -194,7 +214,9 @@ def test_windows_are_slices_and_never_straddle(tmp_path):
 def test_unknown_characters_are_refused(tmp_path):
     path = tmp_path / "roles.json.gz"
     for text in ("caf\u00e9", "bell\u0007"):
-        path.write_bytes(gzip.compress(json.dumps([{"play": "p", "role": "r", "lines": [text]}]).encode()))
+        path.write_bytes(
+            gzip.compress(json.dumps([{"play": "p", "role": "r", "lines": [text]}]).encode())
+        )
         with pytest.raises(DataError, match=r"roles\.json\.gz"):
             read_roles(path)
     path.write_bytes(gzip.compress(b'[{"play": "p"}]'))
@@ -205,7 +227,8 @@ def test_unknown_characters_are_refused(tmp_path):
         read_gzip(path)
 
 
-# choosing and normalising ----------------------------------------------------------------------------
+# choosing and normalising
+# ----------------------------------------------------------------------------
 
 
 def test_held_out_takes_its_share_of_every_group():

@@ -1,7 +1,8 @@
 """The code blocks of the documentation, and what is said about those that are not run.
 
-A block is run unless the line before it says ``<!-- not run: why -->``, or, for shell blocks, unless the page says
-``<!-- shell not run: why -->`` anywhere. Commands that are not run are checked all the same.
+A block is run unless the line before it says ``<!-- not run: why -->``, or, for shell blocks,
+unless the page says ``<!-- shell not run: why -->`` anywhere. Commands that are not run are checked
+all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ PAGE_MARKER = re.compile(r"<!-- shell not run: (.+) -->")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: where it stands, its language, its title if it is a file, and why it is not run."""
+    """A fenced block: where it stands, its language, its title if it is a file, and why it is not
+    run."""
 
     page: str
     line: int
@@ -36,7 +38,9 @@ class Block:
 
 def pages() -> list[Path]:
     """Everything that is documentation."""
-    below = [page for folder in ("docs", "examples") for page in sorted((ROOT / folder).rglob("*.md"))]
+    below = [
+        page for folder in ("docs", "examples") for page in sorted((ROOT / folder).rglob("*.md"))
+    ]
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *below]
 
 
@@ -77,7 +81,8 @@ class Command:
 
 
 def commands(block: Block) -> list[Command]:
-    """The commands of a shell block: after ``$`` in a console, every line in a script; comments are left out."""
+    """The commands of a shell block: after ``$`` in a console, every line in a script; comments are
+    left out."""
     if block.language == "sh":
         return [Command(_bare(line), "") for line in block.text.splitlines() if _bare(line)]
     found: list[Command] = []

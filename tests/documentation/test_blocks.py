@@ -16,13 +16,23 @@ import pytest
 import tomli_w
 import typer
 
-from documentation.blocks import LANGUAGES, ROOT, SHELL, Block, Command, blocks_of, commands, pages, parse
+from documentation.blocks import (
+    LANGUAGES,
+    ROOT,
+    SHELL,
+    Block,
+    Command,
+    blocks_of,
+    commands,
+    pages,
+    parse,
+)
 from parameters import thorough_except
-from poise.cli.app import app
-from poise.composition import compose, prepare
+from poise.apps.cli.app import app
 from poise.config.experiment import TABLES
 from poise.config.experiment import parse as parse_experiment
 from poise.core.errors import DataError
+from poise.training import compose, prepare
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 BASE = """
@@ -56,11 +66,14 @@ def test_every_block_has_a_language_that_is_tested() -> None:
 
 @of("python")
 def test_python_is_a_doctest_of_a_collected_page(block: Block) -> None:
-    """pytest runs ``>>>`` lines of all pages below its test paths: nothing else may stand in a python block."""
+    """pytest runs ``>>>`` lines of all pages below its test paths: nothing else may stand in a
+    python block."""
     if block.excuse:
         compile(block.text, block.place, "exec")
         return
-    assert block.text.lstrip().startswith(">>> "), "write it as a doctest, or say <!-- not run: why -->"
+    assert block.text.lstrip().startswith(">>> "), (
+        "write it as a doctest, or say <!-- not run: why -->"
+    )
     assert doctest.DocTestParser().get_examples(block.text)
     tested = PROJECT["tool"]["pytest"]["ini_options"]
     assert block.page.split("/")[0] in tested["testpaths"]
@@ -115,13 +128,20 @@ def type_in(command: Command, place: str) -> None:
     """Run ``poise …`` and compare what it prints; other programs are not for a test to start."""
     program, *arguments = shlex.split(command.text)
     assert program == "poise", f"{place}: say <!-- not run: why --> before `{command.text}`"
-    typed = [sys.executable, "-m", "poise", *arguments]  # a process of its own: a width is read when a program begins
+    typed = [
+        sys.executable,
+        "-m",
+        "poise",
+        *arguments,
+    ]  # a process of its own: a width is read when a program begins
     outcome = subprocess.run(typed, capture_output=True, text=True, check=False)
     said = outcome.stdout + outcome.stderr
     assert outcome.returncode == 0, f"{place}: {command.text}\n{said}"
     if command.expected:
         flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-        assert doctest.OutputChecker().check_output(command.expected, said, flags), f"{place}: {command.text}\n{said}"
+        assert doctest.OutputChecker().check_output(command.expected, said, flags), (
+            f"{place}: {command.text}\n{said}"
+        )
 
 
 def check(text: str) -> None:
@@ -151,7 +171,8 @@ def parsed(arguments: list[str]) -> None:
     command.make_context("poise", arguments)
 
 
-# The tests above can fail -------------------------------------------------------------------------------------------
+# The tests above can fail
+# -------------------------------------------------------------------------------------------
 
 
 WRONG = [
@@ -171,7 +192,10 @@ def test_wrong_commands_are_noticed(text: str) -> None:
 
 
 def test_what_a_block_is() -> None:
-    text = '<!-- not run: why -->\n```sh\na  # b\n```\n```toml title="x.toml"\n[run]\n```\n```console\n$ c d\ne\n```\n'
+    text = (
+        "<!-- not run: why -->\n```sh\na  # b\n```\n```toml "
+        'title="x.toml"\n[run]\n```\n```console\n$ c d\ne\n```\n'
+    )
     script, file, session = parse(text)
     assert (script.excuse, file.excuse, file.title, session.line) == ("why", "", "x.toml", 8)
     assert commands(script) == [Command("a", "")]

@@ -42,8 +42,16 @@ def test_the_notebook_is_the_script(script: Path) -> None:
 
 @every_script
 def test_no_line_of_a_script_is_lost(script: Path) -> None:
-    kept = [line for line in script.read_text(encoding="utf-8").splitlines() if line.strip() and "# %%" not in line]
-    text = [line for cell in notebooks.cells(script.read_text(encoding="utf-8")) for line in cell[1].splitlines()]
+    kept = [
+        line
+        for line in script.read_text(encoding="utf-8").splitlines()
+        if line.strip() and "# %%" not in line
+    ]
+    text = [
+        line
+        for cell in notebooks.cells(script.read_text(encoding="utf-8"))
+        for line in cell[1].splitlines()
+    ]
     assert sum(map(bool, text)) + sum(line.strip() == "#" for line in kept) == len(kept)
 
 
@@ -53,7 +61,10 @@ QUICK = [s for s in SCRIPTS if s.stem in ("forgetting", "free_rider", "shakespea
 @pytest.mark.slow
 @pytest.mark.parametrize("script", thorough_except(QUICK, SCRIPTS), ids=[s.stem for s in SCRIPTS])
 def test_the_notebook_runs(
-    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    script: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Cell after cell in one namespace, at the tests' scale."""
     monkeypatch.chdir(tmp_path)
@@ -78,9 +89,18 @@ def test_the_notebook_runs(
 )
 def test_absent_data_is_said_plainly(name: str, what: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / f"{name}.py"], capture_output=True, text=True, cwd=tmp_path, timeout=250,
-        env={**os.environ, "POISE_DATA": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path)},
-    )  # fmt: skip
+        [sys.executable, ROOT / "examples" / f"{name}.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=250,
+        env={
+            **os.environ,
+            "POISE_DATA": str(tmp_path),
+            "XDG_CACHE_HOME": str(tmp_path),
+            "HOME": str(tmp_path),
+        },
+    )
     assert done.returncode == 1
     assert "its files are in no data folder" in done.stderr
     assert what in done.stderr

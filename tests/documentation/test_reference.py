@@ -19,13 +19,15 @@ from documentation.blocks import ROOT
 sys.path.insert(0, str(ROOT / "tools"))
 import reference
 
-INTERNAL = {"poise.cli", "poise.composition", "poise.engine", "poise.ui"}
+INTERNAL = {"poise.apps.cli", "poise.training", "poise.engine", "poise.apps.ui"}
 """Packages that have ``__all__`` and are no part of the library."""
 
 
 def test_every_public_module_has_a_page() -> None:
     packages = {f"poise.{m.name}" for m in pkgutil.iter_modules(poise.__path__) if m.ispkg}
-    public = {name for name in packages if hasattr(importlib.import_module(name), "__all__")} - INTERNAL
+    public = {
+        name for name in packages if hasattr(importlib.import_module(name), "__all__")
+    } - INTERNAL
     named = {f"poise.{n}" for n in poise.__all__ if isinstance(getattr(poise, n), types.ModuleType)}
     assert public | named <= set(reference.MODULES)
 
@@ -49,7 +51,9 @@ def test_a_name_without_documentation_fails(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("poise.recipes.nameless", nameless, raising=False)
     monkeypatch.setattr("poise.recipes.Half", Half, raising=False)
     nameless.__module__ = "poise.recipes"
-    with pytest.raises(reference.Undocumented, match=r"poise\.recipes\.Half\.unsaid, poise\.recipes\.nameless$"):
+    with pytest.raises(
+        reference.Undocumented, match=r"poise\.recipes\.Half\.unsaid, poise\.recipes\.nameless$"
+    ):
         reference.pages()
 
 
@@ -62,13 +66,17 @@ def test_the_strategies_for_flower_are_documented_though_they_have_no_page() -> 
 
 
 def test_signatures_say_nothing_of_this_process() -> None:
-    assert not [page for page, text in reference.pages().items() if re.search(r"at 0x[0-9a-f]", text)]
+    assert not [
+        page for page, text in reference.pages().items() if re.search(r"at 0x[0-9a-f]", text)
+    ]
 
 
 def test_the_navigation_has_every_page() -> None:
     """Also where mkdocs is not installed; there `mkdocs build --strict` says the same."""
     text = (ROOT / "mkdocs.yml").read_text()
-    pages = {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")} | set(reference.pages())
+    pages = {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")} | set(
+        reference.pages()
+    )
     listed = re.findall(r"([\w./-]+\.md)$", text, re.MULTILINE)
     assert sorted(listed) == sorted(pages)
 
@@ -78,9 +86,15 @@ def test_the_site_builds_and_needs_no_other_host(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="extra docs")
     mkdocs = shutil.which("mkdocs", path=str(Path(sys.executable).parent)) or "mkdocs"
     built = subprocess.run(
-        [mkdocs, "build", "--strict", "--site-dir", str(tmp_path)], cwd=ROOT, capture_output=True, text=True
+        [mkdocs, "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert built.returncode == 0, built.stderr
     for page in tmp_path.rglob("*.html"):
-        fetched = re.findall(r"<(?:link|script|img)[^>]+(?:src|href)=[\"']?((?:https?:)?//[^\"'> ]+)", page.read_text())
+        fetched = re.findall(
+            r"<(?:link|script|img)[^>]+(?:src|href)=[\"']?((?:https?:)?//[^\"'> ]+)",
+            page.read_text(),
+        )
         assert fetched == [], f"{page.name} fetches from elsewhere"

@@ -16,7 +16,9 @@ from poise.core.types import AttackerView, ForgedUpdate, Setting
 from poise.solvers import SGD
 
 QUAD = poise.quadratics([[float(i)] for i in range(6)])
-SOLVER = SGD(lr=1.0, steps=1)  # one step from 0 ends at each client's optimum: the update of client i is i
+SOLVER = SGD(
+    lr=1.0, steps=1
+)  # one step from 0 ends at each client's optimum: the update of client i is i
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,9 @@ class Together:
     def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
         self.seen.append(seen)
         updates = [view.work for view in seen.accomplices if view.work is not None]
-        return ForgedUpdate(torch.stack(updates).mean(dim=0), keep={"count": torch.tensor([float(len(updates))])})
+        return ForgedUpdate(
+            torch.stack(updates).mean(dim=0), keep={"count": torch.tensor([float(len(updates))])}
+        )
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,11 @@ def test_each_keeps_its_own_notes() -> None:
     poise.train(QUAD, QUAD.task, SOLVER, rounds=2, attacks=[attack])
     assert [view.kept for view in attack.seen[:3]] == [{}, {}, {}]
     for view in attack.seen[3:]:
-        assert {c.client: float(c.kept["count"]) for c in view.accomplices} == {1: 3.0, 3: 3.0, 5: 3.0}
+        assert {c.client: float(c.kept["count"]) for c in view.accomplices} == {
+            1: 3.0,
+            3: 3.0,
+            5: 3.0,
+        }
 
 
 def test_two_attacks_do_not_share_what_they_see() -> None:
@@ -77,8 +85,8 @@ def test_two_attacks_do_not_share_what_they_see() -> None:
 def test_an_omniscient_attack_sees_honest_updates_and_the_report_says_so(tmp_path: Any) -> None:
     run = poise.train(QUAD, QUAD.task, SOLVER, rounds=1, attacks=[Opposed()], out=tmp_path / "run")
     assert run.model == pytest.approx([(0 + 2 + 4 - 3 * 2.0) / 6])
-    from poise.reports.groups import group_runs
-    from poise.reports.sections import headline
+    from poise.analysis.reports.groups import group_runs
+    from poise.analysis.reports.sections import headline
 
     said = headline("attacked", group_runs([run]))
     assert "Attacks that saw the updates of honest clients: Opposed." in said
@@ -107,7 +115,12 @@ def test_rows_of_updates_keep_what_belongs_to_them() -> None:
     from poise.core.round_updates import RoundUpdates
 
     updates = RoundUpdates.of_columns(
-        [0.1, 0.2, 0.7], clients=[4, 5, 6], stack=torch.eye(3), loss_before=[1.0, 2.0, 3.0], round=9, reached={"a": 1.0}
+        [0.1, 0.2, 0.7],
+        clients=[4, 5, 6],
+        stack=torch.eye(3),
+        loss_before=[1.0, 2.0, 3.0],
+        round=9,
+        reached={"a": 1.0},
     )
     some = updates.rows(np.array([2, 0]))
     assert some.clients.tolist() == [6, 4]
@@ -136,26 +149,35 @@ class Forgets(Together):
 
     def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
         self.seen.append(seen)
-        keep = {} if seen.client == 1 and seen.version > 1 else {"version": torch.tensor([float(seen.version)])}
+        keep = (
+            {}
+            if seen.client == 1 and seen.version > 1
+            else {"version": torch.tensor([float(seen.version)])}
+        )
         noted = sum(float(v.sum()) for v in seen.kept.values())
         return ForgedUpdate(torch.full_like(seen.received, 1.0 + noted), keep=keep)
 
 
 @pytest.mark.parametrize("clients", [(1, 3, 5), (1,)], ids=["others keep", "nobody keeps"])
-def test_an_attacker_that_puts_nothing_aside_has_nothing_left(clients: tuple[int, ...], tmp_path: Any) -> None:
+def test_an_attacker_that_puts_nothing_aside_has_nothing_left(
+    clients: tuple[int, ...], tmp_path: Any
+) -> None:
     def train(**more: Any) -> Any:
         return poise.train(QUAD, QUAD.task, SOLVER, rounds=6, attacks=[Forgets(clients)], **more)
 
     attack = Forgets(clients)
     whole = poise.train(QUAD, QUAD.task, SOLVER, rounds=6, attacks=[attack])
-    assert all("version" not in view.kept for view in attack.seen if view.client == 1 and view.version > 2)
+    assert all(
+        "version" not in view.kept for view in attack.seen if view.client == 1 and view.version > 2
+    )
     rounds: list[Any] = []
     train(out=tmp_path / "part", callbacks=[rounds.append], stop=lambda: len(rounds) >= 4).close()
-    from poise.composition import composed
     from poise.config.run_options import RunOptions
-    from poise.training import resume_run
+    from poise.training import composed, resume_run
 
-    composition = composed(QUAD, QUAD.task, {"solver": SOLVER}, RunOptions(rounds=6), attacks=[Forgets(clients)])
+    composition = composed(
+        QUAD, QUAD.task, {"solver": SOLVER}, RunOptions(rounds=6), attacks=[Forgets(clients)]
+    )
     resumed = resume_run(composition, tmp_path / "part")
     assert resumed.digest == whole.digest
 
@@ -165,7 +187,9 @@ def test_forged_updates_go_through_channel_and_stay_out_of_personal_layers() -> 
     rider = poise.attacks.FreeRider((1,), "disguised", sigma=1.0, gamma=0.0)
     options: Any = {"rounds": 3, "attacks": [rider], "keep_updates": True}
     solver = SGD(lr=0.1, steps=1, batch_size=8)
-    sparse = poise.train(fed, poise.task("logistic"), solver, channel=poise.channels.TopK(0.01), **options)
+    sparse = poise.train(
+        fed, poise.task("logistic"), solver, channel=poise.channels.TopK(0.01), **options
+    )
     assert {int(k) for n in range(3) for k in (sparse.updates(n) != 0).sum(axis=1)} == {7}
     task = poise.task("mlp", hidden=4)
     personal = poise.train(fed, task, solver, personal=poise.personal.Layers("3"), **options)

@@ -1,4 +1,5 @@
-"""Aggregators, channels, personal layers and frozen parameters inside whole runs, against runs made by hand."""
+"""Aggregators, channels, personal layers and frozen parameters inside whole runs, against runs made
+by hand."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ SOLVER = SGD(lr=0.2, steps=3, batch_size=8)
 
 
 def digits(**more: Any) -> Any:
-    return poise.federation("digits", "dirichlet", 6, alpha=0.5, seed=1, samples=300, test_samples=60, **more)
+    return poise.federation(
+        "digits", "dirichlet", 6, alpha=0.5, seed=1, samples=300, test_samples=60, **more
+    )
 
 
 def train(fed: Any = None, task: Any = None, solver: Any = SOLVER, **more: Any) -> Any:
@@ -32,18 +35,22 @@ def train(fed: Any = None, task: Any = None, solver: Any = SOLVER, **more: Any) 
     return poise.train(fed or digits(), task or poise.task("mlp", hidden=8), solver, **options)
 
 
-# aggregators ------------------------------------------------------------------------------------------
+# aggregators
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sampler", [Uniform(4), MD(5)], ids=str)
 def test_a_trimmed_mean_that_trims_nothing_is_the_weighted_sum(sampler: Any) -> None:
-    plain, trimmed = (train(sampler=sampler, aggregator=a) for a in (WeightedSum(), TrimmedMean(0.0)))
+    plain, trimmed = (
+        train(sampler=sampler, aggregator=a) for a in (WeightedSum(), TrimmedMean(0.0))
+    )
     assert trimmed.model.tobytes() == plain.model.tobytes()
     assert trimmed.digest == plain.digest
 
 
 def test_the_direction_is_the_aggregators() -> None:
-    """One step of rate 1 from 0 on quadratics: every update is its client's optimum; the median of 0, 1, 9 is 1."""
+    """One step of rate 1 from 0 on quadratics: every update is its client's optimum; the median of
+    0, 1, 9 is 1."""
     quad = poise.quadratics([[0.0], [1.0], [9.0]])
     run = poise.train(quad, quad.task, SGD(lr=1.0, steps=1), rounds=1, aggregator=Median())
     assert run.model.tolist() == [1.0]
@@ -78,16 +85,22 @@ def test_a_median_takes_no_negative_coefficients() -> None:
 def test_the_audit_compares_with_what_the_others_sent_whatever_the_aggregator() -> None:
     """The cosine to the others is that of their weighted sum, which a median is not."""
     quad = poise.quadratics(np.random.default_rng(3).standard_normal((5, 40)))
-    run = poise.train(quad, quad.task, SGD(lr=0.5, steps=1), rounds=1, aggregator=Median(), keep_updates=True)
+    run = poise.train(
+        quad, quad.task, SGD(lr=0.5, steps=1), rounds=1, aggregator=Median(), keep_updates=True
+    )
     deltas, omega = run.updates(0), run.weights[0]
     for i in range(5):
         rest = sum(omega[j] * deltas[j] for j in range(5) if j != i)
         wanted = deltas[i] @ rest / np.linalg.norm(deltas[i]) / np.linalg.norm(rest)
-        assert run.reading("audit/cohort")[i] == pytest.approx(wanted, abs=1e-6)
+        assert run.measurement("audit/cohort")[i] == pytest.approx(wanted, abs=1e-6)
     riding = train(
-        poise.federation("digits", clients=10), poise.task("logistic"), SGD(lr=0.1, steps=5, batch_size=16), rounds=8,
-        aggregator=Median(), attacks=[poise.attacks.FreeRider([2], kind="disguised")],
-    )  # fmt: skip
+        poise.federation("digits", clients=10),
+        poise.task("logistic"),
+        SGD(lr=0.1, steps=5, batch_size=16),
+        rounds=8,
+        aggregator=Median(),
+        attacks=[poise.attacks.FreeRider([2], kind="disguised")],
+    )
     assert poise.audit(riding).suspects == [2]
 
 
@@ -95,17 +108,33 @@ def test_certificates_and_explain_say_why_an_aggregator_does_not_do() -> None:
     quad = poise.quadratics([[10.0], [0.0], [3.0]])
     options: Any = {"solver": SGD(lr=0.1, steps=1), "aggregator": Median()}
     run = poise.train(quad, quad.task, rounds=4, keep="all", **options)
-    with pytest.raises(IncompatibleParts, match="Median: the direction is no weighted sum of the updates"):
-        poise.unlearn(run, [0], epsilon=10, delta=0.01, sigma=5.0, federation=quad, task=quad.task, target=50.0)
-    assert any("Median" in warning for warning in poise.explain(quad, quad.task, **options).warnings)
+    with pytest.raises(
+        IncompatibleParts, match="Median: the direction is no weighted sum of the updates"
+    ):
+        poise.unlearn(
+            run,
+            [0],
+            epsilon=10,
+            delta=0.01,
+            sigma=5.0,
+            federation=quad,
+            task=quad.task,
+            target=50.0,
+        )
+    assert any(
+        "Median" in warning for warning in poise.explain(quad, quad.task, **options).warnings
+    )
     sparse = poise.explain(quad, quad.task, SGD(lr=0.1, steps=1), channel=TopK(0.5))
     assert any("TopK" in warning for warning in sparse.warnings)
 
 
-# channels ---------------------------------------------------------------------------------------------
+# channels
+# ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("clock", [None, Asynchronous([1.0, 1.3, 0.7, 2.1, 0.4, 1.0])], ids=["waits", "asynchronous"])
+@pytest.mark.parametrize(
+    "clock", [None, Asynchronous([1.0, 1.3, 0.7, 2.1, 0.4, 1.0])], ids=["waits", "asynchronous"]
+)
 def test_a_channel_that_sends_everything_is_plain(clock: Any) -> None:
     plain, whole = (train(clock=clock, channel=c, rounds=8) for c in (Plain(), TopK(1.0)))
     assert whole.model.tobytes() == plain.model.tobytes()
@@ -124,7 +153,9 @@ def test_error_feedback_by_hand() -> None:
     """Two clients, one entry of two each round; what is not sent is added to the next update."""
     optima = np.array([[4.0, 3.0], [2.0, 8.0]])
     quad = poise.quadratics(optima)
-    run = poise.train(quad, quad.task, SGD(lr=0.5, steps=1), rounds=3, channel=TopK(0.5), keep="all")
+    run = poise.train(
+        quad, quad.task, SGD(lr=0.5, steps=1), rounds=3, channel=TopK(0.5), keep="all"
+    )
     theta, residual = np.zeros(2), np.zeros((2, 2))
     for n in range(3):
         wanted = 0.5 * (optima - theta) + residual
@@ -138,7 +169,9 @@ def test_a_resumed_run_remembers_what_was_not_sent(tmp_path: Path) -> None:
     options: dict[str, Any] = {"sampler": Uniform(4), "channel": TopK(0.05), "rounds": 6}
     whole = train(**options, out=tmp_path / "whole")
     seen: list[Any] = []
-    train(**options, out=tmp_path / "part", callbacks=[seen.append], stop=lambda: len(seen) >= 3).close()
+    train(
+        **options, out=tmp_path / "part", callbacks=[seen.append], stop=lambda: len(seen) >= 3
+    ).close()
     part = poise.resume(tmp_path / "part", federation=digits(), task=poise.task("mlp", hidden=8))
     assert part.digest == whole.digest
     assert part.model.tobytes() == whole.model.tobytes()
@@ -150,13 +183,16 @@ def test_workers_do_not_change_what_a_channel_sends() -> None:
 
 
 def test_clients_made_on_demand_cannot_keep_what_they_did_not_send() -> None:
-    fed = poise.federation("digits", "imbalanced", 20, on_demand=True, samples_per_client=20, seed=0)
+    fed = poise.federation(
+        "digits", "imbalanced", 20, on_demand=True, samples_per_client=20, seed=0
+    )
     with pytest.raises(IncompatibleParts, match="TopK: clients keep state"):
         train(fed, channel=TopK(0.1), sampler=Uniform(3))
     train(fed, channel=TopK(0.1, error_feedback=False), sampler=Uniform(3), rounds=1)
 
 
-# personal layers --------------------------------------------------------------------------------------
+# personal layers
+# --------------------------------------------------------------------------------------
 
 
 class Two(nn.Module):
@@ -181,7 +217,8 @@ def two_clients() -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
 
 
 def test_a_personal_head_is_a_head_trained_apart() -> None:
-    """By hand: the body is averaged by 12/20 and 8/20 after every round, each head goes on by itself."""
+    """By hand: the body is averaged by 12/20 and 8/20 after every round, each head goes on by
+    itself."""
     fed, data = two_clients()
     torch.manual_seed(0)
     module = Two()
@@ -189,7 +226,9 @@ def test_a_personal_head_is_a_head_trained_apart() -> None:
     options: Any = {"rounds": rounds, "personal": Layers("head.*"), "metrics": ["client_loss"]}
     run = poise.train(fed, Task(module=module, dtype="float64"), solver, **options)
     body = {k: v.detach().double() for k, v in module.body.named_parameters()}
-    heads = [{k: v.detach().double().clone() for k, v in module.head.named_parameters()} for _ in data]
+    heads = [
+        {k: v.detach().double().clone() for k, v in module.head.named_parameters()} for _ in data
+    ]
     for _ in range(rounds):
         bodies = []
         for i, (x, y) in enumerate(data):
@@ -205,15 +244,23 @@ def test_a_personal_head_is_a_head_trained_apart() -> None:
             heads[i] = {k: v.detach().clone() for k, v in net.head.named_parameters()}
         body = {k: 0.6 * bodies[0][k] + 0.4 * bodies[1][k] for k in body}
     for i, head in enumerate(heads):
-        wanted = torch.cat([body["weight"].flatten(), body["bias"], head["weight"].flatten(), head["bias"]])
+        wanted = torch.cat(
+            [body["weight"].flatten(), body["bias"], head["weight"].flatten(), head["bias"]]
+        )
         assert np.abs(run.client_model(i) - wanted.numpy()).max() < 1e-12
         loss = nn.functional.cross_entropy(
-            nn.functional.linear(torch.tanh(nn.functional.linear(data[i][0], body["weight"], body["bias"])),
-                                 head["weight"], head["bias"]), data[i][1],
-        )  # fmt: skip
+            nn.functional.linear(
+                torch.tanh(nn.functional.linear(data[i][0], body["weight"], body["bias"])),
+                head["weight"],
+                head["bias"],
+            ),
+            data[i][1],
+        )
         assert run.metric("client_loss")[-1, i] == pytest.approx(float(loss), rel=1e-10)
     shared = torch.cat([p.detach().flatten() for p in module.head.parameters()]).double()
-    assert run.model[16:] == pytest.approx(shared.numpy()), "the server's copy of the head never moves"
+    assert run.model[16:] == pytest.approx(shared.numpy()), (
+        "the server's copy of the head never moves"
+    )
 
 
 def test_personal_entries_are_no_traffic() -> None:
@@ -221,8 +268,13 @@ def test_personal_entries_are_no_traffic() -> None:
     fed, _ = two_clients()
     records: list[Any] = []
     poise.train(
-        fed, Task(module=Two()), SGD(lr=0.1, steps=1), rounds=2, personal=Layers("head"), callbacks=[records.append]
-    )  # fmt: skip
+        fed,
+        Task(module=Two()),
+        SGD(lr=0.1, steps=1),
+        rounds=2,
+        personal=Layers("head"),
+        callbacks=[records.append],
+    )
     assert [(r.bytes_up, r.bytes_down) for r in records] == [(2 * 16 * 4, 2 * 16 * 4)] * 2
 
 
@@ -236,8 +288,8 @@ def test_the_old_spelling_of_batch_norm_is_understood(tmp_path: Path) -> None:
         "[data]\nsource='digits'\nclients=4\nclient_test_share=0.2\n[task]\nmodel='mlp'\nhidden=8\nnorm=true\n"
         "[solver]\nname='sgd'\nlr=0.1\nsteps=1\nbatch_size=8\n[run]\nrounds=1\npersonal='batchnorm'\n"
     )
-    from poise.composition import compose
     from poise.config.experiment import load
+    from poise.training import compose
 
     composition = compose(load(file), 0)
     assert composition.parts.personal == BatchNorm()
@@ -264,12 +316,20 @@ def test_a_client_that_never_worked_has_the_servers_entries() -> None:
             return Cohort(np.array([0]), np.array([1.0]))
 
     fed, _ = two_clients()
-    run = poise.train(fed, Task(module=Two()), SGD(lr=0.1, steps=1), rounds=2, personal=Layers("head"), sampler=First())
+    run = poise.train(
+        fed,
+        Task(module=Two()),
+        SGD(lr=0.1, steps=1),
+        rounds=2,
+        personal=Layers("head"),
+        sampler=First(),
+    )
     assert np.array_equal(run.client_model(1), run.model)
     assert not np.array_equal(run.client_model(0), run.model)
 
 
-# frozen parameters ------------------------------------------------------------------------------------
+# frozen parameters
+# ------------------------------------------------------------------------------------
 
 
 def backbone() -> nn.Module:
@@ -294,21 +354,30 @@ def test_a_frozen_backbone_trains_its_head_as_a_head_alone() -> None:
     ends = np.concatenate([[0], np.cumsum(sizes)])
     heads = poise.federation(
         (np.concatenate([*mapped, held]), np.concatenate([*(b for _, b in pool), y])),
-        [np.arange(ends[i], ends[i + 1]) for i in range(fed.clients)], fed.clients, classes=10,
-    )  # fmt: skip
+        [np.arange(ends[i], ends[i + 1]) for i in range(fed.clients)],
+        fed.clients,
+        classes=10,
+    )
     head = nn.Sequential(nn.Linear(320, 10))
     head[0].load_state_dict(module[-1].state_dict())
     alone = train(heads, Task(module=head, dtype="float64"))
     assert len(run.model) == len(alone.model) == 3210
-    assert np.abs(run.model - alone.model).max() < 1e-7, "features of a federation are stored in single precision"
+    assert np.abs(run.model - alone.model).max() < 1e-7, (
+        "features of a federation are stored in single precision"
+    )
     assert {(r.bytes_up, r.bytes_down) for r in records} == {(6 * 3210 * 8, 6 * 3210 * 8)}
 
 
 def test_only_what_is_trained_is_stored_and_counted(tmp_path: Path) -> None:
     """1,290 trainable of 50,826 parameters make 5,160 bytes per update."""
     module = nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10)
-    )  # fmt: skip
+        nn.Flatten(),
+        nn.Linear(64, 256),
+        nn.ReLU(),
+        nn.Linear(256, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
+    )
     for layer in list(module)[:-1]:
         layer.requires_grad_(False)
     assert sum(p.numel() for p in module.parameters()) == 50_826

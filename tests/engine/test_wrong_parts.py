@@ -1,4 +1,5 @@
-"""Parts of one's own that do not keep to their protocol: one clear error each, before or at the round it happens in."""
+"""Parts of one's own that do not keep to their protocol: one clear error each, before or at the
+round it happens in."""
 
 from __future__ import annotations
 
@@ -40,7 +41,10 @@ class Combines(Fits):
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (torch.zeros(3, dtype=torch.float64), r"Combines: the direction of round 0 is \(3,\) torch.float64"),
+        (
+            torch.zeros(3, dtype=torch.float64),
+            r"Combines: the direction of round 0 is \(3,\) torch.float64",
+        ),
         (torch.zeros(2), r"is \(2,\) torch.float32, the model \(2,\) torch.float64"),
         (np.zeros(2), "is ndarray"),
         (None, "is NoneType"),
@@ -52,7 +56,9 @@ def test_a_direction_that_is_not_like_the_model(made: Any, words: str) -> None:
 
 
 def test_a_direction_that_is_not_finite_names_the_aggregator() -> None:
-    with pytest.raises(UpdateRefused, match="round 0: the direction that Combines gave is not finite"):
+    with pytest.raises(
+        UpdateRefused, match="round 0: the direction that Combines gave is not finite"
+    ):
         train(aggregator=Combines(torch.full((2,), float("nan"), dtype=torch.float64)))
 
 
@@ -93,7 +99,9 @@ class Short(Fits):
 
 
 def test_a_forged_update_must_have_the_models_shape() -> None:
-    with pytest.raises(IncompatibleParts, match=r"Short: client 1 sends an update of shape \(\) instead of \(2,\)"):
+    with pytest.raises(
+        IncompatibleParts, match=r"Short: client 1 sends an update of shape \(\) instead of \(2,\)"
+    ):
         train(attacks=[Short()])
 
 
@@ -116,7 +124,9 @@ class Names(Fits):
 def test_personal_entries_must_be_of_the_model(names: tuple[str, ...], words: str) -> None:
     fed = poise.federation("digits", clients=3, samples=60)
     with pytest.raises(IncompatibleParts, match=words):
-        poise.train(fed, poise.task("logistic"), SGD(lr=0.1, steps=1), rounds=1, personal=Names(*names))
+        poise.train(
+            fed, poise.task("logistic"), SGD(lr=0.1, steps=1), rounds=1, personal=Names(*names)
+        )
 
 
 def test_a_part_that_lacks_a_member_is_named() -> None:
@@ -124,7 +134,9 @@ def test_a_part_that_lacks_a_member_is_named() -> None:
         def coefficients(self, updates: Any) -> Any:
             return updates.base_weights
 
-    with pytest.raises(InvalidOption, match=r"Weighs is no weighting yet: it has no needs .*protocols\.Weighting"):
+    with pytest.raises(
+        InvalidOption, match=r"Weighs is no weighting yet: it has no needs .*protocols\.Weighting"
+    ):
         train(weighting=Weighs())
     with pytest.raises(InvalidOption, match="Fits is no sampler yet: it has no needs, draw"):
         train(sampler=Fits())

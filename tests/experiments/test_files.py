@@ -15,34 +15,45 @@ from hypothesis import strategies as st
 
 import poise
 from faults.support import SMALL, changed
+from poise.apps.experiments.runner import folders_in, run_experiment, runs_in
 from poise.clocks import Synchronous
-from poise.composition import compose
 from poise.config.experiment import load, parse
 from poise.config.lines import line_of
 from poise.core.errors import InvalidOption
 from poise.core.parts import build, describe
-from poise.experiments.runner import folders_in, run_experiment, runs_in
 from poise.samplers import Full, Uniform
 from poise.servers import Add
 from poise.solvers import SGD
+from poise.training import compose
 
 positive = st.floats(1e-6, 1e6, allow_nan=False)
 solvers = st.builds(
-    SGD, lr=positive, epochs=st.integers(1, 50), batch_size=st.none() | st.integers(1, 999),
-    momentum=st.floats(0, 0.99), weight_decay=st.floats(0, 1), clip=st.none() | positive, decay=st.floats(0.1, 1.0),
-)  # fmt: skip
+    SGD,
+    lr=positive,
+    epochs=st.integers(1, 50),
+    batch_size=st.none() | st.integers(1, 999),
+    momentum=st.floats(0, 0.99),
+    weight_decay=st.floats(0, 1),
+    clip=st.none() | positive,
+    decay=st.floats(0.1, 1.0),
+)
 samplers = st.builds(Full) | st.builds(Uniform, m=st.integers(1, 10))
-clocks = st.builds(Synchronous, durations=st.none() | st.just("F80") | st.lists(positive, min_size=10, max_size=10))
+clocks = st.builds(
+    Synchronous, durations=st.none() | st.just("F80") | st.lists(positive, min_size=10, max_size=10)
+)
 servers = st.builds(Add, lr=positive)
 run_tables = st.fixed_dictionaries(
     {"rounds": st.integers(1, 1000)},
     optional={
-        "evaluate_every": st.integers(1, 9), "keep": st.sampled_from(["all", "last", "unlearnable"]),
-        "bad_updates": st.sampled_from(["stop", "drop"]), "metrics": st.just(["client_loss"]),
+        "evaluate_every": st.integers(1, 9),
+        "keep": st.sampled_from(["all", "last", "unlearnable"]),
+        "bad_updates": st.sampled_from(["stop", "drop"]),
+        "metrics": st.just(["client_loss"]),
         "seeds": st.lists(st.integers(0, 99), min_size=1, max_size=3, unique=True),
-        "backend": st.just("local") | st.builds(lambda w: {"name": "local", "workers": w}, st.integers(1, 4)),
+        "backend": st.just("local")
+        | st.builds(lambda w: {"name": "local", "workers": w}, st.integers(1, 4)),
     },
-)  # fmt: skip
+)
 
 
 def through_toml(table: dict[str, Any]) -> dict[str, Any]:
@@ -71,14 +82,21 @@ def digits() -> Any:
 def test_an_experiment_is_composed_again_from_its_file(
     solver: Any, sampler: Any, clock: Any, server: Any, run: dict[str, Any], digits: Any
 ) -> None:
-    """Composition -> table -> TOML -> composition gives equal parts, and the text is a fixed point."""
+    """Composition -> table -> TOML -> composition gives equal parts, and the text is a fixed
+    point."""
     made = {"solver": solver, "sampler": sampler, "clock": clock, "server": server}
-    first = {"task": {"model": "mlp", "hidden": 16}, "run": run, **{slot: describe(p) for slot, p in made.items()}}
+    first = {
+        "task": {"model": "mlp", "hidden": 16},
+        "run": run,
+        **{slot: describe(p) for slot, p in made.items()},
+    }
     experiment = parse(tomli_w.dumps(first))
     one = compose(experiment, experiment.seeds[-1], federation=digits)
     text = tomli_w.dumps(one.table())
     two = compose(parse(text), parse(text).seeds[0], federation=digits)
-    assert {slot: describe(getattr(two.parts, slot)) for slot in made} == {s: describe(p) for s, p in made.items()}
+    assert {slot: describe(getattr(two.parts, slot)) for slot in made} == {
+        s: describe(p) for s, p in made.items()
+    }
     assert tomli_w.dumps(two.table()) == text
     assert one.options == two.options
     assert one.task == two.task
@@ -106,10 +124,14 @@ def test_every_seed_runs_into_its_folder(tmp_path: Path) -> None:
     experiment = parse(changed("rounds = 12", "rounds = 2\nseeds = [4, 11, 2]"))
     runs = run_experiment(experiment, tmp_path)
     assert [int(r.meta["seed"]) for r in runs] == [4, 11, 2]
-    assert [p.name for p in folders_in(tmp_path)] == ["seed-2", "seed-4", "seed-11"], "in the order of numbers"
+    assert [p.name for p in folders_in(tmp_path)] == ["seed-2", "seed-4", "seed-11"], (
+        "in the order of numbers"
+    )
     assert [r.digest for r in runs_in(tmp_path)] == [runs[2].digest, runs[0].digest, runs[1].digest]
     for run in runs:
-        assert f"    {run.meta['seed']},\n" in run.experiment, "the file of a run names its own seed only"
+        assert f"    {run.meta['seed']},\n" in run.experiment, (
+            "the file of a run names its own seed only"
+        )
 
 
 def test_runs_in_memory_leave_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +149,10 @@ def test_a_failing_composition_begins_no_run(tmp_path: Path) -> None:
 
 
 def test_overrides_reach_nested_tables() -> None:
-    made = parse(SMALL, overrides=["run.backend.name=local", "run.backend.workers=2", "data.corruption.rate=0.5"])
+    made = parse(
+        SMALL,
+        overrides=["run.backend.name=local", "run.backend.workers=2", "data.corruption.rate=0.5"],
+    )
     assert made.tables["run"]["backend"] == {"name": "local", "workers": 2}
     assert made.tables["data"]["corruption"] == {"rate": 0.5}
 

@@ -1,4 +1,5 @@
-"""The example of four hospitals without its processes: the files it writes, and that its experiments fit them."""
+"""The example of four hospitals without its processes: the files it writes, and that its
+experiments fit them."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ import numpy as np
 import pytest
 
 import poise
-from poise.composition import parts_in
+from poise.apps.deploy.fault_injection import Trial
+from poise.apps.deploy.node_data import open_holding
 from poise.config.experiment import load
 from poise.core.errors import PoiseError
 from poise.data import listing
-from poise.deploy.holding import open_holding
-from poise.deploy.trials import Trial
+from poise.training import parts_in
 
 pytestmark = pytest.mark.slow
 
@@ -42,8 +43,12 @@ def test_each_hospital_gets_its_own_patients(example: Any, tmp_path: Path) -> No
     need_data()
     patients = example.hospitals()
     assert {site: len(y) for site, (_, y) in patients.items()} == {
-        "cleveland": 242, "hungarian": 208, "switzerland": 37, "va": 104, "held-out": 149,
-    }  # fmt: skip
+        "cleveland": 242,
+        "hungarian": 208,
+        "switzerland": 37,
+        "va": 104,
+        "held-out": 149,
+    }
     for client, site in enumerate(example.SITES):
         folder = tmp_path / site
         folder.mkdir()
@@ -63,9 +68,13 @@ def test_the_experiments_train(example: Any, method: str) -> None:
         experiment = load(EXAMPLE / f"{method}.toml", changes)
         parts, options = parts_in(experiment), experiment.table("task")
         run = poise.train(
-            poise.federation("heart-disease", "by-key"), poise.task(options.pop("model"), **options), parts.solver,
-            clock=parts.clock, weighting=parts.weighting, rounds=experiment.table("run")["rounds"],
-        )  # fmt: skip
+            poise.federation("heart-disease", "by-key"),
+            poise.task(options.pop("model"), **options),
+            parts.solver,
+            clock=parts.clock,
+            weighting=parts.weighting,
+            rounds=experiment.table("run")["rounds"],
+        )
         assert run.metric("accuracy")[-1] > 0.7  # who always says "sick" has 0.52
         assert run.bytes_up.sum() > 0
 
@@ -80,7 +89,10 @@ def test_a_node_misbehaves_for_a_while_only(example: Any, tmp_path: Path) -> Non
 
 
 def test_without_the_data_it_says_what_to_do(
-    example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    example: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("POISE_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -11,15 +11,18 @@ import pytest
 
 import poise
 from parameters import thorough_except
-from poise.composition import compose
+from poise.apps.experiments.claims import judge, paired, score
+from poise.apps.experiments.reproduction import Reproduction, load_reproduction, presets
 from poise.core.errors import DataError, InvalidOption
-from poise.experiments.claims import judge, paired, score
-from poise.experiments.reproduction import Reproduction, load_reproduction, presets
+from poise.training import compose
 
 
 def quadratic_runs(lr: float, seeds=(0, 1, 2)):
     quad = poise.quadratics([[0.0], [4.0]])
-    return [poise.train(quad, quad.task, poise.solvers.SGD(lr=lr, steps=1), rounds=5, seed=s) for s in seeds]
+    return [
+        poise.train(quad, quad.task, poise.solvers.SGD(lr=lr, steps=1), rounds=5, seed=s)
+        for s in seeds
+    ]
 
 
 def test_claims_hold_and_fail_by_the_numbers() -> None:
@@ -44,12 +47,21 @@ def test_a_gain_in_one_cell_is_compared_with_the_gain_in_another() -> None:
     claim = {"text": "t", "score": "final:loss", "left": "a", "right": "b"}
     assert judge({**claim, "cell": "far", "than_cell": "near", "relation": "below"}, runs).holds
     assert not judge({**claim, "cell": "near", "than_cell": "far", "relation": "below"}, runs).holds
-    assert not judge({**claim, "cell": "near", "than_cell": "near", "relation": "below"}, runs).holds
+    assert not judge(
+        {**claim, "cell": "near", "than_cell": "near", "relation": "below"}, runs
+    ).holds
 
 
 def test_the_right_side_may_be_measured_in_another_cell() -> None:
     runs = {("one", "a"): quadratic_runs(0.01), ("two", "a"): quadratic_runs(0.5)}
-    claim = {"text": "t", "score": "final:loss", "left": "a", "right": "a", "cell": "one", "right_cell": "two"}
+    claim = {
+        "text": "t",
+        "score": "final:loss",
+        "left": "a",
+        "right": "a",
+        "cell": "one",
+        "right_cell": "two",
+    }
     assert judge({**claim, "relation": "above", "every_seed": True}, runs).holds
     assert not judge({**claim, "relation": "below"}, runs).holds
     assert judge({**claim, "right_cell": "one", "within": 0.0}, runs).holds
@@ -60,14 +72,21 @@ def test_a_cell_may_name_its_arms_and_a_scale_may_change_one_cell() -> None:
         "base": {"solver": {"name": "sgd", "steps": 9}, "run": {"rounds": 1}},
         "cells": {"one": {"arms": ["a"]}, "two": {"solver": {"steps": 8}}},
         "arms": {"a": {}, "b": {"solver": {"lr": 0.1}}},
-        "scales": {"small": {"takes": "1 min", "run": {"seeds": [3]}, "cells": {"two": {"solver": {"steps": 2}}}}},
+        "scales": {
+            "small": {
+                "takes": "1 min",
+                "run": {"seeds": [3]},
+                "cells": {"two": {"solver": {"steps": 2}}},
+            }
+        },
     }
     made = Reproduction("p", "small", preset)
     assert (made.arms_of("one"), made.arms_of("two"), made.seeds) == (["a"], ["a", "b"], [3])
     assert made.experiment("one", "a").tables["solver"]["steps"] == 9
     assert made.experiment("two", "b").tables == {
-        "solver": {"name": "sgd", "steps": 2, "lr": 0.1}, "run": {"rounds": 1, "seeds": [3]},
-    }  # fmt: skip
+        "solver": {"name": "sgd", "steps": 2, "lr": 0.1},
+        "run": {"rounds": 1, "seeds": [3]},
+    }
 
 
 def test_paired_interval_by_hand() -> None:
@@ -87,12 +106,17 @@ def test_worst_is_the_client_that_ends_lowest() -> None:
 
 
 def test_spread_and_surrogate_by_hand() -> None:
-    """Client 1 answers four times before client 0 answers once: q is in proportion to (p_0, 4 p_1)."""
+    """Client 1 answers four times before client 0 answers once: q is in proportion to (p_0, 4
+    p_1)."""
     quad = poise.quadratics([[0.0], [4.0]], sizes=[3, 1])
     run = poise.train(
-        quad, quad.task, poise.solvers.SGD(lr=0.1, steps=1), clock=poise.clocks.Asynchronous([1.0, 0.25]),
-        rounds=5, metrics=["client_loss"],
-    )  # fmt: skip
+        quad,
+        quad.task,
+        poise.solvers.SGD(lr=0.1, steps=1),
+        clock=poise.clocks.Asynchronous([1.0, 0.25]),
+        rounds=5,
+        metrics=["client_loss"],
+    )
     assert np.bincount(run.contributions["client"]).tolist() == [1, 4]
     first, second = run.metric("client_loss")[-1]
     q = 4 * 0.25 / (0.75 + 4 * 0.25)
@@ -105,9 +129,13 @@ def test_spread_and_surrogate_by_hand() -> None:
 
 def test_spread_and_surrogate_are_means_over_the_last_twentieth() -> None:
     quad = poise.quadratics([[0.0], [4.0]])
-    run = poise.train(quad, quad.task, poise.solvers.SGD(lr=0.01, steps=1), rounds=60, metrics=["client_loss"])
+    run = poise.train(
+        quad, quad.task, poise.solvers.SGD(lr=0.01, steps=1), rounds=60, metrics=["client_loss"]
+    )
     last = run.metric("client_loss")[-3:]
-    assert score(run, "surrogate:client_loss") == pytest.approx(last.mean())  # everyone takes part equally often
+    assert score(run, "surrogate:client_loss") == pytest.approx(
+        last.mean()
+    )  # everyone takes part equally often
     assert score(run, "spread:client_loss") == pytest.approx(last.std(axis=1).mean())
 
 
@@ -125,7 +153,11 @@ def test_a_cell_may_change_a_method_or_a_scale_there_alone() -> None:
         "scales": {"small": {}},
     }
     preset = Reproduction("mini", "small", tables)
-    rates = {(c, a): preset.experiment(c, a).tables["solver"]["lr"] for c in preset.cells for a in preset.arms}
+    rates = {
+        (c, a): preset.experiment(c, a).tables["solver"]["lr"]
+        for c in preset.cells
+        for a in preset.arms
+    }
     assert rates == {("plain", "a"): 0.1, ("plain", "b"): 0.2, ("own", "a"): 0.1, ("own", "b"): 0.3}
     assert set(preset.experiment("own", "b").tables) == {"solver"}
     assert preset.experiment("own", "b").tables["solver"]["steps"] == 2
@@ -165,7 +197,9 @@ def test_every_claim_and_figure_of_a_preset_names_what_is_there(name: str) -> No
         for cell in {here, item.get("than_cell", here)}:
             assert cell in preset.cells
             for side in {"left", "right", "arm"} & set(item):
-                assert item[side] in preset.arms_of(item.get("right_cell", cell) if side == "right" else cell)
+                assert item[side] in preset.arms_of(
+                    item.get("right_cell", cell) if side == "right" else cell
+                )
 
 
 QUICK = ["exp-alpha-imbalance-sizes", "fraboni-async-weights", "fraboni-sifu", "mansour-hybrids"]
@@ -180,7 +214,10 @@ def test_a_miniature_of_every_preset_runs(name: str, tmp_path: Path) -> None:
             if preset.forgets and preset.training_of(cell, arm) != cell:
                 continue  # trains like another
             experiment = preset.experiment(cell, arm)
-            tables = {**experiment.tables, "run": {**experiment.tables["run"], "rounds": 2, "evaluate_every": 2}}
+            tables = {
+                **experiment.tables,
+                "run": {**experiment.tables["run"], "rounds": 2, "evaluate_every": 2},
+            }
             try:
                 composition = compose(replace(experiment, tables=tables), 0)
             except DataError as error:
@@ -191,7 +228,9 @@ def test_a_miniature_of_every_preset_runs(name: str, tmp_path: Path) -> None:
 
             run = begin(composition, tmp_path / cell / arm)
             assert run.rounds == 2
-            known = "accuracy" if "accuracy" in run.metrics else "own_accuracy"  # personal layers: no one model
+            known = (
+                "accuracy" if "accuracy" in run.metrics else "own_accuracy"
+            )  # personal layers: no one model
             assert np.isfinite(run.metric(known)[-1])
 
 
@@ -222,7 +261,9 @@ def test_counts_of_clients_and_classes_are_scores() -> None:
     """One class per client, two clients per round: by hand from the weights."""
     fed = poise.federation("digits", "one-class", clients=10, dealt="random", seed=3)
     target = poise.samplers.Target(2, groups="class")
-    run = poise.train(fed, poise.task("logistic"), poise.solvers.SGD(lr=0.1, steps=1), sampler=target, rounds=6)
+    run = poise.train(
+        fed, poise.task("logistic"), poise.solvers.SGD(lr=0.1, steps=1), sampler=target, rounds=6
+    )
     used = [np.flatnonzero(w) for w in run.weights]
     classes = [len({int(fed.client(int(i))[1][0]) for i in who}) for who in used]
     assert score(run, "distinct_clients") == np.mean([len(who) for who in used])
@@ -233,7 +274,9 @@ def test_counts_of_clients_and_classes_are_scores() -> None:
 def test_claims_about_one_method_and_about_every_seed() -> None:
     fed = poise.quadratics(np.eye(3))
     runs = {
-        ("", name): [poise.train(fed, fed.task, poise.solvers.SGD(lr=lr, steps=1), rounds=r) for r in (2, 3)]
+        ("", name): [
+            poise.train(fed, fed.task, poise.solvers.SGD(lr=lr, steps=1), rounds=r) for r in (2, 3)
+        ]
         for name, lr in (("fast", 0.5), ("slow", 0.1))
     }
     claim = {"text": "t", "score": "mean:loss", "left": "fast", "right": "slow"}
@@ -274,16 +317,23 @@ at_most = 1.0
 """
 
 
-def test_a_reproduction_writes_a_page_with_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reproduction_writes_a_page_with_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from faults.support import call
 
     (tmp_path / "mini.toml").write_text(MINI)
-    monkeypatch.setattr("poise.experiments.reproduction.FOLDER", tmp_path)
+    monkeypatch.setattr("poise.apps.experiments.reproduction.FOLDER", tmp_path)
     outcome = call("reproduce", "mini", "--out", tmp_path / "out", "--json")
     assert outcome.code == 0, outcome.err
     page = Path(json.loads(outcome.out)["page"])
     text = page.read_text(encoding="utf-8")
-    for words in ("A small comparison", "Distance of the weights from the base", "rounds to accuracy 0.05", "soft"):
+    for words in (
+        "A small comparison",
+        "Distance of the weights from the base",
+        "rounds to accuracy 0.05",
+        "soft",
+    ):
         assert words in text
     said = call("reproduce", "mini", "--out", tmp_path / "out")
     assert str(page) in said.out
@@ -295,12 +345,17 @@ def test_a_page_about_homogeneity_shows_misalignments_and_spectra(
     from faults.support import call
 
     claim = 'text = "t"\nscore = "homogeneity"\nleft = "soft"\nright = "plain"\nwithin = 0.0\n'
-    cells = "[cells.even.data]\npartition = 'iid'\n[cells.odd.data]\npartition = 'one-class'\nclients = 10\n"
-    text = MINI.partition("[[claims]]")[0] + cells + "".join(
-        f"[[claims]]\ncell = '{cell}'\n{claim}" for cell in ("even", "odd")
-    )  # fmt: skip
+    cells = (
+        "[cells.even.data]\npartition = 'iid'\n[cells.odd.data]\npartition = "
+        "'one-class'\nclients = 10\n"
+    )
+    text = (
+        MINI.partition("[[claims]]")[0]
+        + cells
+        + "".join(f"[[claims]]\ncell = '{cell}'\n{claim}" for cell in ("even", "odd"))
+    )
     (tmp_path / "mini.toml").write_text(text)
-    monkeypatch.setattr("poise.experiments.reproduction.FOLDER", tmp_path)
+    monkeypatch.setattr("poise.apps.experiments.reproduction.FOLDER", tmp_path)
     outcome = call("reproduce", "mini", "--out", tmp_path / "out", "--json")
     assert outcome.code == 0, outcome.err
     said = json.loads(outcome.out)

@@ -8,11 +8,11 @@ import torch
 from scipy.optimize import minimize
 
 import poise
-from poise.explaining import curvature, sample_gradients
-from poise.explaining.client_gradients import Clients
-from poise.explaining.constants import constants
-from poise.explaining.convex import minimise
-from poise.explaining.curvature import largest_eigenvalues, logistic_bounds
+from poise.analysis.explain import curvature, sample_gradients
+from poise.analysis.explain.client_gradients import Clients
+from poise.analysis.explain.constants import constants
+from poise.analysis.explain.convex import minimise
+from poise.analysis.explain.curvature import largest_eigenvalues, logistic_bounds
 
 DECAY = 0.05
 FED = poise.federation("digits", partition="dirichlet", alpha=0.5, clients=5, samples=300, seed=2)
@@ -40,7 +40,11 @@ def arrays() -> list[tuple[np.ndarray, np.ndarray]]:
 
 def test_logistic_constants_against_scipy() -> None:
     """Gamma, the distance and the gap by another solver on a loss that is written out."""
-    found, p, data = constants(FED, TASK, weight_decay=DECAY, batch_size=16), FED.importance, arrays()
+    found, p, data = (
+        constants(FED, TASK, weight_decay=DECAY, batch_size=16),
+        FED.importance,
+        arrays(),
+    )
 
     def together(w: np.ndarray) -> tuple[float, np.ndarray]:
         parts = [softmax_loss(w, x, y) for x, y in data]
@@ -48,7 +52,10 @@ def test_logistic_constants_against_scipy() -> None:
 
     options = {"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-9}
     best = minimize(together, np.zeros(650), jac=True, method="L-BFGS-B", options=options)
-    own = [minimize(softmax_loss, np.zeros(650), args=d, jac=True, method="L-BFGS-B", options=options) for d in data]
+    own = [
+        minimize(softmax_loss, np.zeros(650), args=d, jac=True, method="L-BFGS-B", options=options)
+        for d in data
+    ]
     start = TASK.bind(FED).initial(0).numpy()
     gamma = best.fun - p @ [r.fun for r in own]
     assert found.heterogeneity.value == pytest.approx(gamma, rel=1e-5)
@@ -59,8 +66,11 @@ def test_logistic_constants_against_scipy() -> None:
 
 
 @pytest.mark.thorough
-def test_power_iteration_and_its_bound_against_dense_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L_i at a model by the eigenvalues of the whole Hessian, which is the difference of gradients along every axis.
+def test_power_iteration_and_its_bound_against_dense_eigenvalues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """L_i at a model by the eigenvalues of the whole Hessian, which is the difference of gradients
+    along every axis.
 
     Fifteen iterations come from below; a thousand arrive.
     """
@@ -81,12 +91,17 @@ def test_power_iteration_and_its_bound_against_dense_eigenvalues(monkeypatch: py
         assert float(few[i]) <= top * (1 + 1e-6)
         assert top <= float(bounds[i])
         whole = np.hstack([x, np.ones((len(x), 1))])
-        assert float(bounds[i]) == pytest.approx(np.linalg.norm(whole, 2) ** 2 / (2 * len(x)) + DECAY, rel=1e-9)
+        assert float(bounds[i]) == pytest.approx(
+            np.linalg.norm(whole, 2) ** 2 / (2 * len(x)) + DECAY, rel=1e-9
+        )
 
 
 @pytest.mark.parametrize("batch_size", [1, 16])
-def test_noise_of_batches_without_replacement(batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With every sample of every client looked at, sigma^2 and G^2 are those of drawn batches, at 5 standard errors."""
+def test_noise_of_batches_without_replacement(
+    batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With every sample of every client looked at, sigma^2 and G^2 are those of drawn batches, at 5
+    standard errors."""
     monkeypatch.setattr(sample_gradients, "PER_CLIENT", 10**6)
     monkeypatch.setattr(sample_gradients, "SINGLE", 1e15)
     found = constants(FED, TASK, weight_decay=DECAY, batch_size=batch_size)
@@ -95,18 +110,23 @@ def test_noise_of_batches_without_replacement(batch_size: int, monkeypatch: pyte
     for w in (TASK.bind(FED).initial(0).numpy(), found.optimum.numpy()):
         for x, y in arrays():
             exact = softmax_loss(w, x, y)[1]
-            batches = (rng.choice(len(y), min(batch_size, len(y)), replace=False) for _ in range(1500))
+            batches = (
+                rng.choice(len(y), min(batch_size, len(y)), replace=False) for _ in range(1500)
+            )
             drawn = np.array([softmax_loss(w, x[k], y[k])[1] for k in batches])
             for kind, values in ((noises, drawn - exact), (norms, drawn)):
                 squares = np.square(values).sum(axis=1)
-                kind.append((float(squares.mean()), 5 * float(squares.std()) / np.sqrt(len(squares))))
+                kind.append(
+                    (float(squares.mean()), 5 * float(squares.std()) / np.sqrt(len(squares)))
+                )
     for constant, measured in ((found.noise, noises), (found.gradient, norms)):
         assert all(constant.value >= mean - error for mean, error in measured)  # the largest of all
         assert any(constant.value <= mean + error for mean, error in measured)
 
 
 def test_few_samples_give_an_interval_around_the_whole() -> None:
-    """Steps over all data have no noise; of 24 samples per client the largest is at least some client's."""
+    """Steps over all data have no noise; of 24 samples per client the largest is at least some
+    client's."""
     assert constants(FED, TASK, weight_decay=DECAY).noise.value == 0
     found = constants(FED, TASK, weight_decay=DECAY, batch_size=4)
     assert found.noise.low < found.noise.value < found.noise.high
@@ -125,7 +145,9 @@ def test_quadratics_are_exact() -> None:
     )
     assert found.distance.value == pytest.approx(float(best @ best), rel=1e-9)
     assert found.noise.value == 0
-    steepest = [np.square(bent[:, None] * (w - optima)).sum(axis=1).max() for w in (np.zeros(2), best)]
+    steepest = [
+        np.square(bent[:, None] * (w - optima)).sum(axis=1).max() for w in (np.zeros(2), best)
+    ]
     assert found.gradient.value == pytest.approx(max(steepest), rel=1e-9)
 
 
@@ -136,7 +158,9 @@ def test_models_that_are_not_convex_have_unknowns() -> None:
     assert "not known to be convex" in str(found.convexity)
     assert found.smoothness.value > 0
     assert found.smoothness.high == np.inf
-    heavy = constants(FED, poise.task("mlp", hidden=60, path="rows"), batch_size=8)  # as if it were a convolution
+    heavy = constants(
+        FED, poise.task("mlp", hidden=60, path="rows"), batch_size=8
+    )  # as if it were a convolution
     assert not heavy.smoothness.known
 
 
@@ -144,4 +168,6 @@ def test_minimise_reaches_the_optimum_of_every_row() -> None:
     a = torch.tensor([[1.0, 100.0], [3.0, 0.5]], dtype=torch.float64)
     b = torch.tensor([[1.0, -2.0], [0.0, 5.0]], dtype=torch.float64)
     step = 1 / a.max(dim=1, keepdim=True).values
-    assert torch.allclose(minimise(lambda w: a * (w - b), torch.zeros(2, 2).double(), step, 200), b, atol=1e-9)
+    assert torch.allclose(
+        minimise(lambda w: a * (w - b), torch.zeros(2, 2).double(), step, 200), b, atol=1e-9
+    )

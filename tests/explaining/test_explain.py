@@ -47,29 +47,46 @@ P = np.array(SIZES) / 20
 TAU = [1.0, 0.7, 0.5, 0.25, 0.2]
 FED = poise.quadratics(OPTIMA, curvature=[1.0, 2.0, 0.5, 1.0, 1.0], sizes=SIZES)
 DIGITS = poise.federation(
-    "digits", partition="dirichlet", alpha=0.3, clients=8, sizes=[40, 60, 80, 100, 120, 140, 160, 180], seed=1
+    "digits",
+    partition="dirichlet",
+    alpha=0.3,
+    clients=8,
+    sizes=[40, 60, 80, 100, 120, 140, 160, 180],
+    seed=1,
 )
 LOGISTIC = poise.task("logistic")
 
 
 def explained(**parts: Any) -> Any:
-    return poise.explain(FED, FED.task, **{"solver": SGD(lr=0.01, steps=2), **parts}, estimate=False)
+    return poise.explain(
+        FED, FED.task, **{"solver": SGD(lr=0.01, steps=2), **parts}, estimate=False
+    )
 
 
 SILENT: dict[str, dict[str, Any]] = {
-    "full": {}, "md": {"sampler": MD(2)}, "size": {"sampler": ClusteredBySize(2)}, "binomial": {"sampler": Binomial(2)},
-    "poisson that fits": {"sampler": Poisson(2)}, "optimal": {"sampler": Optimal(2)},
-    "similarity": {"sampler": ClusteredBySimilarity(2)}, "uniform over everyone": {"sampler": Uniform(5)},
+    "full": {},
+    "md": {"sampler": MD(2)},
+    "size": {"sampler": ClusteredBySize(2)},
+    "binomial": {"sampler": Binomial(2)},
+    "poisson that fits": {"sampler": Poisson(2)},
+    "optimal": {"sampler": Optimal(2)},
+    "similarity": {"sampler": ClusteredBySimilarity(2)},
+    "uniform over everyone": {"sampler": Uniform(5)},
     "fedfix": {"clock": FixedWindow(0.4, TAU), "weighting": TimeBased()},
     "fedfix, random times": {"clock": FixedWindow(0.4, Exponential(TAU)), "weighting": TimeBased()},
     "asynchronous": {"clock": Asynchronous(TAU), "weighting": TimeBased()},
     "buffered": {"clock": Buffered(2, TAU), "weighting": TimeBased()},
-    "estimated times": {"clock": Asynchronous(TAU), "weighting": TimeBased(times="estimated"), "sampler": Uniform(5)},
+    "estimated times": {
+        "clock": Asynchronous(TAU),
+        "weighting": TimeBased(times="estimated"),
+        "sampler": Uniform(5),
+    },
     "in the end": {"weighting": Switch([(5, SoftMax(0.2)), (None, Proportional())])},
     "annealed": {"weighting": Anneal(SoftMin(0.2), Proportional(), 10)},
-    "adam": {"server": Adam(0.01)}, "scaffold": {"solver": Scaffold(lr=0.01, steps=2)},
+    "adam": {"server": Adam(0.01)},
+    "scaffold": {"solver": Scaffold(lr=0.01, steps=2)},
     "late is on time": {"weighting": Discount(Proportional())},
-}  # fmt: skip
+}
 
 
 QUICK_SILENT = ["md", "fedfix", "estimated times", "annealed"]
@@ -84,29 +101,88 @@ def test_silent_where_nothing_is_wrong(name: str) -> None:
     assert np.allclose(found.objective, P, atol=1e-9)
 
 
-FLAGGED: dict[str, tuple[dict[str, Any], str, str, str]] = {  # parts, what, a word of the reason, a word of the fix
-    "uniform": ({"sampler": Uniform(2)}, "uniform sampling", "Σ p² = 0.325 > 1/(N−m+1) = 0.25", "MD(2)"),
-    "absent": ({"sampler": Uniform(2, absent="keep")}, "keep the old model", "E[ω_i] = 0.4 p_i", "Uniform(2)"),
-    "asynchronous": ({"clock": Asynchronous(TAU), "weighting": Identical()}, "Asynchronous with Identical",
-                     "d_i = (Σ 1/τ_j) τ_i p_i", "TimeBased()"),
-    "fedfix": ({"clock": FixedWindow(0.4, TAU), "weighting": Identical()}, "FixedWindow with Identical",
-               "⌈τ_i/Δt⌉ p_i", "TimeBased()"),
-    "fedfix, proportional": ({"clock": FixedWindow(0.4, TAU)}, "FixedWindow with Proportional", "⌈τ_i/Δt⌉ p_i",
-                             "TimeBased()"),
-    "fedbuff": ({"clock": Buffered(2, TAU), "weighting": Identical()}, "Buffered with Identical", "d_i = p_i / f_i",
-                "TimeBased()"),
-    "choice": ({"sampler": PowerOfChoice(2, 4)}, "power-of-choice is biased", "largest loss", "MD(2)"),
-    "exp": ({"weighting": Exp(0.2)}, "Exp minimises a surrogate", "improve most on their own data count less",
-            "Proportional()"),
-    "soft max": ({"weighting": SoftMax(2.0)}, "SoftMax minimises a surrogate", "larger losses count more",
-                 "temperature ≥"),
-    "soft min": ({"weighting": SoftMin(2.0)}, "SoftMin minimises a surrogate", "smaller losses count more",
-                 "temperature ≥"),
-    "max": ({"weighting": Max(1)}, "Max minimises a surrogate", "larger losses count more", "Proportional()"),
-    "poisson": ({"sampler": Poisson(4)}, "will not run", "m p = 2, above 1", "choose m <= 2, or MD(4)"),
-    "late": ({"clock": Asynchronous(TAU), "weighting": Discount(TimeBased())}, "Asynchronous with Discount",
-             "answers more often", "TimeBased()"),
-}  # fmt: skip
+FLAGGED: dict[
+    str, tuple[dict[str, Any], str, str, str]
+] = {  # parts, what, a word of the reason, a word of the fix
+    "uniform": (
+        {"sampler": Uniform(2)},
+        "uniform sampling",
+        "Σ p² = 0.325 > 1/(N−m+1) = 0.25",
+        "MD(2)",
+    ),
+    "absent": (
+        {"sampler": Uniform(2, absent="keep")},
+        "keep the old model",
+        "E[ω_i] = 0.4 p_i",
+        "Uniform(2)",
+    ),
+    "asynchronous": (
+        {"clock": Asynchronous(TAU), "weighting": Identical()},
+        "Asynchronous with Identical",
+        "d_i = (Σ 1/τ_j) τ_i p_i",
+        "TimeBased()",
+    ),
+    "fedfix": (
+        {"clock": FixedWindow(0.4, TAU), "weighting": Identical()},
+        "FixedWindow with Identical",
+        "⌈τ_i/Δt⌉ p_i",
+        "TimeBased()",
+    ),
+    "fedfix, proportional": (
+        {"clock": FixedWindow(0.4, TAU)},
+        "FixedWindow with Proportional",
+        "⌈τ_i/Δt⌉ p_i",
+        "TimeBased()",
+    ),
+    "fedbuff": (
+        {"clock": Buffered(2, TAU), "weighting": Identical()},
+        "Buffered with Identical",
+        "d_i = p_i / f_i",
+        "TimeBased()",
+    ),
+    "choice": (
+        {"sampler": PowerOfChoice(2, 4)},
+        "power-of-choice is biased",
+        "largest loss",
+        "MD(2)",
+    ),
+    "exp": (
+        {"weighting": Exp(0.2)},
+        "Exp minimises a surrogate",
+        "improve most on their own data count less",
+        "Proportional()",
+    ),
+    "soft max": (
+        {"weighting": SoftMax(2.0)},
+        "SoftMax minimises a surrogate",
+        "larger losses count more",
+        "temperature ≥",
+    ),
+    "soft min": (
+        {"weighting": SoftMin(2.0)},
+        "SoftMin minimises a surrogate",
+        "smaller losses count more",
+        "temperature ≥",
+    ),
+    "max": (
+        {"weighting": Max(1)},
+        "Max minimises a surrogate",
+        "larger losses count more",
+        "Proportional()",
+    ),
+    "poisson": (
+        {"sampler": Poisson(4)},
+        "will not run",
+        "m p = 2, above 1",
+        "choose m <= 2, or MD(4)",
+    ),
+    "late": (
+        {"clock": Asynchronous(TAU), "weighting": Discount(TimeBased())},
+        "Asynchronous with Discount",
+        "answers more often",
+        "TimeBased()",
+    ),
+}
 
 
 QUICK_FLAGGED = ["uniform", "asynchronous", "soft max", "poisson"]
@@ -120,7 +196,9 @@ def test_flagged_with_reason_and_fix(name: str) -> None:
     assert len(right) == 1
     assert reason in right[0].reason
     assert fix in right[0].fix
-    assert all(part in found.warnings[found.remarks.index(right[0])] for part in (about, reason, fix))
+    assert all(
+        part in found.warnings[found.remarks.index(right[0])] for part in (about, reason, fix)
+    )
     assert name == "uniform" or found.unbiased is False  # uniform sampling is noisy, not biased
 
 
@@ -130,17 +208,31 @@ def test_unequal_local_steps_are_flagged() -> None:
     steps = -(-DIGITS.sizes // 16)
     assert np.allclose(found.objective, DIGITS.importance * steps / (DIGITS.importance @ steps))
     assert "steps=" in found.remarks[0].fix
-    assert poise.explain(DIGITS, LOGISTIC, SGD(lr=0.1, steps=3, batch_size=16), estimate=False).warnings == ()
+    assert (
+        poise.explain(
+            DIGITS, LOGISTIC, SGD(lr=0.1, steps=3, batch_size=16), estimate=False
+        ).warnings
+        == ()
+    )
 
 
 @pytest.mark.thorough
 def test_uniform_with_steady_weights_is_not_worth_a_word() -> None:
     equal = poise.quadratics(OPTIMA)
-    assert poise.explain(equal, equal.task, SGD(lr=0.1, steps=1), sampler=Uniform(2), estimate=False).warnings == ()
+    assert (
+        poise.explain(
+            equal, equal.task, SGD(lr=0.1, steps=1), sampler=Uniform(2), estimate=False
+        ).warnings
+        == ()
+    )
     some = poise.quadratics(OPTIMA[:4], sizes=[1, 2, 3, 4])
     found = poise.explain(some, some.task, SGD(lr=0.1, steps=1), sampler=Uniform(2), estimate=False)
-    assert "sum to 1 only in the mean" in found.warnings[0]  # Σ p² = 0.3 <= 1/3, but the sum varies by 0.26
-    assert np.sqrt(Uniform(2).statistics(some.importance).sum_variance) == pytest.approx(0.258, abs=1e-3)
+    assert (
+        "sum to 1 only in the mean" in found.warnings[0]
+    )  # Σ p² = 0.3 <= 1/3, but the sum varies by 0.26
+    assert np.sqrt(Uniform(2).statistics(some.importance).sum_variance) == pytest.approx(
+        0.258, abs=1e-3
+    )
 
 
 # estimates, against other ways to the same number -------------------------------------------------
@@ -155,7 +247,9 @@ def test_soft_max_over_everyone_is_the_formula_at_the_first_losses() -> None:
     raised = P * np.exp(losses() / 20)
     assert np.allclose(found.objective, raised / raised.sum(), rtol=1e-9)
     assert found.chi2 == pytest.approx(float((P**2 / found.objective).sum() - 1))
-    assert found.weight_range == pytest.approx(((found.objective / P).min(), (found.objective / P).max()))
+    assert found.weight_range == pytest.approx(
+        ((found.objective / P).min(), (found.objective / P).max())
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,11 +261,16 @@ def test_estimated_weights_lie_in_their_intervals(sampler: Any) -> None:
     """Against 10 000 cohorts drawn and weighed here; 5 standard errors of both sides together."""
     weighting = SoftMax(30.0)
     found = explained(sampler=sampler, weighting=weighting)
-    setting, past = Setting(5, np.array(SIZES), P), History(last_loss=dict(enumerate(losses().tolist())))
+    setting, past = (
+        Setting(5, np.array(SIZES), P),
+        History(last_loss=dict(enumerate(losses().tolist()))),
+    )
     rows = np.zeros((10_000, 5))
     for n, row in enumerate(rows):
         cohort = sampler.draw(setting, generator(1, "test", n), n, past)
-        row[cohort.clients] = weighting.coefficients(cohort.weights, loss_before=losses()[cohort.clients])
+        row[cohort.clients] = weighting.coefficients(
+            cohort.weights, loss_before=losses()[cohort.clients]
+        )
     error = rows.std(axis=0) / np.sqrt(len(rows)) + found.scheme.half_width / 1.96
     assert (np.abs(rows.mean(axis=0) - found.mean) <= 5 * error + 1e-12).all()
     assert found.scheme.half_width.max() < 0.05
@@ -198,14 +297,21 @@ def test_times_of_traces_are_simulated() -> None:
 
 @pytest.mark.thorough
 def test_schedule_communication_and_time_are_those_of_the_run() -> None:
-    """Over whole cycles of the schedule; what was counted may end within one, and is off by that share at most."""
+    """Over whole cycles of the schedule; what was counted may end within one, and is off by that
+    share at most."""
     for clock, cycle in ((FixedWindow(0.4, TAU), 6), (Asynchronous(TAU), 94)):
         found = explained(clock=clock, weighting=TimeBased(), rounds=94 * 6)
         records: list[Any] = []
         run = poise.train(
-            FED, FED.task, SGD(lr=0.001, steps=2), clock=clock, weighting=TimeBased(), rounds=94 * 6,
-            callbacks=[records.append], evaluate_every=1000,
-        )  # fmt: skip
+            FED,
+            FED.task,
+            SGD(lr=0.001, steps=2),
+            clock=clock,
+            weighting=TimeBased(),
+            rounds=94 * 6,
+            callbacks=[records.append],
+            evaluate_every=1000,
+        )
         assert (found.rounds, found.window) == (94 * 6, cycle)
         share = cycle / found.scheme.schedule.aggregations
         assert found.time == pytest.approx(run.times[-1], rel=share)
@@ -230,7 +336,10 @@ def test_conditions_and_statistics() -> None:
 def test_bounds_on_a_convex_task_and_their_advice() -> None:
     solver = SGD(lr=0.01, steps=4, weight_decay=0.1)
     found = poise.explain(DIGITS, LOGISTIC, solver, rounds=50)
-    assert set(found.terms) == {"loss gap of FedProx, fixed rate", "mean squared gradient with sampled clients"}
+    assert set(found.terms) == {
+        "loss gap of FedProx, fixed rate",
+        "mean squared gradient with sampled clients",
+    }
     assert found.constants.convexity.value == 0.1
     assert any(text.startswith("local steps") for text in found.advice)
     soft = poise.explain(DIGITS, LOGISTIC, solver, weighting=SoftMax(1.0), rounds=50)
@@ -246,10 +355,20 @@ def test_bounds_on_a_convex_task_and_their_advice() -> None:
 
 def test_populations_on_demand_are_probed() -> None:
     many = poise.federation(
-        "digits", partition="imbalanced", clients=5000, on_demand=True, samples_per_client=40, ratios=[1.0, 0.01]
+        "digits",
+        partition="imbalanced",
+        clients=5000,
+        on_demand=True,
+        samples_per_client=40,
+        ratios=[1.0, 0.01],
     )
-    found = poise.explain(many, poise.task("mlp", hidden=8), SGD(lr=0.1, steps=3, batch_size=8),
-                          sampler=Uniform(10), weighting=Exp(0.05))  # fmt: skip
+    found = poise.explain(
+        many,
+        poise.task("mlp", hidden=8),
+        SGD(lr=0.1, steps=3, batch_size=8),
+        sampler=Uniform(10),
+        weighting=Exp(0.05),
+    )
     assert len(found.objective) == 5000
     assert any("of 5,000 clients" in note for note in found.notes)
     assert any("Exp minimises a surrogate" in w for w in found.warnings)
@@ -278,9 +397,10 @@ def test_a_biased_part_of_the_users_own_is_flagged() -> None:
 def test_bounds_are_given_for_the_solvers_that_they_speak_of() -> None:
     names = {
         "sgd": ["loss gap of FedProx, fixed rate", "mean squared gradient with sampled clients"],
-        "prox": ["loss gap of FedProx, fixed rate"], "perturbed": ["loss gap of the perturbed gradient, fixed rate"],
+        "prox": ["loss gap of FedProx, fixed rate"],
+        "perturbed": ["loss gap of the perturbed gradient, fixed rate"],
         "scaffold": [],
-    }  # fmt: skip
+    }
     solvers = (SGD(lr=0.01, steps=2), Prox(0.1, lr=0.01, steps=2), Perturbed(0.5, lr=0.01, steps=2))
     for solver in (*solvers, Scaffold(lr=0.01, steps=2)):
         found = poise.explain(FED, FED.task, solver, rounds=20)
@@ -333,7 +453,9 @@ def test_whoever_is_left_out_of_every_round_is_not_what_is_minimised(options: An
 def test_no_bound_is_given_for_what_is_no_weighted_sum(beyond: dict[str, Any], name: str) -> None:
     fed = poise.quadratics(np.array([[0.0], [1.0], [4.0]]))
     solver = SGD(lr=0.1, steps=2)
-    plain, other = (poise.explain(fed, fed.task, solver, rounds=20, **given) for given in ({}, beyond))
+    plain, other = (
+        poise.explain(fed, fed.task, solver, rounds=20, **given) for given in ({}, beyond)
+    )
     assert plain.terms
     assert plain.unbiased
     assert not other.terms
@@ -365,13 +487,17 @@ def test_nothing_is_said_of_a_weighting_that_reads_the_updates_themselves() -> N
     run = poise.train(fed, fed.task, SGD(lr=0.1, steps=1), weighting=Outliers(), rounds=2)
     assert run.weights[0].tolist() == [0.25, 0.25, 0.25, 0.0]
     with pytest.raises(poise.PoiseError, match="updates themselves are not given"):
-        poise.core.weights.weigh(Outliers(), poise.core.round_updates.RoundUpdates.of_columns([0.5, 0.5]))
+        poise.core.weights.weigh(
+            Outliers(), poise.core.round_updates.RoundUpdates.of_columns([0.5, 0.5])
+        )
 
 
 def test_personal_layers_leave_no_one_model_to_speak_of() -> None:
     fed = poise.federation("digits", clients=4, samples=80)
     options: Any = {"solver": SGD(lr=0.1, steps=1, batch_size=8), "estimate": False}
-    found = poise.explain(fed, poise.task("mlp", hidden=4), personal=poise.personal.Layers("3"), **options)
+    found = poise.explain(
+        fed, poise.task("mlp", hidden=4), personal=poise.personal.Layers("3"), **options
+    )
     assert found.unbiased is None
     assert "model of its own" in found.warnings[0]
 

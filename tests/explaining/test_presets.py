@@ -1,4 +1,5 @@
-"""Every reproduction in the repository can be explained; how long it takes is measured, not asserted."""
+"""Every reproduction in the repository can be explained; how long it takes is measured, not
+asserted."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from parameters import thorough_except
-from poise.cli.app import app
+from poise.apps.cli.app import app
+from poise.apps.experiments.explanation import explain_named
+from poise.apps.experiments.reproduction import load_reproduction, presets
 from poise.core.errors import DataError, PoiseError
-from poise.experiments.explanation import explain_named
-from poise.experiments.reproduction import load_reproduction, presets
 
 KNOWN = {  # what an arm must be flagged for, where the answer is plain; "" for nothing
     ("fraboni-async-weights", "identical"): "Asynchronous with Identical",
@@ -51,7 +52,8 @@ def test_every_preset_can_be_explained(name: str, arm: str) -> None:
     assert found.unbiased is not None
     assert found.rounds > 0
     assert json.dumps(
-        found.as_data(), default=lambda v: v.tolist() if isinstance(v, np.ndarray | np.generic) else str(v)
+        found.as_data(),
+        default=lambda v: v.tolist() if isinstance(v, np.ndarray | np.generic) else str(v),
     )
     if (name, arm) in KNOWN:
         wanted = KNOWN[name, arm]
@@ -94,7 +96,9 @@ def test_the_command_explains_files_and_runs(tmp_path) -> None:  # type: ignore[
     found = json.loads(call(str(file), "--set", "sampler.name=md", "--json").output)
     assert (found["unbiased"], found["warnings"], found["clients"]) == (True, [], 6)
     assert found["constants"]["convexity"]["value"] == 0.05
-    assert CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "run")]).exit_code == 0
+    assert (
+        CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "run")]).exit_code == 0
+    )
     again = json.loads(call(str(tmp_path / "run"), "--json").output)
     assert again["warnings"] == json.loads(call(str(file), "--json").output)["warnings"]
 

@@ -69,7 +69,9 @@ def in_ledger(path: Path) -> Numbers:
         for name, one in (("time", time), ("bytes_up", up), ("bytes_down", down), ("refused", 0)):
             put(name, n, one)
     for n in range(ROUNDS):
-        rows = database.execute("SELECT coefficient, norm FROM contributions WHERE n = ?", (n,)).fetchall()
+        rows = database.execute(
+            "SELECT coefficient, norm FROM contributions WHERE n = ?", (n,)
+        ).fetchall()
         put("clients", n, len(rows))
         put("weights/sum", n, sum(c for c, _ in rows))
         put("weights/largest", n, max(c for c, _ in rows))
@@ -83,7 +85,9 @@ def same(found: Numbers, wanted: Numbers, kind: Any = np.float64) -> None:
     for name, curve in wanted.items():
         assert found[name].keys() == curve.keys(), name
         for n, value in curve.items():
-            assert kind(found[name][n]) == pytest.approx(kind(value), rel=float(np.finfo(kind).eps)), (name, n)
+            assert kind(found[name][n]) == pytest.approx(
+                kind(value), rel=float(np.finfo(kind).eps)
+            ), (name, n)
 
 
 def grouped(numbers: Iterable[Scalar]) -> Numbers:
@@ -100,7 +104,9 @@ def test_numbers_are_those_of_the_ledger(folder: Path) -> None:
     same(grouped(scalars(open_run(folder))), wanted)
 
 
-def test_options_are_the_ledger_s_whatever_has_become_of_the_file(folder: Path, tmp_path: Path) -> None:
+def test_options_are_the_ledger_s_whatever_has_become_of_the_file(
+    folder: Path, tmp_path: Path
+) -> None:
     edited = Path(shutil.copytree(folder, tmp_path / "edited"))
     file = edited / "experiment.toml"
     text = file.read_text(encoding="utf-8")
@@ -139,9 +145,14 @@ def test_live_exports_every_round_once_and_at_once(
     monkeypatch.setattr(live_module, "REST", 0.0)
     sink, there = Kept(), []
     with Live(tmp_path / "run", sink) as live:
-        train(tmp_path / "run", callbacks=[live, lambda record: there.append(max(s.step for s in sink.numbers))])
+        train(
+            tmp_path / "run",
+            callbacks=[live, lambda record: there.append(max(s.step for s in sink.numbers))],
+        )
     assert there == [*range(1, ROUNDS + 1)]
-    assert sink.calls == ["begin", *["write"] * (ROUNDS + 1), f"end after {ROUNDS}"], "the last one has nothing new"
+    assert sink.calls == ["begin", *["write"] * (ROUNDS + 1), f"end after {ROUNDS}"], (
+        "the last one has nothing new"
+    )
     same(grouped(sink.numbers), in_ledger(folder))
 
 
@@ -151,7 +162,10 @@ def test_live_rests_and_passes_on_what_is_left_at_the_end(
     monkeypatch.setattr(live_module, "REST", 1e9)
     sink, there = Kept(), []
     with Live(tmp_path / "run", sink) as live:
-        train(tmp_path / "run", callbacks=[live, lambda record: there.append(max(s.step for s in sink.numbers))])
+        train(
+            tmp_path / "run",
+            callbacks=[live, lambda record: there.append(max(s.step for s in sink.numbers))],
+        )
     assert there == [1] * ROUNDS
     assert sink.calls == ["begin", "write", "write", f"end after {ROUNDS}"]
     same(grouped(sink.numbers), in_ledger(folder))
@@ -171,11 +185,16 @@ def test_a_sink_that_fails_costs_the_others_nothing_and_all_are_closed(
 ) -> None:
     monkeypatch.setattr(live_module, "REST", 0.0)
     first, broken, last = Kept(), Broken(), Kept()
-    with pytest.raises(OSError, match="no room on the board"), Live(tmp_path / "run", first, broken, last) as live:
+    with (
+        pytest.raises(OSError, match="no room on the board"),
+        Live(tmp_path / "run", first, broken, last) as live,
+    ):
         train(tmp_path / "run", callbacks=[live])
     assert broken.calls == ["begin", "write", "write", "end after 2"]
     assert (first.calls[-1], last.calls[-1]) == ("end after 2", "end after 2")
-    assert len({(s.name, s.step) for s in first.numbers}) == len(first.numbers), "nothing is passed on twice"
+    assert len({(s.name, s.step) for s in first.numbers}) == len(first.numbers), (
+        "nothing is passed on twice"
+    )
     assert first.numbers == last.numbers
 
 
@@ -192,14 +211,20 @@ def test_nothing_happened_nothing_is_exported(tmp_path: Path) -> None:
     assert sink.calls == []
 
 
-# TensorBoard ---------------------------------------------------------------------------------------------------------
+# TensorBoard --------------------------------------------------------------------------------------
+# -------------------
 
 
 def events(folder: Path) -> Numbers:
-    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="extra tensorboard")
+    reader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="extra tensorboard"
+    )
     found = reader.EventAccumulator(str(folder), size_guidance={"scalars": 0})
     found.Reload()
-    return {tag: {event.step: event.value for event in found.Scalars(tag)} for tag in found.Tags()["scalars"]}
+    return {
+        tag: {event.step: event.value for event in found.Scalars(tag)}
+        for tag in found.Tags()["scalars"]
+    }
 
 
 def test_tensorboard_has_every_number(tmp_path: Path, folder: Path) -> None:
@@ -223,18 +248,24 @@ def test_two_runs_do_not_become_one_curve(tmp_path: Path, folder: Path) -> None:
         poise.exports.tensorboard(open_run(folder), tmp_path)
 
 
-def test_a_missing_extra_is_named(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [m for m in sys.modules if m.startswith("torch.utils.tensorboard")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.setitem(sys.modules, "mlflow", None)
     monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
-    for name, sink in (("tensorboard", TensorBoard(tmp_path)), ("mlflow", MLflow("sqlite:///x.db"))):
+    for name, sink in (
+        ("tensorboard", TensorBoard(tmp_path)),
+        ("mlflow", MLflow("sqlite:///x.db")),
+    ):
         with pytest.raises(InvalidOption, match=rf"pip install 'poise\[{name}\]'"):
             sink.begin(open_run(folder))
 
 
-# MLflow --------------------------------------------------------------------------------------------------------------
+# MLflow -------------------------------------------------------------------------------------------
+# -------------------
 
 
 @pytest.mark.slow
@@ -248,7 +279,10 @@ def test_mlflow_has_every_number_and_option(tmp_path: Path, folder: Path) -> Non
     for run_id in (one, two):
         found = client.get_run(run_id)
         same(
-            {name: {m.step: m.value for m in client.get_metric_history(run_id, name)} for name in found.data.metrics},
+            {
+                name: {m.step: m.value for m in client.get_metric_history(run_id, name)}
+                for name in found.data.metrics
+            },
             wanted,
         )
         assert found.data.params["solver.lr"] == "0.1"
@@ -264,7 +298,8 @@ def test_a_store_that_mlflow_refuses_is_named(folder: Path, tmp_path: Path) -> N
         poise.exports.mlflow(open_run(folder), "nowhere://x")
 
 
-# The command line ----------------------------------------------------------------------------------------------------
+# The command line ---------------------------------------------------------------------------------
+# -------------------
 
 
 def test_the_verb_takes_a_folder_of_seeds(tmp_path: Path, folder: Path) -> None:

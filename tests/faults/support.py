@@ -1,4 +1,5 @@
-"""What the tests of runs, ledgers and the command line share: a small experiment, and ways to run it."""
+"""What the tests of runs, ledgers and the command line share: a small experiment, and ways to run
+it."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from unittest import mock
 
 import numpy as np
 
-from poise.cli import main
+from poise.apps.cli import main
+from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import parse
-from poise.experiments.runner import run_experiment
 from poise.ledger.run import Run, open_run
 
 SMALL = """\
@@ -66,7 +67,8 @@ def changed(old: str, new: str) -> str:
 
 
 def run_into(text: str, folder: Path, stop_after: int | None = None) -> Path:
-    """Run an experiment (seed 0) in this process and return its run folder; optionally stop it early."""
+    """Run an experiment (seed 0) in this process and return its run folder; optionally stop it
+    early."""
     done = 0
 
     def count(record: object) -> None:
@@ -74,7 +76,11 @@ def run_into(text: str, folder: Path, stop_after: int | None = None) -> Path:
         done += 1
 
     (run,) = run_experiment(
-        parse(text), folder, [0], lambda seed, made: [count], lambda: stop_after is not None and done >= stop_after
+        parse(text),
+        folder,
+        [0],
+        lambda seed, made: [count],
+        lambda: stop_after is not None and done >= stop_after,
     )
     run.close()
     return folder / "seed-0"
@@ -105,25 +111,34 @@ def call(*arguments: object) -> Outcome:
     return Outcome(code, out.getvalue(), err.getvalue())
 
 
-def shell(*arguments: object, cwd: Path | None = None, env: dict[str, str] | None = None) -> Outcome:
+def shell(
+    *arguments: object, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> Outcome:
     """The command line as the user starts it, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "poise", *map(str, arguments)],
-        cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
 _fork = multiprocessing.get_context("forkserver")
-_fork.set_forkserver_preload(["poise.cli.running", "sklearn.datasets"])
+_fork.set_forkserver_preload(["poise.apps.cli.run", "sklearn.datasets"])
 
 
 class Command:
-    """The command line in a process that can be sent signals; forked from one that has PyTorch loaded already."""
+    """The command line in a process that can be sent signals; forked from one that has PyTorch
+    loaded already."""
 
     def __init__(self, folder: Path, *arguments: object, umask: int = 0o022) -> None:
         self._log = folder / f"command-{len(list(folder.glob('command-*')))}"
-        self._process = _fork.Process(target=_command, args=([str(a) for a in arguments], str(self._log), umask))
+        self._process = _fork.Process(
+            target=_command, args=([str(a) for a in arguments], str(self._log), umask)
+        )
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -140,7 +155,10 @@ class Command:
     def wait(self) -> Outcome:
         self._process.join(timeout=120)
         assert self._process.exitcode is not None
-        return Outcome(self._process.exitcode, *(self._log.with_suffix(s).read_text() for s in (".out", ".err")))
+        return Outcome(
+            self._process.exitcode,
+            *(self._log.with_suffix(s).read_text() for s in (".out", ".err")),
+        )
 
 
 def _command(arguments: list[str], log: str, umask: int) -> None:
@@ -156,7 +174,8 @@ def _command(arguments: list[str], log: str, umask: int) -> None:
 
 
 def same(one: Path, other: Path) -> None:
-    """Two run folders hold the same run, bit for bit: digest, metrics, weights, and every kept model."""
+    """Two run folders hold the same run, bit for bit: digest, metrics, weights, and every kept
+    model."""
     with opened(one) as a, opened(other) as b:
         assert (a.rounds, a.digest) == (b.rounds, b.digest)
         assert (a.damage, b.damage) == ("", "")
@@ -172,7 +191,9 @@ def same(one: Path, other: Path) -> None:
 
 def files(folder: Path) -> dict[str, bytes]:
     """Every file below a folder with its content."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 @contextlib.contextmanager

@@ -1,4 +1,5 @@
-"""Damaged run folders: what is wrong is named, what was recorded before stays readable, resume repairs the rest."""
+"""Damaged run folders: what is wrong is named, what was recorded before stays readable, resume
+repairs the rest."""
 
 from __future__ import annotations
 
@@ -61,8 +62,12 @@ def alter_header(file: Path) -> None:
 
 
 HARM: dict[str, Callable[[Path], None]] = {
-    "truncated": truncate, "altered": alter, "altered-header": alter_header, "empty": empty, "missing": Path.unlink,
-}  # fmt: skip
+    "truncated": truncate,
+    "altered": alter,
+    "altered-header": alter_header,
+    "empty": empty,
+    "missing": Path.unlink,
+}
 
 
 def finish(run: Path, whole: Path) -> None:
@@ -72,7 +77,8 @@ def finish(run: Path, whole: Path) -> None:
     same(run, whole)
 
 
-# models ---------------------------------------------------------------------------------------------
+# models
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("harm", HARM)
@@ -86,8 +92,14 @@ def test_a_harmed_newest_model_is_named_and_made_again(harm: str, run: Path, who
         assert damaged.models(STOPPED - 1).ndim == 1
     finish(run, whole)
     with opened(run) as repaired:
-        events = [what for (what,) in repaired._ledger.database.execute("SELECT what FROM events ORDER BY id")]
-    assert any(f"went back to round {STOPPED - 1}" in what and f"{STOPPED:08d}.safetensors" in what for what in events)
+        events = [
+            what
+            for (what,) in repaired._ledger.database.execute("SELECT what FROM events ORDER BY id")
+        ]
+    assert any(
+        f"went back to round {STOPPED - 1}" in what and f"{STOPPED:08d}.safetensors" in what
+        for what in events
+    )
 
 
 def test_several_harmed_models_take_the_run_further_back(run: Path, whole: Path) -> None:
@@ -106,7 +118,9 @@ def test_without_any_good_model_the_run_begins_again(run: Path, whole: Path) -> 
 def test_a_harmed_model_of_an_earlier_round_is_named_when_it_is_asked_for(run: Path) -> None:
     alter(model(run, 3))
     with opened(run) as damaged:
-        with pytest.raises(LedgerError, match=r"00000003\.safetensors is not what the ledger recorded"):
+        with pytest.raises(
+            LedgerError, match=r"00000003\.safetensors is not what the ledger recorded"
+        ):
             damaged.models(3)
         with pytest.raises(LedgerError, match=r"00000003\.safetensors"):
             damaged.verify()
@@ -118,7 +132,8 @@ def test_an_altered_initial_model_is_noticed(run: Path) -> None:
         damaged.models(0)
 
 
-# the database ---------------------------------------------------------------------------------------
+# the database
+# ---------------------------------------------------------------------------------------
 
 
 def pages(run: Path) -> int:
@@ -134,9 +149,13 @@ def scramble(run: Path, page: int) -> None:
 
 @pytest.mark.thorough
 def test_any_page_of_the_database_may_be_lost(tmp_path: Path) -> None:
-    """Page by page: reading names the file or keeps to the rounds before the damage; resume ends bit-identical."""
+    """Page by page: reading names the file or keeps to the rounds before the damage; resume ends
+    bit-identical."""
     text = small(rounds=42, keep='"all"')
-    whole, stopped = run_into(text, tmp_path / "whole"), run_into(text, tmp_path / "stopped", stop_after=40)
+    whole, stopped = (
+        run_into(text, tmp_path / "whole"),
+        run_into(text, tmp_path / "stopped", stop_after=40),
+    )
     with opened(stopped) as good:
         accuracy = good.metric("accuracy")
     kept = []
@@ -149,11 +168,17 @@ def test_any_page_of_the_database_may_be_lost(tmp_path: Path) -> None:
                 kept.append(damaged.rounds)
                 said = damaged.damage
                 if damaged.rounds:
-                    assert np.array_equal(damaged.metric("accuracy"), accuracy[: damaged.rounds]), page
+                    assert np.array_equal(damaged.metric("accuracy"), accuracy[: damaged.rounds]), (
+                        page
+                    )
         except LedgerError as error:
             said = str(error)
         assert said or kept[-1] == 40, page
-        assert "round" in said or not said or (str(run / "ledger.sqlite") in said and "poise resume" in said), page
+        assert (
+            "round" in said
+            or not said
+            or (str(run / "ledger.sqlite") in said and "poise resume" in said)
+        ), page
         finish(run, whole)
     assert len(set(kept)) > 3, "some pages hold some of the rounds"
 
@@ -187,7 +212,10 @@ def test_a_folder_damaged_twice_keeps_both_databases(run: Path, whole: Path) -> 
     for _ in range(2):
         scramble(run, 0)
         finish(run, whole)
-    assert sorted(p.stem for p in run.glob("ledger.damaged*.sqlite")) == ["ledger.damaged-1", "ledger.damaged-2"]
+    assert sorted(p.stem for p in run.glob("ledger.damaged*.sqlite")) == [
+        "ledger.damaged-1",
+        "ledger.damaged-2",
+    ]
 
 
 def test_a_flipped_bit_in_a_stored_number_is_noticed_by_the_chain(run: Path, whole: Path) -> None:
@@ -209,14 +237,17 @@ def test_a_flipped_bit_in_a_stored_number_is_noticed_by_the_chain(run: Path, who
 
 
 ALTERED = {
-    "contribution": "UPDATE contributions SET coefficient = coefficient * 1.0000001 WHERE n = 4 AND row = 0",
+    "contribution": "UPDATE contributions SET coefficient = coefficient * 1.0000001 WHERE n = 4 "
+    "AND row = 0",
     "who": "UPDATE contributions SET client = client + 1 WHERE n = 4 AND row = 0",
     "metric": "UPDATE metrics SET value = 1.0 WHERE n = 4 AND name = 'accuracy'",
-    "per-client": "UPDATE metrics SET per_client = zeroblob(80) WHERE n = 4 AND name = 'client_loss'",
-    "cut-per-client": "UPDATE metrics SET per_client = x'00ff' WHERE n = 4 AND name = 'client_loss'",
+    "per-client": "UPDATE metrics SET per_client = zeroblob(80) WHERE n = 4 AND name = "
+    "'client_loss'",
+    "cut-per-client": "UPDATE metrics SET per_client = x'00ff' WHERE n = 4 AND name = "
+    "'client_loss'",
     "time": "UPDATE rounds SET time = 99 WHERE n = 4",
     "text-for-a-number": "UPDATE rounds SET time = 'soon' WHERE n = 4",
-    "sky": "UPDATE rounds SET in_flight = '[[9.0, 1, 0, 0.5]]' WHERE n = 4",
+    "in_flight": "UPDATE rounds SET in_flight = '[[9.0, 1, 0, 0.5]]' WHERE n = 4",
     "no-json": "UPDATE rounds SET in_flight = '{' WHERE n = 4",
     "model-hash": "UPDATE rounds SET model = replace(model, substr(model, 1, 1), 'x') WHERE n = 4",
     "digest": "UPDATE rounds SET digest = replace(digest, substr(digest, 1, 1), 'x') WHERE n = 4",
@@ -242,7 +273,7 @@ def test_an_altered_record_is_named_and_made_again(how: str, run: Path, whole: P
 def test_a_round_cut_off_the_end_is_made_again(run: Path, whole: Path) -> None:
     """Deleting the newest rows leaves a ledger that is whole, only shorter."""
     with sqlite3.connect(run / "ledger.sqlite") as database:
-        for table in ("rounds", "contributions", "metrics", "refusals", "readings", "timings"):
+        for table in ("rounds", "contributions", "metrics", "refusals", "measurements", "timings"):
             database.execute(f"DELETE FROM {table} WHERE n >= 6")
     database.close()
     with opened(run) as shorter:
@@ -250,7 +281,9 @@ def test_a_round_cut_off_the_end_is_made_again(run: Path, whole: Path) -> None:
     finish(run, whole)
 
 
-def test_leftovers_of_a_round_that_was_never_recorded_do_not_stop_a_resume(run: Path, whole: Path) -> None:
+def test_leftovers_of_a_round_that_was_never_recorded_do_not_stop_a_resume(
+    run: Path, whole: Path
+) -> None:
     with sqlite3.connect(run / "ledger.sqlite") as database:
         database.execute("INSERT INTO metrics VALUES (?, 'accuracy', 0.5, NULL)", (STOPPED,))
     database.close()
@@ -259,7 +292,8 @@ def test_leftovers_of_a_round_that_was_never_recorded_do_not_stop_a_resume(run: 
     finish(run, whole)
 
 
-# the experiment file --------------------------------------------------------------------------------
+# the experiment file
+# --------------------------------------------------------------------------------
 
 
 def test_a_missing_experiment_file_is_taken_from_the_ledger(run: Path, whole: Path) -> None:

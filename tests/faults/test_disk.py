@@ -1,4 +1,5 @@
-"""A full disk: one clear message, nothing lost, and after freeing space the run ends as if nothing had happened."""
+"""A full disk: one clear message, nothing lost, and after freeing space the run ends as if nothing
+had happened."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "poise-test", str(folder)], capture_output=True, text=True
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "poise-test", str(folder)],
+        capture_output=True,
+        text=True,
     )
     if mounted.returncode:
         pytest.skip(f"mounting a small tmpfs is not permitted here: {mounted.stderr.strip()}")
@@ -78,7 +81,11 @@ def test_a_full_disk_is_named_and_the_run_goes_on_after_freeing_space(
     if (run / "experiment.toml").exists():  # the disk is still full: the same clear message
         one_clear_message(Command(tmp_path, "resume", run).wait(), disk / "out")
     ballast.unlink()
-    again = ("resume", run) if (run / "experiment.toml").exists() else ("run", file, "--out", disk / "out")
+    again = (
+        ("resume", run)
+        if (run / "experiment.toml").exists()
+        else ("run", file, "--out", disk / "out")
+    )
     finished = Command(tmp_path, *again).wait()
     assert finished.code == 0, finished.err
     same(run, whole)
@@ -88,7 +95,8 @@ def test_a_full_disk_is_named_and_the_run_goes_on_after_freeing_space(
 def test_a_file_that_cannot_be_written_is_named(
     call_number: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same without a disk of its own: the n-th file (experiment.toml is the first) meets a full disk."""
+    """The same without a disk of its own: the n-th file (experiment.toml is the first) meets a full
+    disk."""
     calls = 0
 
     def replace(part: Path, path: Path) -> None:
@@ -106,7 +114,11 @@ def test_a_file_that_cannot_be_written_is_named(
     one_clear_message(outcome, tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.part"))
     run = tmp_path / "out" / "seed-0"
-    again = ("resume", run) if (run / "experiment.toml").exists() else ("run", file, "--out", tmp_path / "out")
+    again = (
+        ("resume", run)
+        if (run / "experiment.toml").exists()
+        else ("run", file, "--out", tmp_path / "out")
+    )
     finished = call(*again, "--json")
     assert finished.code == 0, finished.err
     same(run, whole)

@@ -1,4 +1,5 @@
-"""What poise does to the machine it runs on: no pickle, nothing outside the run folder, the user's umask."""
+"""What poise does to the machine it runs on: no pickle, nothing outside the run folder, the user's
+umask."""
 
 from __future__ import annotations
 
@@ -20,10 +21,16 @@ FORBIDDEN = re.compile(
 )
 
 
-@pytest.mark.parametrize("file", sorted(SOURCE.rglob("*.py")), ids=lambda f: str(f.relative_to(SOURCE)))
+@pytest.mark.parametrize(
+    "file", sorted(SOURCE.rglob("*.py")), ids=lambda f: str(f.relative_to(SOURCE))
+)
 def test_no_pickle(file: Path) -> None:
     """A run folder or a data file from somewhere else must never be able to run code."""
-    found = [f"{n}: {line}" for n, line in enumerate(file.read_text().splitlines(), 1) if FORBIDDEN.search(line)]
+    found = [
+        f"{n}: {line}"
+        for n, line in enumerate(file.read_text().splitlines(), 1)
+        if FORBIDDEN.search(line)
+    ]
     assert not found
 
 
@@ -44,14 +51,21 @@ def test_nothing_is_written_outside_the_run_folder(tmp_path: Path) -> None:
     outcome = shell("run", "exp.toml", "--out", out, cwd=cwd, env=outside)
     assert outcome.code == 0, outcome.err
     assert (files(home), files(cwd)) == before
-    assert sorted(p.name for p in (out / "seed-0").iterdir()) == ["experiment.toml", "ledger.sqlite", "lock", "models"]
+    assert sorted(p.name for p in (out / "seed-0").iterdir()) == [
+        "experiment.toml",
+        "ledger.sqlite",
+        "lock",
+        "models",
+    ]
     assert {p.suffix for p in (out / "seed-0" / "models").iterdir()} == {".safetensors"}
 
 
 @pytest.mark.parametrize("umask", [0o077, 0o022, 0o027], ids=oct)
 def test_files_get_the_users_umask(umask: int, tmp_path: Path) -> None:
     (tmp_path / "exp.toml").write_text(small(rounds=3))
-    outcome = Command(tmp_path, "run", tmp_path / "exp.toml", "--out", tmp_path / "out", umask=umask).wait()
+    outcome = Command(
+        tmp_path, "run", tmp_path / "exp.toml", "--out", tmp_path / "out", umask=umask
+    ).wait()
     assert outcome.code == 0, outcome.err
     for path in (tmp_path / "out", *(tmp_path / "out").rglob("*")):
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -62,18 +76,30 @@ def test_files_get_the_users_umask(umask: int, tmp_path: Path) -> None:
 
 LIGHT = {
     "import poise": ("torch", "numpy", "plotly", "scipy", "sklearn", "typer"),
-    "import poise.cli": ("torch", "numpy", "plotly", "scipy", "sklearn"),
-    "import sys, poise.cli\nsys.argv = ['poise', '--help']\ntry:\n    poise.cli.main()\nexcept SystemExit:\n    pass": (
-        "torch", "numpy", "plotly", "scipy", "sklearn",
+    "import poise.apps.cli": ("torch", "numpy", "plotly", "scipy", "sklearn"),
+    (
+        "import sys, poise.apps.cli\nsys.argv = ['poise', '--help']\ntry:\n    "
+        "poise.apps.cli.main()\nexcept SystemExit:\n    pass"
+    ): (
+        "torch",
+        "numpy",
+        "plotly",
+        "scipy",
+        "sklearn",
     ),
-    "import poise.cli.running": ("plotly",),
-}  # fmt: skip
+    "import poise.apps.cli.run": ("plotly",),
+}
 
 
-@pytest.mark.parametrize("script", LIGHT, ids=["poise", "poise.cli", "poise --help", "poise run"])
+@pytest.mark.parametrize(
+    "script", LIGHT, ids=["poise", "poise.apps.cli", "poise --help", "poise run"]
+)
 def test_importing_stays_light(script: str) -> None:
     heavy = LIGHT[script]
-    code = f"{script}\nimport sys\nprint('loaded:', *[m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
+    code = (
+        f"{script}\nimport sys\nprint('loaded:', *[m for m in {heavy!r} if m in sys.modules], "
+        "file=sys.stderr)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "loaded:"

@@ -1,4 +1,5 @@
-"""``kill -9`` at any moment loses at most the round in flight, and the resumed run ends bit-identical."""
+"""``kill -9`` at any moment loses at most the round in flight, and the resumed run ends
+bit-identical."""
 
 from __future__ import annotations
 
@@ -59,14 +60,21 @@ def test_a_killed_run_ends_as_if_it_had_never_been_killed(
         killed(start(), run, draw.randrange(1, ROUNDS - 20), draw.uniform(0, 0.01))
     for _ in range(draw.randint(0, 2)):
         if (run / "experiment.toml").exists():
-            killed(Command(tmp_path, "resume", run), run, draw.randrange(ROUNDS - 10), draw.uniform(0, 0.2))
+            killed(
+                Command(tmp_path, "resume", run),
+                run,
+                draw.randrange(ROUNDS - 10),
+                draw.uniform(0, 0.2),
+            )
     finish = Command(tmp_path, "resume", run) if (run / "experiment.toml").exists() else start()
     outcome = finish.wait()
     assert outcome.code == 0, outcome.err
     same(run, uninterrupted[keep])
 
 
-def test_kills_one_after_the_other_lose_nothing(uninterrupted: dict[str, Path], tmp_path: Path) -> None:
+def test_kills_one_after_the_other_lose_nothing(
+    uninterrupted: dict[str, Path], tmp_path: Path
+) -> None:
     """Every killed attempt leaves at least as many rounds as the one before."""
     file = tmp_path / "exp.toml"
     file.write_text(experiment("unlearnable"))
@@ -86,9 +94,10 @@ def test_the_command_itself_survives_a_kill(uninterrupted: dict[str, Path], tmp_
     """The same through ``python -m poise`` in fresh processes, as a user would see it."""
     (tmp_path / "exp.toml").write_text(experiment("last"))
     process = subprocess.Popen(
-        [sys.executable, "-m", "poise", "run", "exp.toml", "--out", "out", "--json"], cwd=tmp_path,
+        [sys.executable, "-m", "poise", "run", "exp.toml", "--out", "out", "--json"],
+        cwd=tmp_path,
         stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     run = tmp_path / "out" / "seed-0"
     while process.poll() is None and rounds_on_disk(run) < 40:
         time.sleep(0.0005)

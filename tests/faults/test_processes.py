@@ -1,4 +1,5 @@
-"""Several processes and one run: one writer at a time, readers at any time, Ctrl-C at the end of a round."""
+"""Several processes and one run: one writer at a time, readers at any time, Ctrl-C at the end of a
+round."""
 
 from __future__ import annotations
 
@@ -81,7 +82,9 @@ def test_reading_works_while_the_run_goes_on(live: Command, whole: Path, tmp_pat
     same(run, whole)
 
 
-def test_the_lock_of_a_dead_process_does_not_hold(tmp_path: Path, live: Command, whole: Path) -> None:
+def test_the_lock_of_a_dead_process_does_not_hold(
+    tmp_path: Path, live: Command, whole: Path
+) -> None:
     live.kill()
     assert str(live.pid) in (tmp_path / "out" / "seed-0" / "lock").read_text()
     assert call("resume", tmp_path / "out" / "seed-0", "--json").code == 0
@@ -108,7 +111,9 @@ def test_a_lock_without_a_readable_holder_still_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("quiet", [False, True], ids=["text", "json"])
-def test_ctrl_c_stops_at_the_end_of_the_round(quiet: bool, live: Command, whole: Path, tmp_path: Path) -> None:
+def test_ctrl_c_stops_at_the_end_of_the_round(
+    quiet: bool, live: Command, whole: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "out" / "seed-0"
     os.kill(live.pid, signal.SIGINT)
     outcome = live.wait()

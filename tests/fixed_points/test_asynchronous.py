@@ -23,8 +23,10 @@ P = np.array(SIZES) / 10
 CURVATURE = np.array([1.0, 0.5, 0.8, 0.3])
 
 CLOCKS: dict[str, Any] = {
-    "asynchronous": Asynchronous(TAU), "fixed-window": FixedWindow(0.4, TAU), "buffered": Buffered(2, TAU),
-}  # fmt: skip
+    "asynchronous": Asynchronous(TAU),
+    "fixed-window": FixedWindow(0.4, TAU),
+    "buffered": Buffered(2, TAU),
+}
 
 
 def optimum(q: np.ndarray) -> np.ndarray:
@@ -34,31 +36,45 @@ def optimum(q: np.ndarray) -> np.ndarray:
 
 
 def surrogate(clock: Any) -> np.ndarray:
-    """Q_i = (share of aggregations with client i) x (weight that ignores times), counted on a long timeline."""
+    """Q_i = (share of aggregations with client i) x (weight that ignores times), counted on a long
+    timeline."""
     counts = np.zeros(4)
     for step in clock.timeline(aggregations=20_000, clients=4):
         counts[step.clients] += 1
     return np.asarray(counts / 20_000 * clock.identical_weights(P, 4))
 
 
-SMALLEST = {"asynchronous": 0.004, "fixed-window": 0.01, "buffered": 0.0025}  # step sizes, and how long they need
+SMALLEST = {
+    "asynchronous": 0.004,
+    "fixed-window": 0.01,
+    "buffered": 0.0025,
+}  # step sizes, and how long they need
 PATIENCE = {"asynchronous": 10, "fixed-window": 30, "buffered": 12}
 
 
-def distance(clock: Any, weighting: Any, lr: float, goal: np.ndarray, start: np.ndarray, patience: float = 10) -> float:
+def distance(
+    clock: Any, weighting: Any, lr: float, goal: np.ndarray, start: np.ndarray, patience: float = 10
+) -> float:
     """How far from the goal a run ends that begins at the wrong one."""
     fed = poise.quadratics(OPTIMA, curvature=CURVATURE, sizes=SIZES)
     rounds = int(patience / lr)
     run = poise.train(
-        fed, fed.task, SGD(lr=lr, steps=1), clock=clock, weighting=weighting, rounds=rounds, evaluate_every=rounds,
+        fed,
+        fed.task,
+        SGD(lr=lr, steps=1),
+        clock=clock,
+        weighting=weighting,
+        rounds=rounds,
+        evaluate_every=rounds,
         start=start,
-    )  # fmt: skip
+    )
     return float(np.linalg.norm(run.model - goal))
 
 
 @pytest.mark.parametrize("name", thorough_except(["asynchronous"], CLOCKS))
 def test_time_based_reaches_the_optimum_and_identical_the_surrogate(name: str) -> None:
-    """The distance falls with the step, and at the smallest is at most 1 % of the distance between the two optima."""
+    """The distance falls with the step, and at the smallest is at most 1 % of the distance between
+    the two optima."""
     clock = CLOCKS[name]
     asked, other = optimum(P), optimum(surrogate(clock))
     apart = float(np.linalg.norm(asked - other))
@@ -67,7 +83,9 @@ def test_time_based_reaches_the_optimum_and_identical_the_surrogate(name: str) -
         steps = (10 * SMALLEST[name], SMALLEST[name])
         large, small = (distance(clock, weighting, lr, goal, wrong, PATIENCE[name]) for lr in steps)
         assert small <= 0.01 * apart
-        assert small <= 0.2 * large + 1e-4 * apart  # ten times smaller in proportion, twice that for the cycle's phase
+        assert (
+            small <= 0.2 * large + 1e-4 * apart
+        )  # ten times smaller in proportion, twice that for the cycle's phase
 
 
 def test_estimated_times_are_as_good_in_the_end() -> None:
@@ -78,11 +96,18 @@ def test_estimated_times_are_as_good_in_the_end() -> None:
 
 
 def test_example_4_1_of_the_paper() -> None:
-    """Two pairs that take turns: theta[n+2] = theta[n+1] + phi (theta* - theta[n]), phi = 1 - (1 - lr)^K."""
+    """Two pairs that take turns: theta[n+2] = theta[n+1] + phi (theta* - theta[n]), phi = 1 - (1 -
+    lr)^K."""
     optima = np.array([[2.0, 0.0], [0.0, 6.0], [2.0, 0.0], [0.0, 6.0]])
     fed = poise.quadratics(optima)
     run = poise.train(
-        fed, fed.task, SGD(lr=0.1, steps=3), clock=Buffered(2, [1.0] * 4), weighting=Identical(), rounds=60, keep="all"
+        fed,
+        fed.task,
+        SGD(lr=0.1, steps=3),
+        clock=Buffered(2, [1.0] * 4),
+        weighting=Identical(),
+        rounds=60,
+        keep="all",
     )
     phi, best = 1 - 0.9**3, np.array([1.0, 3.0])
     thetas = [np.zeros(2), phi * best]
@@ -94,11 +119,17 @@ def test_example_4_1_of_the_paper() -> None:
 
 @pytest.mark.parametrize("importance", thorough_except([[0.8, 0.2]], [[0.5, 0.5], [0.8, 0.2]]))
 def test_example_4_2_of_the_paper(importance: list[float]) -> None:
-    """Two clients in turns with weights q: the limit is (q1 o1 + q2 o2)/(q1 + q2), up to the step."""
+    """Two clients in turns with weights q: the limit is (q1 o1 + q2 o2)/(q1 + q2), up to the
+    step."""
     optima = np.array([[1.0], [-1.0]])
     fed = poise.quadratics(optima, sizes=[int(10 * p) for p in importance])
     run = poise.train(
-        fed, fed.task, SGD(lr=0.005, steps=1), clock=Asynchronous([1.0, 1.0]), weighting=Identical(), rounds=3000
+        fed,
+        fed.task,
+        SGD(lr=0.005, steps=1),
+        clock=Asynchronous([1.0, 1.0]),
+        weighting=Identical(),
+        rounds=3000,
     )
     assert run.model[0] == pytest.approx(importance[0] - importance[1], abs=0.01)
 
@@ -108,7 +139,9 @@ def test_one_buffer_or_window_for_all_is_synchronous_training(server: Any) -> No
     """Trajectory for trajectory, for equal times."""
     fed = poise.quadratics(OPTIMA, curvature=CURVATURE, sizes=SIZES)
     runs = [
-        poise.train(fed, fed.task, SGD(lr=0.1, steps=4), clock=clock, server=server, rounds=12, keep="all")
+        poise.train(
+            fed, fed.task, SGD(lr=0.1, steps=4), clock=clock, server=server, rounds=12, keep="all"
+        )
         for clock in (
             Synchronous([1.0] * 4),
             Buffered(4, [1.0] * 4),
@@ -122,13 +155,18 @@ def test_one_buffer_or_window_for_all_is_synchronous_training(server: Any) -> No
 
 
 CHOSEN = {
-    "max": {"weighting": Max(1)}, "soft": {"weighting": SoftMax(1.0)}, "exp": {"weighting": Exp(0.5)},
+    "max": {"weighting": Max(1)},
+    "soft": {"weighting": SoftMax(1.0)},
+    "exp": {"weighting": Exp(0.5)},
     "discount": {"weighting": Discount(TimeBased(), kind="hinge", b=1)},
     "switch": {"weighting": Switch([(5, TimeBased()), (None, Proportional())])},
     "estimated": {"weighting": TimeBased(times="estimated"), "sampler": Uniform(2)},
-    "uniform": {"sampler": Uniform(2)}, "md": {"sampler": MD(3)}, "adam": {"server": Adam(lr=0.1)},
-    "scaffold": {"solver": Scaffold(lr=0.05, steps=2)}, "feddyn": {"solver": FedDyn(alpha=0.5, lr=0.05, steps=2)},
-}  # fmt: skip
+    "uniform": {"sampler": Uniform(2)},
+    "md": {"sampler": MD(3)},
+    "adam": {"server": Adam(lr=0.1)},
+    "scaffold": {"solver": Scaffold(lr=0.05, steps=2)},
+    "feddyn": {"solver": FedDyn(alpha=0.5, lr=0.05, steps=2)},
+}
 
 
 @pytest.mark.parametrize("choice", CHOSEN)
@@ -136,14 +174,15 @@ CHOSEN = {
     "clock", [*CLOCKS.values(), Asynchronous(Exponential(TAU)), FixedWindow(0.3, Exponential(TAU))]
 )
 def test_everything_combines_with_every_clock(clock: Any, choice: str) -> None:
-    """The run stays finite and keeps no more than a cohort in the air; where the weights are tame, the loss falls."""
+    """The run stays finite and keeps no more than a cohort in the air; where the weights are tame,
+    the loss falls."""
     fed = poise.quadratics(OPTIMA, curvature=CURVATURE, sizes=SIZES)
     records: list[Any] = []
     options = {"solver": SGD(lr=0.05, steps=2), **CHOSEN[choice]}
     run = poise.train(fed, fed.task, clock=clock, rounds=60, callbacks=[records.append], **options)  # type: ignore[arg-type]
     assert np.isfinite(run.model).all()
     in_air = 2 if isinstance(options.get("sampler"), Uniform) else 3 if "sampler" in options else 4
-    assert all(len(r.sky.flights) <= in_air for r in records)
+    assert all(len(r.in_flight.assignments) <= in_air for r in records)
     if choice in ("discount", "switch", "estimated", "uniform", "md"):
         assert run.metric("loss")[-1] < run.metric("loss")[0]
 
@@ -158,10 +197,30 @@ def test_combinations_that_make_no_sense_are_refused() -> None:
 
     refused("Uniform chooses", clock=Asynchronous(TAU), weighting=TimeBased(), sampler=Uniform(2))
     refused("in flight twice", clock=Asynchronous(TAU), sampler=MD(2, independent_draws=True))
-    refused("no long-run times", clock=Asynchronous(Trace([(i, 0, 1) for i in range(4)])), weighting=TimeBased())
+    refused(
+        "no long-run times",
+        clock=Asynchronous(Trace([(i, 0, 1) for i in range(4)])),
+        weighting=TimeBased(),
+    )
     refused("4 durations for|durations for 4", clock=Asynchronous([1.0, 2.0]))
-    poise.train(fed, fed.task, solver, rounds=2, clock=Synchronous("F80"), weighting=TimeBased(), sampler=Uniform(2))
-    poise.train(fed, fed.task, solver, rounds=2, clock=Synchronous("F80"), weighting=TimeBased(), sampler=Full())
+    poise.train(
+        fed,
+        fed.task,
+        solver,
+        rounds=2,
+        clock=Synchronous("F80"),
+        weighting=TimeBased(),
+        sampler=Uniform(2),
+    )
+    poise.train(
+        fed,
+        fed.task,
+        solver,
+        rounds=2,
+        clock=Synchronous("F80"),
+        weighting=TimeBased(),
+        sampler=Full(),
+    )
 
 
 def test_a_run_ends_when_nobody_answers_any_more() -> None:

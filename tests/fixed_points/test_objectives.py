@@ -1,4 +1,5 @@
-"""Biased and unbiased schemes end on quadratics where `explain` says: at the optimum of ``.objective``, to 1e-4."""
+"""Biased and unbiased schemes end on quadratics where `explain` says: at the optimum of
+``.objective``, to 1e-4."""
 
 from __future__ import annotations
 
@@ -43,10 +44,13 @@ def optimum(weights: np.ndarray) -> np.ndarray:
 
 
 def explained(**parts: Any) -> Any:
-    return poise.explain(FED, FED.task, **{"solver": SGD(lr=0.05, steps=1), **parts}, estimate=False)
+    return poise.explain(
+        FED, FED.task, **{"solver": SGD(lr=0.05, steps=1), **parts}, estimate=False
+    )
 
 
-# synchronous: the mean over all cohorts, which are written out -------------------------------------
+# synchronous: the mean over all cohorts, which are written out
+# -------------------------------------
 
 
 def coins(chances: np.ndarray, weight: np.ndarray) -> Outcomes:
@@ -57,7 +61,10 @@ def coins(chances: np.ndarray, weight: np.ndarray) -> Outcomes:
 
 def urns(r: np.ndarray) -> Outcomes:
     for chosen in product(range(r.shape[1]), repeat=len(r)):
-        yield float(np.prod([r[k, i] for k, i in enumerate(chosen)])), np.bincount(chosen, minlength=4) / len(r)
+        yield (
+            float(np.prod([r[k, i] for k, i in enumerate(chosen)])),
+            np.bincount(chosen, minlength=4) / len(r),
+        )
 
 
 def subsets(m: int, weight: np.ndarray) -> Outcomes:
@@ -74,14 +81,23 @@ SAMPLERS: dict[str, tuple[Any, Any]] = {
     "absent clients keep the old model": (Uniform(2, absent="keep"), lambda: subsets(2, P)),
     "binomial": (Binomial(2), lambda: coins(np.full(4, 0.5), 2 * P)),
     "poisson": (Poisson(2), lambda: coins(2 * P, np.full(4, 0.5))),
-    "optimal": (Optimal(2), lambda: coins(np.array([0.2, 0.4, 0.6, 0.8]), P / np.array([0.2, 0.4, 0.6, 0.8]))),
-    "clustered": (ClusteredBySize(2), lambda: urns(np.array([[0, 0, 0.2, 0.8], [0.2, 0.4, 0.4, 0]]))),
+    "optimal": (
+        Optimal(2),
+        lambda: coins(np.array([0.2, 0.4, 0.6, 0.8]), P / np.array([0.2, 0.4, 0.6, 0.8])),
+    ),
+    "clustered": (
+        ClusteredBySize(2),
+        lambda: urns(np.array([[0, 0, 0.2, 0.8], [0.2, 0.4, 0.4, 0]])),
+    ),
     "target": (Target(2, [0, 1, 0, 1]), lambda: urns(Target(2, [0, 1, 0, 1]).distributions(SIZES))),
 }
 WEIGHTINGS = {
-    "proportional": Proportional(), "identical": Identical(), "time-based": TimeBased(),
-    "adjacency": Adjacency(), "discount": Discount(Proportional()),
-}  # fmt: skip
+    "proportional": Proportional(),
+    "identical": Identical(),
+    "time-based": TimeBased(),
+    "adjacency": Adjacency(),
+    "discount": Discount(Proportional()),
+}
 
 
 QUICK_SAMPLED = [
@@ -107,28 +123,44 @@ def test_sampled_schemes_end_where_the_objective_says(sampler: str, weighting: s
     for chance, omega in outcomes():
         who = np.flatnonzero(omega)
         weights = weigh.coefficients(  # type: ignore[attr-defined]
-            omega[who], importance=P[who], adjacency=degree[who], balance=np.ones(len(who)), identical=omega[who],
-            versions=np.full(len(who), 7), round=7,
-        )  # fmt: skip
+            omega[who],
+            importance=P[who],
+            adjacency=degree[who],
+            balance=np.ones(len(who)),
+            identical=omega[who],
+            versions=np.full(len(who), 7),
+            round=7,
+        )
         cohorts.append((chance, who, weights))
     assert sum(c for c, *_ in cohorts) == pytest.approx(1.0)
     w = np.zeros(2)
     for _ in range(400):
         w = w + sum(
-            chance * (0.5 * weights * CURVATURE[who]) @ (OPTIMA[who] - w) for chance, who, weights in cohorts
-        )  # fmt: skip
+            chance * (0.5 * weights * CURVATURE[who]) @ (OPTIMA[who] - w)
+            for chance, who, weights in cohorts
+        )
     assert np.linalg.norm(w - optimum(found.objective)) <= 1e-4
-    assert np.allclose(found.mean, sum(c * np.bincount(who, v, 4) for c, who, v in cohorts), atol=1e-12)
+    assert np.allclose(
+        found.mean, sum(c * np.bincount(who, v, 4) for c, who, v in cohorts), atol=1e-12
+    )
     assert found.unbiased == bool(np.allclose(found.mean, P, atol=1e-9))
 
 
 # clocks: real runs, over one cycle of the schedule ------------------------------------------------
 
 CLOCKS: dict[str, tuple[Any, int]] = {  # and the length of its cycle
-    "asynchronous": (Asynchronous(TAU), 25), "fixed window": (FixedWindow(0.4, TAU), 6),
-    "buffered": (Buffered(2, TAU), 9), "synchronous": (Synchronous(TAU), 1), "one for all": (FixedWindow(1.0, TAU), 1),
-}  # fmt: skip
-RATES = {"proportional": 0.4, "adjacency": 0.4, "identical": 0.2, "time-based": 0.1}  # the last two weigh more
+    "asynchronous": (Asynchronous(TAU), 25),
+    "fixed window": (FixedWindow(0.4, TAU), 6),
+    "buffered": (Buffered(2, TAU), 9),
+    "synchronous": (Synchronous(TAU), 1),
+    "one for all": (FixedWindow(1.0, TAU), 1),
+}
+RATES = {
+    "proportional": 0.4,
+    "adjacency": 0.4,
+    "identical": 0.2,
+    "time-based": 0.1,
+}  # the last two weigh more
 
 
 QUICK_TIMED = [
@@ -144,18 +176,25 @@ QUICK_TIMED = [
     thorough_except(QUICK_TIMED, product(CLOCKS, RATES)),
 )
 def test_timed_schemes_end_where_the_objective_says(clock: str, weighting: str) -> None:
-    """When nothing changes any more, the changes of a cycle cancel: sum_n sum_i omega_i c_i (o_i - theta[rho_i]) = 0.
+    """When nothing changes any more, the changes of a cycle cancel: sum_n sum_i omega_i c_i (o_i -
+    theta[rho_i]) = 0.
 
-    So the mean of the models that clients worked on, weighted with what their answers weighed, is the optimum of what
-    is minimised, at any learning rate.
+    So the mean of the models that clients worked on, weighted with what their answers weighed, is
+    the optimum of what is minimised, at any learning rate.
     """
     (part, cycle), weigh = CLOCKS[clock], WEIGHTINGS[weighting]
     found = explained(clock=part, weighting=weigh)
     rounds = 250 + cycle
     run = poise.train(
-        FED, FED.task, SGD(lr=RATES[weighting], steps=1), clock=part, weighting=weigh, rounds=rounds, keep="all",
+        FED,
+        FED.task,
+        SGD(lr=RATES[weighting], steps=1),
+        clock=part,
+        weighting=weigh,
+        rounds=rounds,
+        keep="all",
         evaluate_every=rounds,
-    )  # fmt: skip
+    )
     total, weight = np.zeros(2), 0.0
     for row in run.contributions[run.contributions["round"] >= rounds - cycle]:
         share = row["coefficient"] * CURVATURE[row["client"]]
@@ -166,7 +205,13 @@ def test_timed_schemes_end_where_the_objective_says(clock: str, weighting: str) 
 
 # weights that follow the losses -------------------------------------------------------------------
 
-BY_LOSSES = (SoftMax(20.0), SoftMax(5.0), SoftMin(20.0), Exp(2.0), Anneal(Proportional(), SoftMax(10.0), over=20))
+BY_LOSSES = (
+    SoftMax(20.0),
+    SoftMax(5.0),
+    SoftMin(20.0),
+    Exp(2.0),
+    Anneal(Proportional(), SoftMax(10.0), over=20),
+)
 
 
 QUICK_LOSSES = [SoftMax(5.0), Exp(2.0)]
@@ -178,7 +223,8 @@ QUICK_LOSSES = [SoftMax(5.0), Exp(2.0)]
     ids=lambda w: f"{w.name}-{getattr(w, 'temperature', '')}",
 )
 def test_weights_by_losses_settle_where_the_objective_says(weighting: Any) -> None:
-    """With everyone in every round and one step: sum_i c_i(w) grad F_i(w) = 0, whatever the learning rate."""
+    """With everyone in every round and one step: sum_i c_i(w) grad F_i(w) = 0, whatever the
+    learning rate."""
     solver = SGD(lr=0.1, steps=1)
     found = poise.explain(FED, FED.task, solver, weighting=weighting)
     run = poise.train(FED, FED.task, solver, weighting=weighting, rounds=500, evaluate_every=500)
@@ -209,7 +255,9 @@ def test_unequal_local_steps_pull_the_objective(momentum: float) -> None:
         ends.append(run.model)
     found = explained(solver=Uneven(lr=0.06, steps=1, momentum=momentum))
     limit = (ends[0] - 6 * ends[1] + 8 * ends[2]) / 3
-    assert np.linalg.norm(limit - optimum(found.objective)) <= 2e-3 * np.linalg.norm(limit - optimum(P))
+    assert np.linalg.norm(limit - optimum(found.objective)) <= 2e-3 * np.linalg.norm(
+        limit - optimum(P)
+    )
     assert [r.about for r in found.remarks] == ["unequal local steps"]
     assert not found.unbiased
 

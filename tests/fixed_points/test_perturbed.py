@@ -1,4 +1,5 @@
-"""The perturbed gradient: Algorithm 2 of C written a second time, its lemma, its limits, its rate."""
+"""The perturbed gradient: Algorithm 2 of C written a second time, its lemma, its limits, its
+rate."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def quad() -> Any:
 
 
 def algorithm_2(beta: float, lr: float, steps: int, cohorts: list[np.ndarray]) -> list[np.ndarray]:
-    """The paper's pseudo-code with full gradients; weights of a cohort as the sampler's base weights scale them."""
+    """The paper's pseudo-code with full gradients; weights of a cohort as the sampler's base
+    weights scale them."""
     graph = similarity(quad())
     shares, p = graph.shares, graph.weights
     theta, local = np.zeros(2), np.zeros((4, 2))
@@ -51,7 +53,14 @@ def algorithm_2(beta: float, lr: float, steps: int, cohorts: list[np.ndarray]) -
 @pytest.mark.parametrize("beta", [0.5, 0.9])
 def test_it_is_algorithm_2(beta: float) -> None:
     fed = quad()
-    run = poise.train(fed, fed.task, Perturbed(beta, lr=0.1, steps=3), weighting=Adjacency(), rounds=12, keep="all")
+    run = poise.train(
+        fed,
+        fed.task,
+        Perturbed(beta, lr=0.1, steps=3),
+        weighting=Adjacency(),
+        rounds=12,
+        keep="all",
+    )
     models = algorithm_2(beta, 0.1, 3, [np.full(4, 0.25)] * 12)
     assert np.allclose([run.models(n) for n in range(13)], models, atol=1e-12)
     assert np.allclose(run.weights, similarity(fed).weights)
@@ -61,9 +70,15 @@ def test_with_partial_participation_those_who_have_not_worked_count_with_the_fir
     fed = quad()
     records: list[Any] = []
     run = poise.train(
-        fed, fed.task, Perturbed(0.6, lr=0.1, steps=2), sampler=Uniform(2), weighting=Adjacency(), rounds=10,
-        keep="all", callbacks=[records.append],
-    )  # fmt: skip
+        fed,
+        fed.task,
+        Perturbed(0.6, lr=0.1, steps=2),
+        sampler=Uniform(2),
+        weighting=Adjacency(),
+        rounds=10,
+        keep="all",
+        callbacks=[records.append],
+    )
     cohorts = []
     for record in records:
         weights = np.zeros(4)
@@ -77,7 +92,10 @@ def test_beta_one_is_sgd_bit_for_bit() -> None:
     fed = poise.federation("synthetic", clients=4, seed=0)
     runs = [
         poise.train(fed, poise.task("mlp", hidden=8), solver, rounds=5, seed=1)
-        for solver in (SGD(lr=0.1, steps=3, batch_size=4), Perturbed(1.0, lr=0.1, steps=3, batch_size=4))
+        for solver in (
+            SGD(lr=0.1, steps=3, batch_size=4),
+            Perturbed(1.0, lr=0.1, steps=3, batch_size=4),
+        )
     ]
     assert runs[0].model.tobytes() == runs[1].model.tobytes()
 
@@ -90,36 +108,54 @@ def test_the_prox_term_is_that_of_prox() -> None:
 
 
 def test_lemma_4_3_in_a_running_federation() -> None:
-    """Sum p_i (beta w_i + (1 - beta) u_i) = beta w_bar + (1 - beta) theta after full rounds: sum p_i u_i = theta."""
+    """Sum p_i (beta w_i + (1 - beta) u_i) = beta w_bar + (1 - beta) theta after full rounds: sum
+    p_i u_i = theta."""
     fed, graph = quad(), similarity(quad())
     sent: dict[int, np.ndarray] = {}
     from poise.core import neighbours
 
     plain = neighbours.sent
 
-    def watched(memories: Any, started: Any, shares: Any) -> Any:
-        found = plain(memories, started, shares)
+    def watched(algorithm_state: Any, started: Any, shares: Any) -> Any:
+        found = plain(algorithm_state, started, shares)
         sent.update({f.client: found.own[f.client][neighbours.MEAN].numpy() for f in started})
         return found
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(neighbours, "sent", watched)
-        run = poise.train(fed, fed.task, Perturbed(0.7, lr=0.1, steps=3), weighting=Adjacency(), rounds=7, keep="all")
+        run = poise.train(
+            fed,
+            fed.task,
+            Perturbed(0.7, lr=0.1, steps=3),
+            weighting=Adjacency(),
+            rounds=7,
+            keep="all",
+        )
     mean = sum(graph.weights[i] * sent[i] for i in range(4))
     assert np.allclose(mean, run.models(7), atol=1e-12)
 
 
 @pytest.mark.parametrize("beta", [0.5, 0.7, 0.9])
 def test_it_contracts_no_slower_than_the_theorem_says(beta: float) -> None:
-    """Clients that agree on the optimum, step 1/(2 L E): the gap falls by 1 - mu/((beta + 2) L) per round or more."""
+    """Clients that agree on the optimum, step 1/(2 L E): the gap falls by 1 - mu/((beta + 2) L) per
+    round or more."""
     curvature, steps = np.array([1.0, 0.25, 0.5]), 4
     directions = np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])
     fed = poise.quadratics(directions, curvature=curvature)
     lr = 1 / (2 * curvature.max() * steps)
-    run = poise.train(fed, fed.task, Perturbed(beta, lr=lr, steps=steps), weighting=Adjacency(), rounds=60, keep="all")
+    run = poise.train(
+        fed,
+        fed.task,
+        Perturbed(beta, lr=lr, steps=steps),
+        weighting=Adjacency(),
+        rounds=60,
+        keep="all",
+    )
     p = similarity(fed).weights
     strong, smooth = float(p @ curvature), float(curvature.max())
-    gaps = np.array([0.5 * strong * np.sum((run.models(n) - directions[0]) ** 2) for n in range(61)])
+    gaps = np.array(
+        [0.5 * strong * np.sum((run.models(n) - directions[0]) ** 2) for n in range(61)]
+    )
     mu = float(curvature.min())
     rate = 1 - mu / ((beta + 2) * smooth)
     assert (gaps[1:] <= smooth / mu * gaps[0] * rate ** np.arange(1, 61)).all()
@@ -127,12 +163,18 @@ def test_it_contracts_no_slower_than_the_theorem_says(beta: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"server": Adam(lr=0.05)}, {"server": Momentum(lr=0.5, beta=0.5)}, {"sampler": MD(3)}]
+    "options",
+    [{"server": Adam(lr=0.05)}, {"server": Momentum(lr=0.5, beta=0.5)}, {"sampler": MD(3)}],
 )
 def test_it_combines(options: Any) -> None:
     fed = quad()
     run = poise.train(
-        fed, fed.task, Perturbed(0.7, mu=0.1, lr=0.05, steps=2), weighting=Proportional(), rounds=40, **options
+        fed,
+        fed.task,
+        Perturbed(0.7, mu=0.1, lr=0.05, steps=2),
+        weighting=Proportional(),
+        rounds=40,
+        **options,
     )
     assert run.metric("loss")[-1] < run.metric("loss")[0]
 
@@ -147,8 +189,10 @@ def test_the_way_down_is_doubled_and_recorded() -> None:
 
 def test_it_is_refused_where_it_has_no_meaning() -> None:
     fed = quad()
-    with pytest.raises(PoiseError, match="for every flight"):
-        poise.train(fed, fed.task, Perturbed(0.5, lr=0.1, steps=1), clock=Asynchronous("F80"), rounds=1)
+    with pytest.raises(PoiseError, match="for every assignment"):
+        poise.train(
+            fed, fed.task, Perturbed(0.5, lr=0.1, steps=1), clock=Asynchronous("F80"), rounds=1
+        )
     crowd = poise.federation("synthetic", clients=500, on_demand=True, samples_per_client=5)
     for part in (
         {"solver": Perturbed(0.5, lr=0.1, steps=1)},
@@ -185,6 +229,9 @@ rounds = 10
 
 @pytest.mark.parametrize("after", [1, 6])
 def test_a_resumed_run_ends_the_same(after: int, tmp_path: Path) -> None:
-    whole, part = run_into(FILE, tmp_path / "whole"), run_into(FILE, tmp_path / "part", stop_after=after)
+    whole, part = (
+        run_into(FILE, tmp_path / "whole"),
+        run_into(FILE, tmp_path / "part", stop_after=after),
+    )
     resume(part).close()
     same(part, whole)

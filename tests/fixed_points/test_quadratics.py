@@ -1,7 +1,7 @@
 """Where FedAvg must end on quadratic clients is known in closed form.
 
-Client i has L_i(w) = c_i/2 |w - o_i|^2. One local step of rate eta maps w to w - eta c_i (w - o_i), so K steps shrink
-the distance to its own optimum by r_i = (1 - eta c_i)^K:
+Client i has L_i(w) = c_i/2 |w - o_i|^2. One local step of rate eta maps w to w - eta c_i (w - o_i),
+so K steps shrink the distance to its own optimum by r_i = (1 - eta c_i)^K:
 
     w_i^K = o_i + r_i (w - o_i),          Delta_i = (1 - r_i) (o_i - w).
 
@@ -9,8 +9,9 @@ A round with weights p_i is w <- w + sum_i p_i (1 - r_i)(o_i - w): a contraction
 
     w* = sum_i p_i (1 - r_i) o_i / sum_i p_i (1 - r_i).
 
-For K = 1, 1 - r_i = eta c_i and w* is the optimum of sum_i p_i L_i. For K > 1 and unequal curvature it is not: the
-well-known bias of FedAvg. With weight decay lam, c_i becomes c_i + lam and o_i becomes c_i o_i/(c_i + lam).
+For K = 1, 1 - r_i = eta c_i and w* is the optimum of sum_i p_i L_i. For K > 1 and unequal curvature
+it is not: the well-known bias of FedAvg. With weight decay lam, c_i becomes c_i + lam and o_i
+becomes c_i o_i/(c_i + lam).
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def test_one_local_step_reaches_the_federated_optimum() -> None:
     optimum = (P * CURVATURE) @ OPTIMA / (P @ CURVATURE)
     assert np.abs(run.model - optimum).max() < 1e-8
     assert np.allclose(end_of_fedavg(0.1, 1), optimum)
-    assert np.isclose(run.metric("loss")[-1], 0.5 * P @ (CURVATURE * ((run.model - OPTIMA) ** 2).sum(axis=1)))
+    assert np.isclose(
+        run.metric("loss")[-1], 0.5 * P @ (CURVATURE * ((run.model - OPTIMA) ** 2).sum(axis=1))
+    )
 
 
 @pytest.mark.parametrize("steps", [2, 5, 20])
@@ -55,14 +58,21 @@ def test_one_local_step_reaches_the_federated_optimum() -> None:
 @pytest.mark.parametrize("rate", [1.0, 0.5])
 def test_more_local_steps_go_to_the_biased_point(steps: int, decay: float, rate: float) -> None:
     solver = SGD(lr=0.1, steps=steps, weight_decay=decay)
-    run = poise.train(problem(), problem().task, solver, server=Add(rate), rounds=200, evaluate_every=200)
+    run = poise.train(
+        problem(), problem().task, solver, server=Add(rate), rounds=200, evaluate_every=200
+    )
     biased = end_of_fedavg(0.1, steps, decay)
     assert np.abs(run.model - biased).max() < 1e-8
-    assert np.abs(biased - end_of_fedavg(0.1, 1, decay)).max() > 0.05, "the bias is there to be seen"
+    assert np.abs(biased - end_of_fedavg(0.1, 1, decay)).max() > 0.05, (
+        "the bias is there to be seen"
+    )
 
 
 def test_epochs_on_exact_gradients_are_steps() -> None:
-    runs = [poise.train(problem(), problem().task, s, rounds=5) for s in (SGD(lr=0.1, steps=3), SGD(lr=0.1, epochs=3))]
+    runs = [
+        poise.train(problem(), problem().task, s, rounds=5)
+        for s in (SGD(lr=0.1, steps=3), SGD(lr=0.1, epochs=3))
+    ]
     assert np.array_equal(runs[0].model, runs[1].model)
 
 
@@ -76,16 +86,28 @@ def test_the_whole_trajectory_is_the_closed_form() -> None:
 
 
 def test_uniform_sampling_is_unbiased() -> None:
-    """The mean over seeds of the model after 3 rounds is that of full participation: 4.5 sigma, fixed seeds.
+    """The mean over seeds of the model after 3 rounds is that of full participation: 4.5 sigma,
+    fixed seeds.
 
-    On quadratics a round is affine in the model, so the expectation of the model follows the deterministic map.
+    On quadratics a round is affine in the model, so the expectation of the model follows the
+    deterministic map.
     """
     solver, rounds, seeds = SGD(lr=0.05, steps=3), 3, 250
     full = poise.train(problem(), problem().task, solver, rounds=rounds).model
-    ends = np.array([
-        poise.train(problem(), problem().task, solver, Uniform(2), rounds=rounds, seed=s, evaluate_every=9).model
-        for s in range(seeds)
-    ])  # fmt: skip
+    ends = np.array(
+        [
+            poise.train(
+                problem(),
+                problem().task,
+                solver,
+                Uniform(2),
+                rounds=rounds,
+                seed=s,
+                evaluate_every=9,
+            ).model
+            for s in range(seeds)
+        ]
+    )
     error = ends.std(axis=0, ddof=1) / np.sqrt(seeds)
     assert (error > 0).all()
     assert (np.abs(ends.mean(axis=0) - full) < 4.5 * error).all(), (ends.mean(axis=0), full, error)

@@ -1,4 +1,5 @@
-"""poise's parts as strategies of Flower: against hand-computed examples, Flower's own FedAvg, and poise's servers."""
+"""poise's parts as strategies of Flower: against hand-computed examples, Flower's own FedAvg, and
+poise's servers."""
 
 from __future__ import annotations
 
@@ -63,7 +64,9 @@ def plain(arrays: ArrayRecord | None) -> Arrays:
 def reply(message: Message, arrays: Arrays, **metrics: Any) -> Message:
     told = {"num-examples": SIZES[message.metadata.dst_node_id], **metrics}
     named = {name.replace("_", "-"): value for name, value in told.items()}
-    made = Message(RecordDict({"arrays": record(arrays), "metrics": MetricRecord(named)}), reply_to=message)
+    made = Message(
+        RecordDict({"arrays": record(arrays), "metrics": MetricRecord(named)}), reply_to=message
+    )
     assert made.metadata.src_node_id == message.metadata.dst_node_id
     return made
 
@@ -78,13 +81,19 @@ def omega(strategy: Composed) -> dict[int, float]:
 
 
 def trained(rng: np.random.Generator, like: Arrays) -> Arrays:
-    return {name: values + rng.normal(size=values.shape).astype(values.dtype) for name, values in like.items()}
+    return {
+        name: values + rng.normal(size=values.shape).astype(values.dtype)
+        for name, values in like.items()
+    }
 
 
 def test_soft_max_weights_of_three_replies() -> None:
     strategy = FedSoftMax(temperature=0.5)
     losses = {11: 1.0, 22: 0.5, BIG: 2.0}
-    replies = [reply(m, model(1.0), loss_before=losses[m.metadata.dst_node_id]) for m in asked(strategy, model())]
+    replies = [
+        reply(m, model(1.0), loss_before=losses[m.metadata.dst_node_id])
+        for m in asked(strategy, model())
+    ]
     strategy.aggregate_train(1, replies)
     raised = np.array([0.1 * np.exp(2.0), 0.3 * np.exp(1.0), 0.6 * np.exp(4.0)])  # p_i exp(F_i / T)
     assert np.allclose([omega(strategy)[n] for n in NODES], raised / raised.sum(), rtol=1e-12)
@@ -122,9 +131,15 @@ def test_without_parts_it_is_flowers_fed_avg() -> None:
     for number in (1, 2, 3):
         sent = {m.metadata.dst_node_id: m for m in asked(theirs, other, number)}
         changed = {n: trained(rng, other) for n in NODES}
-        theirs_now, told = theirs.aggregate_train(number, [reply(sent[n], changed[n], accuracy=0.5) for n in NODES])
+        theirs_now, told = theirs.aggregate_train(
+            number, [reply(sent[n], changed[n], accuracy=0.5) for n in NODES]
+        )
         ours_now, known = ours.aggregate_train(
-            number, [reply(m, changed[m.metadata.dst_node_id], accuracy=0.5) for m in asked(ours, mine, number)]
+            number,
+            [
+                reply(m, changed[m.metadata.dst_node_id], accuracy=0.5)
+                for m in asked(ours, mine, number)
+            ],
         )
         mine, other = plain(ours_now), plain(theirs_now)
         assert list(mine) == list(other)
@@ -132,7 +147,9 @@ def test_without_parts_it_is_flowers_fed_avg() -> None:
         assert known == told
 
 
-@pytest.mark.parametrize("server", [servers.Momentum(beta=0.5), servers.Adam(), servers.Yogi(), servers.Adagrad()])
+@pytest.mark.parametrize(
+    "server", [servers.Momentum(beta=0.5), servers.Adam(), servers.Yogi(), servers.Adagrad()]
+)
 def test_server_optimisers_are_poises(server: Any) -> None:
     rng = np.random.default_rng(1)
     strategy, now = Composed(server=server), model()
@@ -141,25 +158,35 @@ def test_server_optimisers_are_poises(server: Any) -> None:
     for number in (1, 2, 3):
         changed = {n: trained(rng, now) for n in NODES}
         found, _ = strategy.aggregate_train(
-            number, [reply(m, changed[m.metadata.dst_node_id]) for m in asked(strategy, now, number)]
+            number,
+            [reply(m, changed[m.metadata.dst_node_id]) for m in asked(strategy, now, number)],
         )
-        flat = {n: torch.from_numpy(np.concatenate([v.ravel() for v in changed[n].values()])) for n in NODES}
-        direction = sum((SIZES[n] / 100 * (flat[n] - theta) for n in NODES), torch.zeros_like(theta))
+        flat = {
+            n: torch.from_numpy(np.concatenate([v.ravel() for v in changed[n].values()]))
+            for n in NODES
+        }
+        direction = sum(
+            (SIZES[n] / 100 * (flat[n] - theta) for n in NODES), torch.zeros_like(theta)
+        )
         theta, state = server.apply(theta, direction, state)
         now = plain(found)
-        assert np.allclose(np.concatenate([v.ravel() for v in now.values()]), theta.numpy(), rtol=0, atol=1e-12)
+        assert np.allclose(
+            np.concatenate([v.ravel() for v in now.values()]), theta.numpy(), rtol=0, atol=1e-12
+        )
 
 
 def test_batch_norm_statistics_are_averaged_and_no_optimiser_touches_them() -> None:
     strategy = Composed(server=servers.Adam(lr=100.0), sizes=SIZES)
     before = {
-        "bn.running_var": np.ones(2, np.float32), "bn.num_batches_tracked": np.array(4),
+        "bn.running_var": np.ones(2, np.float32),
+        "bn.num_batches_tracked": np.array(4),
         "w": np.zeros(3, np.float32),
-    }  # fmt: skip
+    }
     after = {
-        "bn.running_var": np.full(2, 3.0, np.float32), "bn.num_batches_tracked": np.array(7),
+        "bn.running_var": np.full(2, 3.0, np.float32),
+        "bn.num_batches_tracked": np.array(7),
         "w": np.ones(3, np.float32),
-    }  # fmt: skip
+    }
     found, _ = strategy.aggregate_train(1, [reply(m, after) for m in asked(strategy, before)])
     now = plain(found)
     assert list(now) == list(before)
@@ -171,7 +198,8 @@ def test_batch_norm_statistics_are_averaged_and_no_optimiser_touches_them() -> N
 
 @pytest.mark.parametrize("sampler", [samplers.MD(4), samplers.ClusteredBySize(4)])
 def test_draws_are_unbiased_over_many_rounds(sampler: Any) -> None:
-    """Mean weights of 1,500 rounds; each is within 4.5 of its standard errors with probability above 1 - 2e-5."""
+    """Mean weights of 1,500 rounds; each is within 4.5 of its standard errors with probability
+    above 1 - 2e-5."""
     rounds, grid, strategy = 1500, Grid(), Composed(sampler=sampler, sizes=SIZES)
     arrays = record(model())
     total: Counter[int] = Counter()
@@ -213,8 +241,12 @@ def test_the_same_seed_draws_the_same() -> None:
 def test_sizes_are_learnt_where_they_are_not_given() -> None:
     strategy = Composed(sampler=samplers.MD(1))
     messages = asked(strategy, model())
-    assert [m.metadata.dst_node_id for m in messages] == sorted(NODES)  # nobody's size is known: everybody works
-    found, _ = strategy.aggregate_train(1, [reply(m, model(m.metadata.dst_node_id % 100.0)) for m in messages])
+    assert [m.metadata.dst_node_id for m in messages] == sorted(
+        NODES
+    )  # nobody's size is known: everybody works
+    found, _ = strategy.aggregate_train(
+        1, [reply(m, model(m.metadata.dst_node_id % 100.0)) for m in messages]
+    )
     assert np.allclose(plain(found)["w"], sum(SIZES[n] / 100 * (n % 100.0) for n in NODES))
     assert len(asked(strategy, model(), 2)) == 1
     newcomer = Grid([*NODES, 5])
@@ -233,7 +265,9 @@ def test_who_does_not_answer_counts_as_unchanged() -> None:
     strategy = Composed(sizes=SIZES)
     first, second, third = asked(strategy, model())
     gone = Message(Error(5, "gone"), reply_to=third)
-    found, _ = strategy.aggregate_train(1, [reply(second, model(1.0)), reply(first, model(1.0)), gone])
+    found, _ = strategy.aggregate_train(
+        1, [reply(second, model(1.0)), reply(first, model(1.0)), gone]
+    )
     assert np.allclose(plain(found)["w"], 0.4)
     assert strategy.aggregate_train(1, []) == (None, None)
 
@@ -243,11 +277,20 @@ def test_optimal_sampling_looks_back_at_the_right_nodes() -> None:
     lengths = {11: 0.0, 22: 0.0, BIG: 5.0}
     for number in range(1, 20):
         strategy.aggregate_train(
-            number, [reply(m, model(lengths[m.metadata.dst_node_id])) for m in asked(strategy, model(), number)]
+            number,
+            [
+                reply(m, model(lengths[m.metadata.dst_node_id]))
+                for m in asked(strategy, model(), number)
+            ],
         )
     assert set(strategy.history.last_norm) == {0, 1, 2}
-    late = [{m.metadata.dst_node_id for m in asked(strategy, model(), n, Grid([22, BIG]))} for n in range(20, 40)]
-    assert all(BIG in drawn for drawn in late)  # it alone brings anything, whatever its number in the draw
+    late = [
+        {m.metadata.dst_node_id for m in asked(strategy, model(), n, Grid([22, BIG]))}
+        for n in range(20, 40)
+    ]
+    assert all(
+        BIG in drawn for drawn in late
+    )  # it alone brings anything, whatever its number in the draw
 
 
 def test_power_of_choice_asks_for_losses_and_goes_where_they_are_large() -> None:
@@ -258,26 +301,48 @@ def test_power_of_choice_asks_for_losses_and_goes_where_they_are_large() -> None
         messages = asked(strategy, model(), number)
         drawn += [m.metadata.dst_node_id for m in messages]
         strategy.aggregate_train(
-            number, [reply(m, model(1.0), loss_before=losses[m.metadata.dst_node_id]) for m in messages]
+            number,
+            [reply(m, model(1.0), loss_before=losses[m.metadata.dst_node_id]) for m in messages],
         )
     assert set(drawn[:3]) == set(NODES)  # about a new node nothing is known, so that it comes first
     assert drawn[3:] == [11, 11]
 
 
 WRONG = {
-    "no loss": (lambda m: reply(m, model(1.0)), r"node 22 sent no 'loss-before' in its MetricRecord .*num-examples"),
-    "nan loss": (lambda m: reply(m, model(1.0), loss_before=float("nan")), "node 22 sent 'loss-before' = nan"),
-    "list": (lambda m: reply(m, model(1.0), loss_before=[1.0]), r"'loss-before' = \[1.0\], which is not a finite"),
+    "no loss": (
+        lambda m: reply(m, model(1.0)),
+        r"node 22 sent no 'loss-before' in its MetricRecord .*num-examples",
+    ),
+    "nan loss": (
+        lambda m: reply(m, model(1.0), loss_before=float("nan")),
+        "node 22 sent 'loss-before' = nan",
+    ),
+    "list": (
+        lambda m: reply(m, model(1.0), loss_before=[1.0]),
+        r"'loss-before' = \[1.0\], which is not a finite",
+    ),
     "nan": (lambda m: reply(m, model(np.nan), loss_before=1.0), "an update that is not finite"),
     "shape": (
         lambda m: reply(m, {"w": np.zeros(3), "b": np.zeros(2)}, loss_before=1.0),
         r"an array 'w' of shape \(3,\) float64 instead of \(2, 2\) float64",
     ),
-    "dtype": (lambda m: reply(m, model(1.0, np.float32), loss_before=1.0), r"\(2, 2\) float32 instead of"),
-    "names": (lambda m: reply(m, {"w": np.zeros((2, 2))}, loss_before=1.0), "other arrays than it was sent: b"),
-    "no samples": (lambda m: reply(m, model(1.0), loss_before=1.0, num_examples=0), "no number of samples"),
-    "greedy": (lambda m: reply(m, model(1.0), loss_before=1.0, num_examples=10**9), r"= 1e\+09 instead of 30"),
-}  # fmt: skip
+    "dtype": (
+        lambda m: reply(m, model(1.0, np.float32), loss_before=1.0),
+        r"\(2, 2\) float32 instead of",
+    ),
+    "names": (
+        lambda m: reply(m, {"w": np.zeros((2, 2))}, loss_before=1.0),
+        "other arrays than it was sent: b",
+    ),
+    "no samples": (
+        lambda m: reply(m, model(1.0), loss_before=1.0, num_examples=0),
+        "no number of samples",
+    ),
+    "greedy": (
+        lambda m: reply(m, model(1.0), loss_before=1.0, num_examples=10**9),
+        r"= 1e\+09 instead of 30",
+    ),
+}
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -302,14 +367,20 @@ def test_a_second_reply_is_refused() -> None:
     strategy = Composed(sizes=SIZES)
     messages = asked(strategy, model())
     with pytest.raises(UpdateRefused, match="node 11 sent a reply that nobody asked for"):
-        strategy.aggregate_train(1, [reply(messages[0], model(1.0)), reply(messages[0], model(1.0))])
+        strategy.aggregate_train(
+            1, [reply(messages[0], model(1.0)), reply(messages[0], model(1.0))]
+        )
 
 
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
         ({"weighting": weightings.TimeBased()}, IncompatibleParts, "TimeBased needs balance"),
-        ({"sampler": samplers.ClusteredBySimilarity(2)}, IncompatibleParts, "ClusteredBySimilarity needs gradients"),
+        (
+            {"sampler": samplers.ClusteredBySimilarity(2)},
+            IncompatibleParts,
+            "ClusteredBySimilarity needs gradients",
+        ),
         ({"fraction_train": 0.5}, InvalidOption, "fraction_train: who works is up to the sampler"),
         ({"importance": "sise"}, InvalidOption, "importance 'sise'"),
         ({"sizes": {11: 0}}, InvalidOption, "node 11 has 0 samples"),

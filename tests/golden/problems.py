@@ -60,7 +60,9 @@ def quadratics(curvature: Any = (1.0, 2.0, 0.5, 1.0, 3.0, 1.0)) -> Problem:
 
 def dropping() -> nn.Module:
     """A module of one's own, with dropout and a layer that no batched kernel knows."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Tanh(), nn.Dropout(0.3), nn.Linear(6, 10))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 6), nn.Tanh(), nn.Dropout(0.3), nn.Linear(6, 10)
+    )
 
 
 def margins(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -91,7 +93,10 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "rows": lambda: (digits(), mlp(path="rows")),
     "norm": lambda: (digits("iid", client_test_share=0.25), mlp(norm=True)),
     "own-module": lambda: (digits(), poise.Task(module=dropping)),
-    "own-loss": lambda: (digits(), poise.Task("mlp", {"hidden": 8}, loss=margins, metrics=("accuracy",))),
+    "own-loss": lambda: (
+        digits(),
+        poise.Task("mlp", {"hidden": 8}, loss=margins, metrics=("accuracy",)),
+    ),
     "cnn-small": lambda: (images(18, 3), poise.task("cnn-small", dropout=0.2)),
     "cnn": lambda: (images(10, 4), poise.task("cnn", width=2, norm=True)),
     "resnet": lambda: (images(8, 3), poise.task("resnet20", width=2)),
@@ -101,23 +106,42 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "one-class": lambda: (digits("one-class"), mlp()),
     "by-class": lambda: (digits("dirichlet-by-class", kappa=0.5, phi2=0.2), mlp()),
     "imbalanced": lambda: (digits("imbalanced", ratios=[1.0, 0.5, 0.1] * 2 + [0.3, 0.2]), mlp()),
-    "by-key": lambda: (poise.federation("synthetic", "by-key", clients=6, size=20, features=5, classes=3), mlp()),
+    "by-key": lambda: (
+        poise.federation("synthetic", "by-key", clients=6, size=20, features=5, classes=3),
+        mlp(),
+    ),
     # clients that are made when they are asked for
-    "crowd-iid": lambda: (digits("iid", clients=10**6, on_demand=True, samples_per_client=12), mlp()),
+    "crowd-iid": lambda: (
+        digits("iid", clients=10**6, on_demand=True, samples_per_client=12),
+        mlp(),
+    ),
     "crowd-dirichlet": lambda: (digits(clients=5000, on_demand=True, samples_per_client=12), mlp()),
-    "crowd-one-class": lambda: (digits("one-class", clients=5000, on_demand=True, samples_per_client=12), mlp()),
+    "crowd-one-class": lambda: (
+        digits("one-class", clients=5000, on_demand=True, samples_per_client=12),
+        mlp(),
+    ),
     "crowd-imbalanced": lambda: (
-        digits("imbalanced", clients=5000, on_demand=True, samples_per_client=20, equal_sizes=True), mlp()
+        digits("imbalanced", clients=5000, on_demand=True, samples_per_client=20, equal_sizes=True),
+        mlp(),
     ),
     # corruptions
-    "flipped": lambda: (digits(corruption={"name": "flip-labels", "rate": 0.5, "ratio": 0.6}), mlp()),
-    "signed": lambda: (digits(corruption={"name": "watermark", "pixels": 4, "clients": [0, 3]}), mlp()),
+    "flipped": lambda: (
+        digits(corruption={"name": "flip-labels", "rate": 0.5, "ratio": 0.6}),
+        mlp(),
+    ),
+    "signed": lambda: (
+        digits(corruption={"name": "watermark", "pixels": 4, "clients": [0, 3]}),
+        mlp(),
+    ),
     "domains": lambda: (
-        digits(corruption=[{"name": "domain", "seed": 2}, {"name": "flip-labels", "rate": 0.3}], client_test_share=0.2),
+        digits(
+            corruption=[{"name": "domain", "seed": 2}, {"name": "flip-labels", "rate": 0.3}],
+            client_test_share=0.2,
+        ),
         mlp(),
     ),
     "own-domain": lambda: (digits().with_corruption("domain", transforms=shifted), mlp()),
-}  # fmt: skip
+}
 
 
 @cache

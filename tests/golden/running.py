@@ -20,7 +20,17 @@ from golden.problems import problem
 from poise.backends import Local
 
 GOLDEN = Path(__file__).with_name("golden.json")
-TABLES = ("clients", "forgotten so far", "request", "guarantee", "restart", "history", "grounds", "noise", "result")
+TABLES = (
+    "clients",
+    "forgotten so far",
+    "request",
+    "guarantee",
+    "restart",
+    "history",
+    "grounds",
+    "noise",
+    "result",
+)
 """What certificates say beside hashes, of which those of files depend on where a run was made."""
 
 
@@ -28,7 +38,9 @@ TABLES = ("clients", "forgotten so far", "request", "guarantee", "restart", "his
 def outcome(name: str) -> dict[str, Any]:
     """What came of a case: ``hashes`` and ``summary``."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # audits warn of free-riders, and budgets of their calibration
+        warnings.simplefilter(
+            "ignore"
+        )  # audits warn of free-riders, and budgets of their calibration
         return _described(CASES[name], Path(folder))
 
 
@@ -56,11 +68,13 @@ def _trained(case: Case, folder: Path) -> Any:
     def note(record: Any) -> None:
         done.append(record.index)
         if len(done) == case.after and case.how != "stopped":
-            shutil.copytree(place, left)  # what a process that dies now leaves behind, its write-ahead log included
+            shutil.copytree(
+                place, left
+            )  # what a process that dies now leaves behind, its write-ahead log included
 
     begun = poise.train(
         fed, task, out=place, callbacks=[note], stop=lambda: len(done) >= case.after, **case.options
-    )  # fmt: skip
+    )
     begun.close()
     if case.how == "torn":
         newest = left / "models" / f"{case.after:08d}.safetensors"
@@ -77,8 +91,12 @@ def ended(run: Any) -> dict[str, Any]:
         "weights": digest(run.weights),
         "metrics": digest(*[part for name, values in metrics.items() for part in (name, values)]),
         "times": digest(run.times),
-        "contributions": digest(*[part for name in run.contributions.dtype.names for part in (name, _of(run, name))]),
-        "readings": digest(*[part for name in run.readings for part in (name, run.reading(name))]),
+        "contributions": digest(
+            *[part for name in run.contributions.dtype.names for part in (name, _of(run, name))]
+        ),
+        "measurements": digest(
+            *[part for name in run.measurements for part in (name, run.measurement(name))]
+        ),
         "refusals": digest(json.dumps(run.refusals)),
         "bytes": digest(run.bytes_up, run.bytes_down),
         "kept": digest(json.dumps(run.kept)),
@@ -118,7 +136,9 @@ def _add_audit(found: dict[str, Any], run: Any) -> None:
     found["summary"]["audit events"] = len(told)
 
 
-def _add_request(found: dict[str, Any], run: Any, case: Case, asked: dict[str, Any], number: int) -> None:
+def _add_request(
+    found: dict[str, Any], run: Any, case: Case, asked: dict[str, Any], number: int
+) -> None:
     fed, task = problem(case.problem)
     made = poise.unlearn(run, asked.pop("clients"), federation=fed, task=task, **asked)
     branch = ended(made.run)
@@ -129,11 +149,16 @@ def _add_request(found: dict[str, Any], run: Any, case: Case, asked: dict[str, A
     }
     start = made.run.models(0).astype(np.float64)
     branch["summary"] |= {
-        "restart": list(made.restart), "reached": made.reached, "start norm": float(np.sqrt((start**2).sum())),
-        "sigma": said["noise"]["sigma"], "promised": said["guarantee"]["promised"],
-    }  # fmt: skip
+        "restart": list(made.restart),
+        "reached": made.reached,
+        "start norm": float(np.sqrt((start**2).sum())),
+        "sigma": said["noise"]["sigma"],
+        "promised": said["guarantee"]["promised"],
+    }
     for table in ("hashes", "summary"):
-        found[table] |= {f"request {number}: {name}": value for name, value in branch[table].items()}
+        found[table] |= {
+            f"request {number}: {name}": value for name, value in branch[table].items()
+        }
 
 
 def digest(*parts: str | np.ndarray | torch.Tensor) -> str:
@@ -143,14 +168,17 @@ def digest(*parts: str | np.ndarray | torch.Tensor) -> str:
         if isinstance(part, str):
             state.update(part.encode() + b"\0")
             continue
-        array = np.ascontiguousarray(part.detach().numpy() if isinstance(part, torch.Tensor) else part)
+        array = np.ascontiguousarray(
+            part.detach().numpy() if isinstance(part, torch.Tensor) else part
+        )
         state.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
     return state.hexdigest()[:24]
 
 
 @cache
 def fingerprint() -> str:
-    """A hash of how this machine rounds: products, convolutions, recurrences and functions of fixed numbers."""
+    """A hash of how this machine rounds: products, convolutions, recurrences and functions of fixed
+    numbers."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -169,12 +197,32 @@ def _arithmetic() -> list[Any]:
     for dtype in (torch.float32, torch.float64):
         for n, k, m in ((3, 5, 7), (8, 64, 8), (40, 65, 10), (33, 129, 17)):
             left, right = (torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((n, k), (k, m)))
-            found += [left @ right, right.T @ left.T, left.sum(), left.mean(dim=0), torch.linalg.vector_norm(left)]
-        stack, others = (torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((5, 8, 64), (5, 64, 9)))
+            found += [
+                left @ right,
+                right.T @ left.T,
+                left.sum(),
+                left.mean(dim=0),
+                torch.linalg.vector_norm(left),
+            ]
+        stack, others = (
+            torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((5, 8, 64), (5, 64, 9))
+        )
         found.append(torch.baddbmm(torch.from_numpy(_fixed(5, 8, 9)).to(dtype), stack, others))
-        found += [stack.exp(), stack.softmax(dim=2), stack.log_softmax(dim=2), stack.tanh(), stack.sigmoid()]
-        found += [torch.linalg.vector_norm(stack, dim=2), stack.logsumexp(dim=2), stack.abs().sqrt()]
-        image, kernel = (torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((4, 2, 9, 9), (3, 2, 3, 3)))
+        found += [
+            stack.exp(),
+            stack.softmax(dim=2),
+            stack.log_softmax(dim=2),
+            stack.tanh(),
+            stack.sigmoid(),
+        ]
+        found += [
+            torch.linalg.vector_norm(stack, dim=2),
+            stack.logsumexp(dim=2),
+            stack.abs().sqrt(),
+        ]
+        image, kernel = (
+            torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((4, 2, 9, 9), (3, 2, 3, 3))
+        )
         image.requires_grad_(), kernel.requires_grad_()
         out = torch.nn.functional.conv2d(image, kernel)
         out.square().sum().backward()

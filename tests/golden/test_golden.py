@@ -1,8 +1,9 @@
 """Results of small runs with every part of every slot, bit for bit those of ``golden.json``.
 
-On a machine that rounds as the one that wrote the file, all hashes must be equal: each names what changed. On another
-one the numbers of the summaries must agree within 1e-4, and a warning says so. Runs that must not depend on
-interruptions or on the number of workers are held against each other on every machine.
+On a machine that rounds as the one that wrote the file, all hashes must be equal: each names what
+changed. On another one the numbers of the summaries must agree within 1e-4, and a warning says so.
+Runs that must not depend on interruptions or on the number of workers are held against each other
+on every machine.
 """
 
 from __future__ import annotations
@@ -30,13 +31,24 @@ EXCEPT = {("backend", "flower"), ("backend", "ray")}
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_run_ends_as_it_always_did(name: str) -> None:
-    assert name in STORED["cases"], f"{GOLDEN.name} does not know {name}: python tests/golden/write.py {name}"
+    assert name in STORED["cases"], (
+        f"{GOLDEN.name} does not know {name}: python tests/golden/write.py {name}"
+    )
     stored, found = STORED["cases"][name], outcome(name)
     if SAME_MACHINE:
-        changed = [what for what in {**stored["hashes"], **found["hashes"]} if _differs(stored, found, what)]
-        assert not changed, f"{name}: changed: {', '.join(changed)}; was {stored['summary']}, is {found['summary']}"
+        changed = [
+            what
+            for what in {**stored["hashes"], **found["hashes"]}
+            if _differs(stored, found, what)
+        ]
+        assert not changed, (
+            f"{name}: changed: {', '.join(changed)}; was {stored['summary']}, is {found['summary']}"
+        )
     else:
-        warnings.warn("another machine wrote golden.json: numbers are compared within 1e-4, not bits", stacklevel=1)
+        warnings.warn(
+            "another machine wrote golden.json: numbers are compared within 1e-4, not bits",
+            stacklevel=1,
+        )
     assert _apart(stored["summary"], found["summary"]) == ""
 
 
@@ -61,13 +73,17 @@ def _apart(one: Any, other: Any, where: str = "") -> str:
     """Where two summaries differ first, in words; an accuracy may differ by one or two samples."""
     if isinstance(one, dict) and isinstance(other, dict):
         keys = list({**one, **other})
-        return next((said for k in keys if (said := _apart(one.get(k), other.get(k), f"{where}/{k}"))), "")
+        return next(
+            (said for k in keys if (said := _apart(one.get(k), other.get(k), f"{where}/{k}"))), ""
+        )
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         pairs = enumerate(zip(one, other, strict=True))
         return next((said for k, (a, b) in pairs if (said := _apart(a, b, f"{where}/{k}"))), "")
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (one, other))
     slack = 0.051 if "accuracy" in where else CLOSE
-    same = np.isclose(one, other, rtol=CLOSE, atol=slack, equal_nan=True) if numbers else one == other
+    same = (
+        np.isclose(one, other, rtol=CLOSE, atol=slack, equal_nan=True) if numbers else one == other
+    )
     return "" if same else f"{where} was {one}, is {other}"
 
 
@@ -86,10 +102,14 @@ def test_every_part_has_a_golden_case(slot: str) -> None:
         "weightings",
     ):
         getattr(poise, module)
-    registered = {(slot, name) for name, cls in parts_of(slot).items() if cls.__module__.startswith("poise.")}
+    registered = {
+        (slot, name) for name, cls in parts_of(slot).items() if cls.__module__.startswith("poise.")
+    }
     covered = {found for case in WHOLE.values() for found in parts_in(case.options)}
     missing = sorted(name for _, name in registered - covered - EXCEPT)
-    assert not missing, f"no golden case has the {slot} {', '.join(missing)}: add one to tests/golden/cases.py"
+    assert not missing, (
+        f"no golden case has the {slot} {', '.join(missing)}: add one to tests/golden/cases.py"
+    )
 
 
 def test_every_method_of_forgetting_has_a_golden_case() -> None:
@@ -101,7 +121,8 @@ def test_nothing_is_stored_that_no_case_gives() -> None:
     assert set(STORED["cases"]) == set(WHOLE)
 
 
-# the cases reach what they are there for -------------------------------------------------------------
+# the cases reach what they are there for
+# -------------------------------------------------------------
 
 
 def summary(name: str) -> dict[str, Any]:
@@ -118,7 +139,13 @@ def test_free_riders_are_quarantined() -> None:
 
 
 def test_updates_are_refused_and_models_are_dropped() -> None:
-    for name in ("drop", "drop-asynchronous", "synchronous-deadline", "synchronous-enough", "synchronous-both"):
+    for name in (
+        "drop",
+        "drop-asynchronous",
+        "synchronous-deadline",
+        "synchronous-enough",
+        "synchronous-both",
+    ):
         assert summary(name)["refusals"] > 0, name
     kept = {name: summary(name)["kept"] for name in ("keep-all", "keep-unlearnable", "sgd")}
     assert kept["keep-all"] == list(range(6))
@@ -127,12 +154,16 @@ def test_updates_are_refused_and_models_are_dropped() -> None:
 
 
 def test_requests_restart_half_way() -> None:
-    node = [summary(name)["request 1: restart"][1] for name in ("unlearn-sifu", "unlearn-sifu-kept")]
+    node = [
+        summary(name)["request 1: restart"][1] for name in ("unlearn-sifu", "unlearn-sifu-kept")
+    ]
     assert all(0 < n < 8 for n in node), node
-    assert summary("unlearn-sifu-thrice")["request 3: restart"][0] < 2, "the third goes back behind the second"
+    assert summary("unlearn-sifu-thrice")["request 3: restart"][0] < 2, (
+        "the third goes back behind the second"
+    )
 
 
 def test_certificates_have_no_table_that_is_left_out() -> None:
-    from poise.unlearning.verifying import TABLES as EXAMINED
+    from poise.unlearning.verification import TABLES as EXAMINED
 
     assert {*TABLES, "evidence"} == set(EXAMINED)

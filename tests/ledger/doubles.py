@@ -1,4 +1,5 @@
-"""Parts with a memory: a server with state, a clock under which work is under way between aggregations."""
+"""Parts with a memory: a server with state, a clock under which work is under way between
+aggregations."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ import numpy as np
 from torch import Tensor
 
 import poise
-from poise.composition import Composition, composed
 from poise.config.run_options import RunOptions
 from poise.core.durations import FixedDurations, as_durations
-from poise.core.types import Flight, Setting, Sky, Step
+from poise.core.types import Assignment, InFlight, Setting, Step
 from poise.tasks import Quadratics
+from poise.training import Composition, composed
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,9 @@ class Velocity:
     def init(self, theta: Tensor) -> dict[str, Tensor]:
         return {"velocity": theta * 0}
 
-    def apply(self, theta: Tensor, direction: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def apply(
+        self, theta: Tensor, direction: Tensor, state: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         velocity = 0.5 * state["velocity"] + direction
         return theta + velocity, {"velocity": velocity}
 
@@ -50,11 +53,15 @@ class FirstCome:
     def times(self, clients: int) -> FixedDurations:
         return as_durations(np.array(self.durations), clients)
 
-    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
-        flights = sorted((*sky.flights, *started))
-        now = flights[0].finish
-        arrived = tuple(f for f in flights if f.finish <= now)
-        return Step(index, now, arrived), Sky(now, tuple(f for f in flights if f.finish > now))
+    def advance(
+        self, in_flight: InFlight, started: Sequence[Assignment], index: int
+    ) -> tuple[Step, InFlight]:
+        assignments = sorted((*in_flight.assignments, *started))
+        now = assignments[0].finish
+        arrived = tuple(f for f in assignments if f.finish <= now)
+        return Step(index, now, arrived), InFlight(
+            now, tuple(f for f in assignments if f.finish > now)
+        )
 
 
 def quadratics(clients: int = 4) -> Quadratics:

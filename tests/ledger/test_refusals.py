@@ -1,4 +1,5 @@
-"""An update that must not be averaged in: the run stops and names it, or goes on without it and records that."""
+"""An update that must not be averaged in: the run stops and names it, or goes on without it and
+records that."""
 
 from __future__ import annotations
 
@@ -36,8 +37,17 @@ class Poison:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_run_stops_at_an_update_that_is_not_finite(value: float, tmp_path: Path) -> None:
     fed = quadratics()
-    with pytest.raises(UpdateRefused, match="round 0: client 2 sent an update that is not finite") as caught:
-        poise.train(fed, fed.task, SGD(lr=0.1, steps=1), rounds=3, attacks=[Poison(value=value)], out=tmp_path / "run")
+    with pytest.raises(
+        UpdateRefused, match="round 0: client 2 sent an update that is not finite"
+    ) as caught:
+        poise.train(
+            fed,
+            fed.task,
+            SGD(lr=0.1, steps=1),
+            rounds=3,
+            attacks=[Poison(value=value)],
+            out=tmp_path / "run",
+        )
     assert "bad_updates='drop'" in caught.value.hint
     with opened(tmp_path / "run") as run:
         assert (run.rounds, run.meta["status"]) == (0, "failed")
@@ -46,7 +56,13 @@ def test_a_run_stops_at_an_update_that_is_not_finite(value: float, tmp_path: Pat
 def test_dropped_updates_are_recorded_and_the_rest_goes_on(tmp_path: Path) -> None:
     fed = quadratics()
     run = poise.train(
-        fed, fed.task, SGD(lr=0.1, steps=1), rounds=3, attacks=[Poison()], bad_updates="drop", out=tmp_path / "run"
+        fed,
+        fed.task,
+        SGD(lr=0.1, steps=1),
+        rounds=3,
+        attacks=[Poison()],
+        bad_updates="drop",
+        out=tmp_path / "run",
     )
     assert [(n, client) for n, client, _ in run.refusals] == [(0, 2), (1, 2), (2, 2)]
     assert all("not finite" in reason for _, _, reason in run.refusals)
@@ -60,7 +76,9 @@ def test_dropped_updates_are_recorded_and_the_rest_goes_on(tmp_path: Path) -> No
 def test_a_round_in_which_everyone_is_refused_changes_nothing() -> None:
     fed = quadratics()
     everyone = Poison(clients=(0, 1, 2, 3))
-    run = poise.train(fed, fed.task, SGD(lr=0.1, steps=1), rounds=2, attacks=[everyone], bad_updates="drop")
+    run = poise.train(
+        fed, fed.task, SGD(lr=0.1, steps=1), rounds=2, attacks=[everyone], bad_updates="drop"
+    )
     assert len(run.refusals) == 8
     assert run.model.tobytes() == run.models(0).tobytes()
     assert (run.weights == 0).all()
@@ -76,7 +94,8 @@ def test_the_command_line_drops_diverging_clients_too(tmp_path: Path) -> None:
 
 
 def test_a_run_that_failed_in_the_middle_keeps_what_was_before(tmp_path: Path) -> None:
-    """The learning rate is so high that a later round overflows; what came before stays readable."""
+    """The learning rate is so high that a later round overflows; what came before stays
+    readable."""
     fed = quadratics()
     with pytest.raises(UpdateRefused, match=r"round \d+: client \d sent"):
         poise.train(fed, fed.task, SGD(lr=1e40, steps=2), rounds=50, out=tmp_path / "run")

@@ -1,4 +1,5 @@
-"""Taking a run up again, in Python: with other workers, more rounds, given objects; refused with other data."""
+"""Taking a run up again, in Python: with other workers, more rounds, given objects; refused with
+other data."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ import torch
 import poise
 from faults.support import opened, run_into, same, small
 from ledger.doubles import composition, quadratics
+from poise.apps.experiments.runner import run_experiment
 from poise.backends import Local
 from poise.config.experiment import parse
 from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError
-from poise.experiments.runner import run_experiment
 from poise.ledger.run import Run
 from poise.solvers import SGD
 from poise.training import begin, resume, resume_run
@@ -36,7 +37,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("after", [0, 1, 5, 9])
-def test_a_stopped_run_ends_as_if_it_had_not_been_stopped(after: int, whole: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_ends_as_if_it_had_not_been_stopped(
+    after: int, whole: Path, tmp_path: Path
+) -> None:
     path = run_into(small(rounds=ROUNDS), tmp_path, stop_after=after)
     with opened(path) as stopped:
         assert (stopped.rounds, stopped.meta["status"]) == (after, "stopped")
@@ -67,7 +70,10 @@ def test_a_finished_run_is_left_as_it_is(whole: Path) -> None:
 
 def test_more_rounds_go_on_and_are_remembered(tmp_path: Path) -> None:
     """Also after another stop on the way: what is planned stands in the run folder."""
-    short, longer = run_into(small(rounds=4), tmp_path / "a"), run_into(small(rounds=9), tmp_path / "b")
+    short, longer = (
+        run_into(small(rounds=4), tmp_path / "a"),
+        run_into(small(rounds=9), tmp_path / "b"),
+    )
     callback, stop = stopping(2)
     resume(short, rounds=9, callbacks=[callback], stop=stop).close()
     with opened(short) as between:
@@ -96,12 +102,15 @@ def test_a_callback_that_raises_leaves_a_whole_run(whole: Path, tmp_path: Path) 
     same(tmp_path / "seed-0", whole)
 
 
-# work under way, and a server with a memory ---------------------------------------------------------
+# work under way, and a server with a memory
+# ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("after", [1, 4, 11])
 @pytest.mark.parametrize("keep", ["last", "all", "unlearnable"])
-def test_work_under_way_and_the_servers_state_are_taken_up(after: int, keep: str, tmp_path: Path) -> None:
+def test_work_under_way_and_the_servers_state_are_taken_up(
+    after: int, keep: str, tmp_path: Path
+) -> None:
     made = composition(rounds=20, keep=keep)
     begin(made, tmp_path / "whole").close()
     callback, stop = stopping(after)
@@ -109,7 +118,9 @@ def test_work_under_way_and_the_servers_state_are_taken_up(after: int, keep: str
     resume_run(made, tmp_path / "pieces").close()
     same(tmp_path / "pieces", tmp_path / "whole")
     with opened(tmp_path / "whole") as run:
-        assert (run.contributions["version"] < run.contributions["round"]).any(), "some of the work was stale"
+        assert (run.contributions["version"] < run.contributions["round"]).any(), (
+            "some of the work was stale"
+        )
 
 
 def test_a_damaged_state_of_the_server_takes_the_run_one_round_back(tmp_path: Path) -> None:
@@ -127,7 +138,9 @@ def test_a_damaged_version_under_way_takes_the_run_further_back(tmp_path: Path) 
     begin(made, tmp_path / "whole").close()
     callback, stop = stopping(11)
     begin(made, tmp_path / "pieces", [callback], stop).close()
-    flying = [p for p in (tmp_path / "pieces" / "models").glob("0000000?.safetensors") if p.name[7] != "0"]
+    flying = [
+        p for p in (tmp_path / "pieces" / "models").glob("0000000?.safetensors") if p.name[7] != "0"
+    ]
     assert flying
     for path in flying:
         path.unlink()
@@ -135,23 +148,30 @@ def test_a_damaged_version_under_way_takes_the_run_further_back(tmp_path: Path) 
     same(tmp_path / "pieces", tmp_path / "whole")
 
 
-# runs of Python objects -----------------------------------------------------------------------------
+# runs of Python objects
+# -----------------------------------------------------------------------------
 
 
 def arrays(seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
-    return poise.federation((rng.normal(size=(40, 5)).astype("float32"), rng.integers(0, 3, 40)), clients=4)
+    return poise.federation(
+        (rng.normal(size=(40, 5)).astype("float32"), rng.integers(0, 3, 40)), clients=4
+    )
 
 
 def train_arrays(path: Path, **more: Any) -> Run:
-    return poise.train(arrays(), poise.task("logistic"), SGD(lr=0.1, steps=2), rounds=6, out=path, **more)
+    return poise.train(
+        arrays(), poise.task("logistic"), SGD(lr=0.1, steps=2), rounds=6, out=path, **more
+    )
 
 
 def test_a_run_of_given_data_needs_them_again(tmp_path: Path) -> None:
     train_arrays(tmp_path / "whole").close()
     callback, stop = stopping(3)
     train_arrays(tmp_path / "pieces", callbacks=[callback], stop=stop).close()
-    with pytest.raises(InvalidOption, match=r"experiment\.toml: the data of this run were Python objects") as caught:
+    with pytest.raises(
+        InvalidOption, match=r"experiment\.toml: the data of this run were Python objects"
+    ) as caught:
         resume(tmp_path / "pieces")
     assert "federation=" in caught.value.hint
     resume(tmp_path / "pieces", federation=arrays()).close()
@@ -163,7 +183,9 @@ def test_other_data_are_refused_and_change_nothing(tmp_path: Path) -> None:
     train_arrays(tmp_path / "run", callbacks=[callback], stop=stop).close()
     with opened(tmp_path / "run") as before:
         digest = before.digest
-    with pytest.raises(IncompatibleParts, match="the clients' data are not those the run began with"):
+    with pytest.raises(
+        IncompatibleParts, match="the clients' data are not those the run began with"
+    ):
         resume(tmp_path / "run", federation=arrays(seed=1))
     with opened(tmp_path / "run") as after:
         assert (after.digest, after.rounds) == (digest, 3)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from faults.support import opened, run_into, small
 from ledger.doubles import composition
 from poise.core.errors import InvalidOption
-from poise.core.types import Contribution, Flight, Record, Sky
+from poise.core.types import Assignment, Contribution, InFlight, Record
 from poise.ledger.retention import Retention
 from poise.training import begin, resume
 from poise.unlearning import Budget, sensitivity
@@ -21,7 +21,15 @@ from poise.unlearning import Budget, sensitivity
 def record(n: int, clients: tuple[int, ...], flying: tuple[int, ...] = ()) -> Record:
     """Aggregation n of these clients, with work on these versions still under way."""
     made = tuple(Contribution(c, n, 0, 0.5, 0.5, 1.0, 10, 1) for c in clients)
-    return Record(n, float(n), made, {}, 0, 0, Sky(float(n), tuple(Flight(99.0, 9, v) for v in flying)))
+    return Record(
+        n,
+        float(n),
+        made,
+        {},
+        0,
+        0,
+        InFlight(float(n), tuple(Assignment(99.0, 9, v) for v in flying)),
+    )
 
 
 def kept(rule: Retention, records: list[Record]) -> set[int]:
@@ -49,15 +57,27 @@ def test_versions_that_somebody_works_on_stay() -> None:
 def test_unlearnable_keeps_the_model_before_each_first_contribution() -> None:
     """Clients 0 and 1 join at once, 2 in aggregation 3, 3 in aggregation 5."""
     cohorts = [(0, 1), (1,), (0,), (0, 2), (1, 2), (3,), (0, 3), (1, 3)]
-    assert kept(Retention("unlearnable"), [record(n, c) for n, c in enumerate(cohorts)]) == {0, 3, 5, 7, 8}
+    assert kept(Retention("unlearnable"), [record(n, c) for n, c in enumerate(cohorts)]) == {
+        0,
+        3,
+        5,
+        7,
+        8,
+    }
 
 
 @given(st.lists(st.sets(st.integers(0, 5), min_size=1), min_size=1, max_size=20))
-def test_unlearnable_keeps_what_forgetting_any_client_can_start_from(cohorts: list[set[int]]) -> None:
-    held = kept(Retention("unlearnable"), [record(n, tuple(sorted(c))) for n, c in enumerate(cohorts)])
+def test_unlearnable_keeps_what_forgetting_any_client_can_start_from(
+    cohorts: list[set[int]],
+) -> None:
+    held = kept(
+        Retention("unlearnable"), [record(n, tuple(sorted(c))) for n, c in enumerate(cohorts)]
+    )
     for client in set().union(*cohorts):
         first = next(n for n, cohort in enumerate(cohorts) if client in cohort)
-        assert first in held, f"the model after {first} aggregations is the last that client {client} had not touched"
+        assert first in held, (
+            f"the model after {first} aggregations is the last that client {client} had not touched"
+        )
     assert {0, len(cohorts)} <= held
 
 
@@ -72,11 +92,15 @@ def test_what_is_on_disk_follows_the_rule(keep: str, tmp_path: Path) -> None:
     with opened(path) as run:
         within = sensitivity(run) <= Budget().limit
         restarts = {int(np.flatnonzero(within[:, i])[-1]) for i in range(run.clients)}
-        expected = {"all": set(range(9)), "last": {0, 7, 8}, "unlearnable": {0, 7, 8} | restarts}[keep]
+        expected = {"all": set(range(9)), "last": {0, 7, 8}, "unlearnable": {0, 7, 8} | restarts}[
+            keep
+        ]
         assert set(run.kept) == expected
         for n in run.kept:
             assert run.models(n).shape == run.model.shape
-        assert {p.name for p in (path / "models").iterdir()} == {f"{n:08d}.safetensors" for n in expected}
+        assert {p.name for p in (path / "models").iterdir()} == {
+            f"{n:08d}.safetensors" for n in expected
+        }
 
 
 def test_the_rule_is_remembered_over_a_resume(tmp_path: Path) -> None:

@@ -32,17 +32,25 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def by_hand(values: list[float], path: Path | None = None) -> Run:
     """A run whose accuracy took these values (nan: not measured)."""
-    ledger = Ledger.create(path, {"clients": 2, "seed": 0, "keep": "all", "experiment": "", "status": "done"}, {})
+    ledger = Ledger.create(
+        path, {"clients": 2, "seed": 0, "keep": "all", "experiment": "", "status": "done"}, {}
+    )
     theta = torch.zeros(3)
     ledger.start(theta)
     for n, value in enumerate(values):
-        metrics: dict[str, Any] = {} if np.isnan(value) else {"accuracy": value, "client_loss": np.array([value, 1.0])}
-        made = (Contribution(n % 2, n, 0, 0.5, 0.25, 1.0, 10, 1), Contribution(n % 2, n, 1, 0.5, 0.5, 1.0, 10, 1))
+        metrics: dict[str, Any] = (
+            {} if np.isnan(value) else {"accuracy": value, "client_loss": np.array([value, 1.0])}
+        )
+        made = (
+            Contribution(n % 2, n, 0, 0.5, 0.25, 1.0, 10, 1),
+            Contribution(n % 2, n, 1, 0.5, 0.5, 1.0, 10, 1),
+        )
         ledger.append(Record(n, float(n + 1), made, metrics, 8, 4), theta + n, {})
     return Run(ledger)
 
 
-# reading --------------------------------------------------------------------------------------------
+# reading
+# --------------------------------------------------------------------------------------------
 
 
 def test_shapes_and_missing_measurements(path: Path) -> None:
@@ -79,7 +87,9 @@ def test_models_are_those_that_were_kept(path: Path) -> None:
         assert run.kept == [0, 5, 6]
         assert run.models(6).tobytes() == run.model.tobytes()
         assert run.models(0).shape == run.model.shape
-        with pytest.raises(LedgerError, match=r"00000003\.safetensors is not there: that model was not kept"):
+        with pytest.raises(
+            LedgerError, match=r"00000003\.safetensors is not there: that model was not kept"
+        ):
             run.models(3)
         for n in (-1, 7):
             with pytest.raises(InvalidOption, match=f"no model after {n} aggregations"):
@@ -98,7 +108,9 @@ def test_a_run_in_memory_says_what_was_not_kept() -> None:
 def test_memory_and_disk_hold_the_same_run(tmp_path: Path) -> None:
     fed = quadratics(8)
     one = poise.train(fed, fed.task, SGD(lr=0.1, steps=2), Uniform(3), rounds=5, seed=3)
-    two = poise.train(fed, fed.task, SGD(lr=0.1, steps=2), Uniform(3), rounds=5, seed=3, out=tmp_path / "run")
+    two = poise.train(
+        fed, fed.task, SGD(lr=0.1, steps=2), Uniform(3), rounds=5, seed=3, out=tmp_path / "run"
+    )
     assert one.digest == two.digest
     assert one.model.tobytes() == two.model.tobytes()
     three = poise.train(fed, fed.task, SGD(lr=0.1, steps=2), Uniform(3), rounds=5, seed=4)
@@ -140,13 +152,15 @@ def test_smoothness_is_the_spread_of_the_changes_over_their_mean() -> None:
         assert by_hand([0.25, 0.5, 0.25]).smoothness() == float("inf")
 
 
-# the chain ------------------------------------------------------------------------------------------
+# the chain
+# ------------------------------------------------------------------------------------------
 
 
 def test_every_digest_vouches_for_all_before_it() -> None:
     one, other = by_hand([0.1, 0.2, 0.3]), by_hand([0.1000001, 0.2, 0.3])
     digests = [
-        [d for (d,) in run._ledger.database.execute("SELECT digest FROM rounds ORDER BY n")] for run in (one, other)
+        [d for (d,) in run._ledger.database.execute("SELECT digest FROM rounds ORDER BY n")]
+        for run in (one, other)
     ]
     assert all(a != b for a, b in zip(*digests, strict=True))
     assert len({*digests[0], *digests[1]}) == 6
@@ -161,16 +175,20 @@ def test_a_digest_covers_everything_but_wall_clock_time() -> None:
     same = dataclasses.replace(record, seconds=99.0)
     assert rows.digest_of(rows.GENESIS, same, rows.Hashes("m")) == first
     others = [
-        dataclasses.replace(record, time=1.5), dataclasses.replace(record, bytes_up=9),
-        dataclasses.replace(record, metrics={"accuracy": 0.25}), dataclasses.replace(record, contributions=()),
+        dataclasses.replace(record, time=1.5),
+        dataclasses.replace(record, bytes_up=9),
+        dataclasses.replace(record, metrics={"accuracy": 0.25}),
+        dataclasses.replace(record, contributions=()),
         dataclasses.replace(record, index=1),
         *(
             dataclasses.replace(record, contributions=(dataclasses.replace(made[0], **{name: 3}),))
             for name in (f.name for f in dataclasses.fields(made[0]))
         ),
-    ]  # fmt: skip
+    ]
     digests = {rows.digest_of(rows.GENESIS, other, rows.Hashes("m")) for other in others}
-    digests |= {rows.digest_of(rows.GENESIS, record, h) for h in (rows.Hashes("n"), rows.Hashes("m", "s"))}
+    digests |= {
+        rows.digest_of(rows.GENESIS, record, h) for h in (rows.Hashes("n"), rows.Hashes("m", "s"))
+    }
     assert len(digests) == len(others) + 2
     assert first not in digests
 
@@ -183,7 +201,8 @@ def test_a_record_is_read_as_it_was_written() -> None:
     assert rows.select(run._ledger.database, 2) is None
 
 
-# opening --------------------------------------------------------------------------------------------
+# opening
+# --------------------------------------------------------------------------------------------
 
 
 def test_a_folder_with_seeds_is_not_a_run(path: Path) -> None:
@@ -227,7 +246,8 @@ def test_a_reader_cannot_write(path: Path) -> None:
         run._ledger.set("status", "altered")
 
 
-# models on disk -------------------------------------------------------------------------------------
+# models on disk
+# -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
@@ -252,7 +272,14 @@ def test_a_store_gives_back_what_it_was_given(where: str, tmp_path: Path) -> Non
 
 def test_a_content_hash_depends_on_names_shapes_types_and_values() -> None:
     one = torch.zeros(4)
-    others = [{"a": one}, {"b": one}, {"a": one.reshape(2, 2)}, {"a": one.double()}, {"a": one + 1}, {"a": one[:3]}]
+    others = [
+        {"a": one},
+        {"b": one},
+        {"a": one.reshape(2, 2)},
+        {"a": one.double()},
+        {"a": one + 1},
+        {"a": one[:3]},
+    ]
     assert len({content_hash(o) for o in others}) == len(others)
     big = torch.arange(10_000.0)
     assert content_hash({"a": big}) == content_hash({"a": big.clone()})

@@ -31,7 +31,9 @@ def test_the_updates_are_those_that_were_aggregated(tmp_path: Path) -> None:
             omega = run.contributions["coefficient"][run.contributions["round"] == n]
             deltas = run.updates(n)
             assert deltas.shape == (4, 3)
-            np.testing.assert_allclose(run.models(n) + omega @ deltas, run.models(n + 1), rtol=1e-13)
+            np.testing.assert_allclose(
+                run.models(n) + omega @ deltas, run.models(n + 1), rtol=1e-13
+            )
     assert len(list((tmp_path / "run" / "models").glob("*.updates.safetensors"))) == 5
 
 
@@ -110,7 +112,10 @@ def test_a_run_goes_on_as_it_began(tmp_path: Path) -> None:
 
 
 def test_a_ledger_of_schema_3_can_be_read_and_taken_up(tmp_path: Path) -> None:
-    whole, path = run_into(small(rounds=6), tmp_path / "a"), run_into(small(rounds=6), tmp_path / "b", stop_after=3)
+    whole, path = (
+        run_into(small(rounds=6), tmp_path / "a"),
+        run_into(small(rounds=6), tmp_path / "b", stop_after=3),
+    )
     with sqlite3.connect(path / "ledger.sqlite") as database:
         database.execute("ALTER TABLE rounds DROP COLUMN updates")
         database.execute("UPDATE meta SET value = '3' WHERE key = 'schema'")

@@ -2,9 +2,9 @@
 
     python tests/old_runs/make.py
 
-The folders that are here were made by the version and the commit that ``expected.json`` names. They stand for the runs
-that users have: a later version must open them, go on with them and forget in them. Do not make them anew because a
-test fails; add another set where the format changes.
+The folders that are here were made by the version and the commit that ``expected.json`` names. They
+stand for the runs that users have: a later version must open them, go on with them and forget in
+them. Do not make them anew because a test fails; add another set where the format changes.
 """
 
 from __future__ import annotations
@@ -125,21 +125,32 @@ backend = {{ name = "local", workers = 1 }}
 STOPPED = {"stopped": 5, "in-flight": 9}
 """After how many rounds a run was stopped; the others ended."""
 
-REQUEST: dict[str, Any] = {"clients": [1], "sigma": 0.02, "min_rounds": 3, "max_rounds": 4, "heuristic": True}
+REQUEST: dict[str, Any] = {
+    "clients": [1],
+    "sigma": 0.02,
+    "min_rounds": 3,
+    "max_rounds": 4,
+    "heuristic": True,
+}
 AGAIN: dict[str, Any] = {**REQUEST, "clients": [4]}
 """The request that the folder ``forgotten`` has a certificate of, and one that comes after it."""
 
 
 def trained(name: str, folder: Path, stop_after: int | None = None) -> Any:
     """A run of one of the experiments in this folder."""
+    from poise.apps.experiments.runner import (
+        run_experiment,
+    )  # here: tests need the names above, wherever these are
     from poise.config.experiment import parse
-    from poise.experiments.runner import run_experiment  # here: tests need the names above, wherever these are
 
     done: list[Any] = []
     (run,) = run_experiment(
-        parse(EXPERIMENTS[name]), folder, [0], lambda seed, made: [done.append],
+        parse(EXPERIMENTS[name]),
+        folder,
+        [0],
+        lambda seed, made: [done.append],
         lambda: stop_after is not None and len(done) >= stop_after,
-    )  # fmt: skip
+    )
     return run
 
 
@@ -168,7 +179,10 @@ def main() -> None:
 def _version() -> dict[str, str]:
     """The version and the last commit that changed the package."""
     said = subprocess.run(
-        ["git", "log", "-1", "--format=%h", "--", "src/poise"], cwd=HERE.parent.parent, capture_output=True, text=True
+        ["git", "log", "-1", "--format=%h", "--", "src/poise"],
+        cwd=HERE.parent.parent,
+        capture_output=True,
+        text=True,
     )
     return {"poise": poise.__version__, "commit": said.stdout.strip()}
 

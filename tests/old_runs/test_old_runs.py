@@ -1,7 +1,9 @@
-"""Run folders that an earlier version wrote are opened, audited, reported on, gone on with and made to forget.
+"""Run folders that an earlier version wrote are opened, audited, reported on, gone on with and made
+to forget.
 
-``expected.json`` has what uninterrupted runs gave when the folders were made (``make.py``), and how the machine that
-made them rounds: on one that rounds the same, hashes must be equal; on another, numbers within 1e-4.
+``expected.json`` has what uninterrupted runs gave when the folders were made (``make.py``), and how
+the machine that made them rounds: on one that rounds the same, hashes must be equal; on another,
+numbers within 1e-4.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from poise.core.errors import LedgerError
 
 EXPECT: dict[str, Any] = json.loads(EXPECTED.read_text(encoding="utf-8"))
 SAME_MACHINE = EXPECT["fingerprint"] == fingerprint()
-BITS = ("model", "weights", "metrics", "times", "contributions", "readings", "kept", "ledger")
+BITS = ("model", "weights", "metrics", "times", "contributions", "measurements", "kept", "ledger")
 
 pytestmark = pytest.mark.filterwarnings("ignore:audit", "ignore:the run began with MKL")
 
@@ -48,21 +50,29 @@ def as_expected(run: Any, name: str) -> None:
     """A run ended as an uninterrupted one did when the folders were made."""
     found, stored = ended(run), EXPECT["runs"][name]
     if SAME_MACHINE:
-        # personal entries are no longer counted as traffic: bytes, and with them the chain of digests, are others
+        # personal entries are no longer counted as traffic: bytes, and with them the chain of
+        # digests, are others
         bits = [what for what in BITS if name != "in-flight" or what not in ("bytes", "ledger")]
         changed = [what for what in bits if found["hashes"][what] != stored["hashes"][what]]
         assert not changed, f"{name}: changed: {', '.join(changed)}"
         return
-    warnings.warn("another machine made the old runs: numbers are compared within 1e-4, not bits", stacklevel=2)
+    warnings.warn(
+        "another machine made the old runs: numbers are compared within 1e-4, not bits",
+        stacklevel=2,
+    )
     for what in ("rounds", "model norm", "model sum", "sums of weights", "last time"):
-        np.testing.assert_allclose(found["summary"][what], stored["summary"][what], rtol=1e-4, atol=1e-4, err_msg=what)
+        np.testing.assert_allclose(
+            found["summary"][what], stored["summary"][what], rtol=1e-4, atol=1e-4, err_msg=what
+        )
 
 
 def test_folders_are_small_and_at_rest(name: str) -> None:
     held = files(HERE / name)
     assert sum(map(len, held.values())) < 300_000
     assert not [file for file in held if file.endswith(("-wal", "-shm", ".part"))]
-    assert not [file for file, content in held.items() if b"/home/" in content or b"/tmp/" in content]
+    assert not [
+        file for file, content in held.items() if b"/home/" in content or b"/tmp/" in content
+    ]
 
 
 def test_it_opens_and_is_whole(name: str, folder: Path) -> None:
@@ -160,13 +170,17 @@ def test_a_second_request_goes_on_from_the_first(tmp_path: Path) -> None:
     assert made.certificate["forgotten so far"] == sorted([*REQUEST["clients"], *AGAIN["clients"]])
     made.run.close()
     for number in ("001", "002"):
-        assert call("verify", folder / "unlearning" / number / "certificate.json", "--json").code == 0, number
+        assert (
+            call("verify", folder / "unlearning" / number / "certificate.json", "--json").code == 0
+        ), number
 
 
 @pytest.mark.parametrize("name", STOPPED, indirect=True)
 def test_a_run_that_was_taken_up_can_forget(name: str, folder: Path) -> None:
     poise.resume(folder).close()
-    made = poise.unlearn(folder, [2], method="scratch", target=0.0, min_rounds=2, max_rounds=3, heuristic=True)
+    made = poise.unlearn(
+        folder, [2], method="scratch", target=0.0, min_rounds=2, max_rounds=3, heuristic=True
+    )
     assert 2 <= made.rounds <= 3
     assert made.path is not None
     made.run.close()

@@ -1,4 +1,5 @@
-"""A clock that is only told what has come so far takes the steps of one that knows all times beforehand."""
+"""A clock that is only told what has come so far takes the steps of one that knows all times
+beforehand."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from poise.clocks import Asynchronous, Buffered, FixedWindow, Synchronous
 from poise.core.arrivals import Arrivals
 from poise.core.parts import part
 from poise.core.protocols import WorkOrder
-from poise.core.types import Cohort, Flight, Sky
+from poise.core.types import Assignment, Cohort, InFlight
 from poise.engine.realtime import Key, RealTime
 from poise.engine.state import State
 
@@ -27,7 +28,8 @@ TIMES = [1.0, 0.3, 0.45, 2.2]
 
 @part("backend", "tests-by-the-hour")
 class ByTheHour:
-    """A backend whose clients take these times of a clock that stands still unless somebody waits."""
+    """A backend whose clients take these times of a clock that stands still unless somebody
+    waits."""
 
     crash: int = -1  # after so many pieces of work have been handed out
     measuring: float = 0.0  # how long the server takes to measure
@@ -50,7 +52,7 @@ class Hours:
     real_time = True
 
     def hand_out(self, order: WorkOrder, at_work: int) -> None:
-        for f in order.flights:
+        for f in order.assignments:
             assert f.version in order.models
             if len(self.handed) == self.crash:
                 raise KeyboardInterrupt
@@ -64,19 +66,21 @@ class Hours:
             del self.out[key]
         return came
 
-    def call_off(self, flights: Iterable[Flight]) -> None:
-        for f in flights:
+    def call_off(self, assignments: Iterable[Assignment]) -> None:
+        for f in assignments:
             self.out.pop(f.key, None)
 
     def seconds(self) -> float:
         return 64.0 + self.now
 
     def work(self, order: WorkOrder, *more: Any) -> Arrivals:
-        assert not {f.key for f in order.flights} & self.out.keys(), "work that has not been answered was asked for"
+        assert not {f.key for f in order.assignments} & self.out.keys(), (
+            "work that has not been answered was asked for"
+        )
         return self.here.work(order, *more)
 
-    def spread(self, function: Any, items: Any) -> list[Any]:
-        return self.here.spread(function, items)
+    def map_workers(self, function: Any, items: Any) -> list[Any]:
+        return self.here.map_workers(function, items)
 
     def measure(self, *given: Any) -> dict[str, Any]:
         self.now += self.measuring
@@ -89,13 +93,22 @@ class Hours:
 def train(clock: Any, **more: Any) -> Any:
     fed = poise.federation("digits", "dirichlet", 4, alpha=0.5, seed=1)
     solver = poise.solvers.SGD(lr=0.1, steps=3, batch_size=8)
-    return poise.train(fed, poise.task("logistic"), solver, clock=clock, **{"rounds": 7, "seed": 3, **more})
+    return poise.train(
+        fed, poise.task("logistic"), solver, clock=clock, **{"rounds": 7, "seed": 3, **more}
+    )
 
 
 CLOCKS = [
-    Synchronous(), Synchronous(deadline=1.5), Synchronous(enough=2), Synchronous(deadline=0.35, enough=3),
-    Asynchronous(), Buffered(2), Buffered(3), FixedWindow(0.5), FixedWindow(0.05),
-]  # fmt: skip
+    Synchronous(),
+    Synchronous(deadline=1.5),
+    Synchronous(enough=2),
+    Synchronous(deadline=0.35, enough=3),
+    Asynchronous(),
+    Buffered(2),
+    Buffered(3),
+    FixedWindow(0.5),
+    FixedWindow(0.05),
+]
 
 
 @pytest.mark.parametrize("clock", CLOCKS, ids=str)
@@ -115,10 +128,13 @@ NOBODY_AT_WORK = [Synchronous(), Synchronous(deadline=1.5), Synchronous(enough=2
 
 @pytest.mark.parametrize("clock", NOBODY_AT_WORK, ids=str)
 def test_measuring_takes_no_time(clock: Any) -> None:
-    """It lasts longer than a deadline or a window here: counted, every later round would end before it began."""
+    """It lasts longer than a deadline or a window here: counted, every later round would end before
+    it began."""
     known = train(replace(clock, durations=TIMES))
     lived = train(clock, backend=ByTheHour(measuring=7.0))
-    assert [s.clients.tolist() for s in lived.schedule] == [s.clients.tolist() for s in known.schedule]
+    assert [s.clients.tolist() for s in lived.schedule] == [
+        s.clients.tolist() for s in known.schedule
+    ]
     assert np.allclose(lived.times, known.times, rtol=1e-9)
     assert lived.model.tolist() == known.model.tolist()
 
@@ -139,18 +155,24 @@ def test_what_was_seen_after_a_step_is_not_waited_for_again() -> None:
         return [] if len(looks) > 1 else [(0, 0, 0)]
 
     nothing = lambda *given, **more: None
-    carrier = SimpleNamespace(answered=answered, seconds=lambda: sum(looks), hand_out=nothing, call_off=nothing)
+    carrier = SimpleNamespace(
+        answered=answered, seconds=lambda: sum(looks), hand_out=nothing, call_off=nothing
+    )
     pace = RealTime(FixedWindow(5.0), carrier)
-    flights = pace.launch(Cohort(np.array([0]), np.ones(1)), Sky(), 0)
-    step, sky = pace.next_step(flights, State(0, torch.zeros(1), {}))
-    assert (step.time, step.flights) == (5.0, ())
-    step, sky = pace.next_step((), State(1, torch.zeros(1), {}, sky=sky))
-    assert (step.time, [f.client for f in step.flights]) == (10.0, [0])
+    assignments = pace.launch(Cohort(np.array([0]), np.ones(1)), InFlight(), 0)
+    step, in_flight = pace.next_step(assignments, State(0, torch.zeros(1), {}))
+    assert (step.time, step.assignments) == (5.0, ())
+    step, in_flight = pace.next_step((), State(1, torch.zeros(1), {}, in_flight=in_flight))
+    assert (step.time, [f.client for f in step.assignments]) == (10.0, [0])
 
 
-@pytest.mark.parametrize("clock", [Asynchronous(), Buffered(2), FixedWindow(0.5), Synchronous(enough=2)], ids=str)
+@pytest.mark.parametrize(
+    "clock", [Asynchronous(), Buffered(2), FixedWindow(0.5), Synchronous(enough=2)], ids=str
+)
 @pytest.mark.parametrize("crash", [4, 5, 7])
-def test_a_run_that_died_hands_out_what_was_under_way_again(clock: Any, crash: int, tmp_path: Path) -> None:
+def test_a_run_that_died_hands_out_what_was_under_way_again(
+    clock: Any, crash: int, tmp_path: Path
+) -> None:
     with pytest.raises(KeyboardInterrupt):
         train(clock, backend=ByTheHour(crash), out=tmp_path / "run")
     before = poise.open_run(tmp_path / "run")
@@ -184,9 +206,13 @@ def test_weights_make_up_for_who_is_left_out(clock: Any) -> None:
     law = poise.clocks.Exponential([1.0, 0.5, 2.0])
     p = np.array([0.5, 0.3, 0.2])
     weights = replace(clock, durations=law).unbiased_weights(None, p)
-    if clock.deadline is not None:  # P(T_i <= 1.5) = 1 - exp(-1.5/tau_i); 1000 arrivals or more of each: 5 sigma
+    if (
+        clock.deadline is not None
+    ):  # P(T_i <= 1.5) = 1 - exp(-1.5/tau_i); 1000 arrivals or more of each: 5 sigma
         share = 1 - np.exp(-1.5 / np.array([1.0, 0.5, 2.0]))
-    else:  # not the slowest of three exponentials: the last is i with a chance from inclusion and exclusion
+    # not the slowest of three exponentials: the last is i with a chance from inclusion and
+    # exclusion
+    else:
         rate = 1 / np.array([1.0, 0.5, 2.0])
         share = np.array([1 - _last(rate, i) for i in range(3)])
     sigma = share * np.sqrt((1 - share) / share / 1000)

@@ -23,7 +23,9 @@ SOLVER = SGD(lr=0.1, epochs=1, batch_size=4)
 
 def train(solver: Any = SOLVER, **options: Any) -> Run:
     fed = SampleFederation.random([7, 4, 10, 5, 6], seed=1)
-    return poise.train(fed, Task("mlp", {"hidden": 5}), solver, **{"rounds": 4, "keep": "all", **options})
+    return poise.train(
+        fed, Task("mlp", {"hidden": 5}), solver, **{"rounds": 4, "keep": "all", **options}
+    )
 
 
 def models(run: Run) -> list[bytes]:
@@ -38,9 +40,19 @@ REFERENCE = train()
     [
         {"sampler": Uniform(5)},
         {"sampler": Full(), "clock": Synchronous(), "weighting": Proportional(), "server": Add()},
-        {"sampler": "full", "clock": "synchronous", "weighting": "proportional", "server": "add", "backend": "local"},
+        {
+            "sampler": "full",
+            "clock": "synchronous",
+            "weighting": "proportional",
+            "server": "add",
+            "backend": "local",
+        },
         {"backend": Local(workers=1)},
-        {"solver": SGD(lr=0.1, epochs=1, batch_size=4, momentum=0.0, weight_decay=0.0, clip=None, decay=1.0)},
+        {
+            "solver": SGD(
+                lr=0.1, epochs=1, batch_size=4, momentum=0.0, weight_decay=0.0, clip=None, decay=1.0
+            )
+        },
         {"solver": SGD(lr=0.1, epochs=1, batch_size=4, clip=float("inf"))},
         {"keep": "all", "bad_updates": "drop"},
     ],

@@ -24,16 +24,28 @@ def experiment(seed: int = 0, **sections: Any) -> dict[str, Any]:
         "sampler": {"name": "uniform", "m": 2},
         "weighting": {"name": "proportional"},
     }
-    return {**base, **sections, "run": {"seeds": [seed], "evaluate_every": 1, **sections.get("run", {})}}
+    return {
+        **base,
+        **sections,
+        "run": {"seeds": [seed], "evaluate_every": 1, **sections.get("run", {})},
+    }
 
 
 def made_run(
-    metrics: Metrics | None = None, seed: int = 0, rounds: int | None = None, clients: int = 4,
-    cohorts: Sequence[Mapping[int, float]] | None = None, arrays: Mapping[str, np.ndarray] | None = None,
-    times: Sequence[float] | None = None, bases: Sequence[Mapping[int, float]] | None = None,
-    path: Path | None = None, status: str = "done", **sections: Any,
-) -> Run:  # fmt: skip
-    """A run with these metrics (None = not measured) and these weights (and base weights) per client and round."""
+    metrics: Metrics | None = None,
+    seed: int = 0,
+    rounds: int | None = None,
+    clients: int = 4,
+    cohorts: Sequence[Mapping[int, float]] | None = None,
+    arrays: Mapping[str, np.ndarray] | None = None,
+    times: Sequence[float] | None = None,
+    bases: Sequence[Mapping[int, float]] | None = None,
+    path: Path | None = None,
+    status: str = "done",
+    **sections: Any,
+) -> Run:
+    """A run with these metrics (None = not measured) and these weights (and base weights) per
+    client and round."""
     metrics = metrics or {}
     rounds = rounds if rounds is not None else max((len(v) for v in metrics.values()), default=0)
     meta = {"seed": seed, "clients": clients, "status": status, "poise": "0.0.test", "keep": "last"}

@@ -1,4 +1,5 @@
-"""Figures of audits, graphs and sensitivities of very many clients: what is drawn, and what is said to be left out."""
+"""Figures of audits, graphs and sensitivities of very many clients: what is drawn, and what is said
+to be left out."""
 
 from __future__ import annotations
 
@@ -10,14 +11,19 @@ import pytest
 from sklearn import metrics
 
 from faults.support import call
+from poise.analysis.reports.audit_page import (
+    history_figure,
+    most_suspected,
+    roc_figure,
+    score_figure,
+)
+from poise.analysis.reports.graphs import KeptGraph, keep_graph, kept_graph
+from poise.analysis.reports.inspection_page import graph_figure, misalignment_map
+from poise.analysis.reports.unlearning_page import sensitivity_figure
 from poise.auditing.audit import Audit
 from poise.auditing.auditor import Auditor
 from poise.core.errors import InvalidOption, LedgerError
 from poise.graph import SimilarityGraph
-from poise.reports.auditing import history_figure, most_suspected, roc_figure, score_figure
-from poise.reports.forgetting import sensitivity_figure
-from poise.reports.graphs import KeptGraph, keep_graph, kept_graph
-from poise.reports.heterogeneity import graph_figure, misalignment_map
 
 
 def judged(scores: Any, rounds: int = 3, alarm: float = 0.01) -> Audit:

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import poise
+from poise.analysis.reports import cohorts
 from poise.clocks import Asynchronous
 from poise.core.types import Contribution, Record, Refusal
 from poise.ledger import Ledger, Run
-from poise.reports import cohorts
 from poise.solvers import SGD
 from reports.ledgers import made_run
 
@@ -30,13 +30,17 @@ def test_class_shares_by_hand() -> None:
 def test_many_aggregations_are_added_up_in_bins() -> None:
     counts = np.array([[1, 0], [0, 1]])
     run = made_run(
-        rounds=4, clients=2, cohorts=[{0: 1.0}, {1: 1.0}, {0: 1.0}, {0: 1.0}], arrays={"label_counts": counts}
+        rounds=4,
+        clients=2,
+        cohorts=[{0: 1.0}, {1: 1.0}, {0: 1.0}, {0: 1.0}],
+        arrays={"label_counts": counts},
     )
     assert cohorts.class_shares(run, most=2).tolist() == [[0.5, 0.5], [1.0, 0.0]]  # type: ignore[union-attr]
 
 
 def test_staleness_by_hand() -> None:
-    """Client 1 needs 1, client 0 needs 2.5: arrivals of versions 0, 1, 0, 2 in aggregations 0, 1, 2, 3."""
+    """Client 1 needs 1, client 0 needs 2.5: arrivals of versions 0, 1, 0, 2 in aggregations 0, 1,
+    2, 3."""
     fed = poise.quadratics(np.eye(2))
     run = poise.train(fed, fed.task, SGD(lr=0.1, steps=1), clock=Asynchronous([2.5, 1.0]), rounds=4)
     mean, largest, _ = cohorts.ages(run)
@@ -49,9 +53,13 @@ def test_staleness_by_hand() -> None:
 
 
 def reporting(losses: list[list[float | None]]) -> Run:
-    ledger = Ledger.create(None, {"seed": 0, "clients": 9, "status": "done", "experiment": "[run]\n"}, {})
+    ledger = Ledger.create(
+        None, {"seed": 0, "clients": 9, "status": "done", "experiment": "[run]\n"}, {}
+    )
     for n, row in enumerate(losses):
-        parts = tuple(Contribution(i, n, 0, 1.0, 1.0, 1.0, 1, 1, loss) for i, loss in enumerate(row))
+        parts = tuple(
+            Contribution(i, n, 0, 1.0, 1.0, 1.0, 1, 1, loss) for i, loss in enumerate(row)
+        )
         refused = (Refusal(8, n, "too long"),) if n == 1 else ()
         ledger.append(Record(n, n + 1.0, parts, {}, 1, 1, refusals=refused), torch.zeros(1), {})
     return Run(ledger)
@@ -95,7 +103,7 @@ def test_sizes_and_refusals() -> None:
 def test_of_many_pieces_of_work_the_first_or_the_latest_are_shown(
     latest: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from poise.reports import timelines
+    from poise.analysis.reports import timelines
 
     monkeypatch.setattr(timelines, "MOST_PIECES", 3)
     bar, _ = timelines.timeline_figure(made_run(rounds=4), latest=latest).data
@@ -103,7 +111,7 @@ def test_of_many_pieces_of_work_the_first_or_the_latest_are_shown(
 
 
 def test_curves_against_real_time() -> None:
-    from poise.reports.curves import axis_values
+    from poise.analysis.reports.curves import axis_values
 
     run = made_run(rounds=3)
     run.seconds = np.array([0.5, 1.0, 2.0])

@@ -9,8 +9,15 @@ import math
 import pytest
 from rich.console import Console
 
+from poise.analysis.reports import (
+    Comparison,
+    Group,
+    compare,
+    comparison_as_data,
+    score_table,
+    terminal_table,
+)
 from poise.core.errors import InvalidOption
-from poise.reports import Comparison, Group, compare, comparison_as_data, score_table, terminal_table
 from reports.ledgers import made_run
 
 
@@ -42,12 +49,16 @@ def test_no_significant_difference_is_said_so() -> None:
 
 
 def test_other_seeds_fall_back_to_welch() -> None:
-    words = said(compare([group("a", [0.1, 0.11, 0.12]), group("b", [0.9, 0.91, 0.92], first_seed=7)]))
+    words = said(
+        compare([group("a", [0.1, 0.11, 0.12]), group("b", [0.9, 0.91, 0.92], first_seed=7)])
+    )
     assert "higher" in words
     assert "Welch" in words
 
 
-@pytest.mark.parametrize(("values", "words"), [([0.4], "nothing is claimed"), ([0.4, math.nan], "not finite")])
+@pytest.mark.parametrize(
+    ("values", "words"), [([0.4], "nothing is claimed"), ([0.4, math.nan], "not finite")]
+)
 def test_what_cannot_be_claimed(values: list[float], words: str) -> None:
     assert words in said(compare([group("a", [0.1] * len(values)), group("b", values)]))
 

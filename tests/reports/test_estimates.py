@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from poise.reports.estimates import estimate, paired_difference, welch_difference
+from poise.analysis.reports.estimates import estimate, paired_difference, welch_difference
 
 T2 = 4.30265272974946  # t(0.975) with 2 degrees of freedom
 T4 = 2.77644510519779  # with 4
@@ -17,7 +17,9 @@ def test_student_interval_of_three_values() -> None:
     s = math.sqrt((0.03**2 + 0.01**2 + 0.04**2) / 2)
     assert e.mean == pytest.approx(0.83)
     assert e.half_width == pytest.approx(T2 * s / math.sqrt(3))
-    assert (e.low, e.high) == pytest.approx((0.83 - T2 * s / math.sqrt(3), 0.83 + T2 * s / math.sqrt(3)))
+    assert (e.low, e.high) == pytest.approx(
+        (0.83 - T2 * s / math.sqrt(3), 0.83 + T2 * s / math.sqrt(3))
+    )
 
 
 @pytest.mark.parametrize("values", [[0.5], [0.5, math.nan], [0.5, math.inf]])

@@ -7,10 +7,16 @@ import math
 import numpy as np
 import pytest
 
+from poise.analysis.reports import (
+    Group,
+    class_composition,
+    learning_curves,
+    participation,
+    weight_map,
+)
+from poise.analysis.reports.bins import heat
+from poise.analysis.reports.curves import curve, thinned
 from poise.core.errors import InvalidOption
-from poise.reports import Group, class_composition, learning_curves, participation, weight_map
-from poise.reports.bins import heat
-from poise.reports.curves import curve, thinned
 from reports.ledgers import made_run
 
 LINE = {"accuracy": [0.1, 0.2, 0.4]}
@@ -21,7 +27,9 @@ def test_band_is_the_interval_over_seeds() -> None:
     line = curve(Group("g", runs), "accuracy")
     assert line is not None
     assert line.mean.tolist() == pytest.approx([0.1, 0.83])
-    assert line.high[1] - line.low[1] == pytest.approx(2 * 4.30265 * 0.0360555 / math.sqrt(3), rel=1e-4)
+    assert line.high[1] - line.low[1] == pytest.approx(
+        2 * 4.30265 * 0.0360555 / math.sqrt(3), rel=1e-4
+    )
     band, mean = learning_curves([Group("g", runs)], "accuracy").data
     assert band.fill == "toself"
     assert mean.name == "g"
@@ -62,13 +70,16 @@ def test_nothing_measured_is_an_error_that_says_so() -> None:
 def test_down_sampled_weights_still_sum_to_the_weight_of_an_aggregation() -> None:
     rng = np.random.default_rng(0)
     cohorts = [
-        {int(c): w for c, w in zip(rng.choice(23, 5, replace=False), rng.random(5), strict=True)} for _ in range(11)
+        {int(c): w for c, w in zip(rng.choice(23, 5, replace=False), rng.random(5), strict=True)}
+        for _ in range(11)
     ]
     run = made_run(rounds=11, clients=23, cohorts=cohorts)
     image = heat(run, most_clients=7, most_rounds=4)
     assert image.values.shape == (4, 6)
     totals = run.weights.sum(axis=1)
-    means = [totals[a:b].mean() for a, b in zip(image.rounds.edges, image.rounds.edges[1:], strict=False)]
+    means = [
+        totals[a:b].mean() for a, b in zip(image.rounds.edges, image.rounds.edges[1:], strict=False)
+    ]
     assert image.values.sum(axis=1) == pytest.approx(means)
     assert "Down-sampled: 23 clients in bins of 4, weights added; 11 aggregations" in image.note
     exact = heat(run, 100, 100)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from poise.analysis.reports import Group, group_runs
+from poise.analysis.reports.groups import labels
 from poise.core.errors import InvalidOption, LedgerError
-from poise.reports import Group, group_runs
-from poise.reports.groups import labels
 from reports.ledgers import experiment, made_run
 
 SOME = {"accuracy": [0.1, 0.2]}
@@ -61,7 +61,10 @@ def test_no_two_labels_are_equal() -> None:
 
 
 def test_data_made_in_python_are_told_apart_by_their_size() -> None:
-    assert [g.label for g in group_runs([made_run(SOME), made_run(SOME, clients=6)])] == ["clients=4", "clients=6"]
+    assert [g.label for g in group_runs([made_run(SOME), made_run(SOME, clients=6)])] == [
+        "clients=4",
+        "clients=6",
+    ]
 
 
 def test_damaged_experiment_file_is_named(tmp_path: Path) -> None:

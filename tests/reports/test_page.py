@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import poise
+from poise.analysis.reports import Group, group_runs, render_page, write_page
 from poise.core.errors import InvalidOption, LedgerError
-from poise.reports import Group, group_runs, render_page, write_page
 from reports.ledgers import made_run
 
 VOID = {"meta", "input", "br", "link", "img"}
@@ -20,7 +20,8 @@ HOSTILE = "</script><script>alert(1)</script><b onclick='x'>\"&amp;"
 
 
 class Page(HTMLParser):
-    """Tags with their attributes, the texts outside scripts, and the scripts; checks that tags are closed."""
+    """Tags with their attributes, the texts outside scripts, and the scripts; checks that tags are
+    closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -51,7 +52,9 @@ class Page(HTMLParser):
     def views(self) -> list[dict[str, object]]:
         """The figures, decoded."""
         kinds = [attrs.get("type") for tag, attrs in self.tags if tag == "script"]
-        found = (s for s, kind in zip(self.scripts, kinds, strict=True) if kind == "application/json")
+        found = (
+            s for s, kind in zip(self.scripts, kinds, strict=True) if kind == "application/json"
+        )
         return [view for s in found for view in json.loads(s)]
 
 
@@ -59,7 +62,10 @@ def two_groups() -> list[Group]:
     def one(seed: int, name: str) -> poise.Run:
         counts = np.array([[3, 1], [0, 4], [2, 2], [5, 0]])
         return made_run(
-            {"accuracy": [0.1, 0.2 + seed / 10]}, seed=seed, arrays={"label_counts": counts}, weighting={"name": name}
+            {"accuracy": [0.1, 0.2 + seed / 10]},
+            seed=seed,
+            arrays={"label_counts": counts},
+            weighting={"name": name},
         )
 
     return group_runs([one(s, name) for name in ("proportional", "soft-max") for s in range(3)])
@@ -73,10 +79,19 @@ def test_page_is_whole_and_needs_no_other_file(tmp_path: Path) -> None:
     assert "link" not in {tag for tag, _ in page.tags}
     assert text.count("plotly.js v") == 1
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
-    for words in ("Soft-max", "Findings", "weighting=soft-max", "final accuracy", "0.0.test", "who works"):
+    for words in (
+        "Soft-max",
+        "Findings",
+        "weighting=soft-max",
+        "final accuracy",
+        "0.0.test",
+        "who works",
+    ):
         assert words in page.words
     assert all(run.digest in page.words for group in two_groups() for run in group.runs)
-    assert len(page.views()) == 6  # accuracy against rounds and bytes, two weight maps, participation, classes
+    assert (
+        len(page.views()) == 6
+    )  # accuracy against rounds and bytes, two weight maps, participation, classes
 
 
 def test_hostile_texts_stay_texts() -> None:
@@ -96,7 +111,9 @@ def test_hostile_texts_stay_texts() -> None:
     ids=["never evaluated", "nan", "infinite", "one round"],
 )
 def test_odd_runs_have_a_page(metrics: dict[str, list[float]]) -> None:
-    page = Page(render_page(group_runs([made_run(metrics, rounds=len(metrics.get("accuracy", [0, 0])))])))
+    page = Page(
+        render_page(group_runs([made_run(metrics, rounds=len(metrics.get("accuracy", [0, 0])))]))
+    )
     assert "Weight of each client" in page.words
     for view in page.views():
         json.dumps(view, allow_nan=False)
@@ -113,7 +130,13 @@ def test_runs_in_memory_and_in_folders(tmp_path: Path) -> None:
     solver = poise.solvers.SGD(lr=0.1, steps=2)
     memory = poise.train(quad, quad.task, solver, rounds=3, metrics=["client_loss"])
     folder = poise.train(
-        quad, quad.task, solver, poise.samplers.Uniform(m=2), rounds=3, out=tmp_path / "seed-0", metrics=["client_loss"]
+        quad,
+        quad.task,
+        solver,
+        poise.samplers.Uniform(m=2),
+        rounds=3,
+        out=tmp_path / "seed-0",
+        metrics=["client_loss"],
     )
     page = Page(render_page(group_runs([memory, folder])))
     assert "sampler=uniform(m=2)" in page.words
@@ -126,7 +149,10 @@ def test_real_data(tmp_path: Path) -> None:
     fed = poise.federation("digits", partition="dirichlet", alpha=0.3, clients=10, samples=200)
     solver = poise.solvers.SGD(lr=0.1, steps=2, batch_size=8)
     runs = [
-        poise.train(fed, poise.task("logistic"), solver, poise.samplers.Uniform(m=3), rounds=3, seed=s) for s in (0, 1)
+        poise.train(
+            fed, poise.task("logistic"), solver, poise.samplers.Uniform(m=3), rounds=3, seed=s
+        )
+        for s in (0, 1)
     ]
     page = Page(write_page(group_runs(runs), tmp_path / "r.html").read_text(encoding="utf-8"))
     assert "classes per round" in page.words

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from poise.analysis.reports import Group, score_table, scores
 from poise.core.errors import InvalidOption
-from poise.reports import Group, score_table, scores
 from reports.ledgers import made_run
 
 RISING = {"accuracy": [0.1, 0.4, 0.6, 0.5, 0.9]}
@@ -73,7 +73,11 @@ def test_distinct_clients_and_classes_per_round() -> None:
 
 def test_cost() -> None:
     run = made_run(RISING, times=[1.0, 1.5, 4.0, 4.5, 9.0])
-    assert (scores.bytes_up(run), scores.bytes_down(run), scores.simulated_time(run)) == (500.0, 250.0, 9.0)
+    assert (scores.bytes_up(run), scores.bytes_down(run), scores.simulated_time(run)) == (
+        500.0,
+        250.0,
+        9.0,
+    )
 
 
 def test_a_run_without_rounds_has_no_scores_but_costs() -> None:
@@ -84,7 +88,9 @@ def test_a_run_without_rounds_has_no_scores_but_costs() -> None:
 
 
 def test_table_averages_a_target_only_when_every_seed_reached_it() -> None:
-    runs = tuple(made_run({"accuracy": [0.2, top]}, seed=k) for k, top in enumerate((0.7, 0.9, 0.5)))
+    runs = tuple(
+        made_run({"accuracy": [0.2, top]}, seed=k) for k, top in enumerate((0.7, 0.9, 0.5))
+    )
     (row,) = score_table([Group("g", runs)], targets=(0.5, 0.6, 0.99))
     assert row.scores["rounds to accuracy 0.5"].known == (2.0, 2.0, 2.0)
     assert row.scores["rounds to accuracy 0.6"].estimate is None

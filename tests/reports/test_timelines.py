@@ -5,17 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 import poise
+from poise.analysis.reports.groups import Group
+from poise.analysis.reports.plots import plots
+from poise.analysis.reports.timelines import overlaps, pieces, timeline_figure
 from poise.clocks import Asynchronous, Synchronous
-from poise.reports.groups import Group
-from poise.reports.plots import plots
-from poise.reports.timelines import overlaps, pieces, timeline_figure
 from poise.solvers import SGD
 from poise.weightings import Identical
 
 
 def run_with(clock: object) -> poise.Run:
     fed = poise.quadratics(np.eye(2))
-    return poise.train(fed, fed.task, SGD(lr=0.1, steps=1), clock=clock, weighting=Identical(), rounds=4)
+    return poise.train(
+        fed, fed.task, SGD(lr=0.1, steps=1), clock=clock, weighting=Identical(), rounds=4
+    )
 
 
 def test_pieces_of_work_by_hand() -> None:

@@ -1,4 +1,5 @@
-"""Distances from the base weights, weights by trait: the numbers behind the pictures, and the pictures."""
+"""Distances from the base weights, weights by trait: the numbers behind the pictures, and the
+pictures."""
 
 from __future__ import annotations
 
@@ -8,8 +9,15 @@ import numpy as np
 import pytest
 
 import poise
-from poise.reports import Group, departure, group_runs, trait_weights, weight_departure, weights_by_trait
-from poise.reports.plots import plots
+from poise.analysis.reports import (
+    Group,
+    departure,
+    group_runs,
+    trait_weights,
+    weight_departure,
+    weights_by_trait,
+)
+from poise.analysis.reports.plots import plots
 from reports.ledgers import made_run
 
 RATIOS = np.array([1.0, 1.0, 0.1, 0.1])
@@ -21,9 +29,12 @@ def weighed(coefficients: list[dict[int, float]], bases: list[dict[int, float]],
 
 def test_departure_by_hand() -> None:
     run = weighed(
-        [{0: 0.7, 1: 0.3}, {0: 0.5, 2: 0.5}, {1: 1.0, 3: 0.0}], [{0: 0.5, 1: 0.5}, {0: 2.0, 2: 2.0}, {1: 1.0, 3: 1.0}]
+        [{0: 0.7, 1: 0.3}, {0: 0.5, 2: 0.5}, {1: 1.0, 3: 0.0}],
+        [{0: 0.5, 1: 0.5}, {0: 2.0, 2: 2.0}, {1: 1.0, 3: 1.0}],
     )
-    assert departure(run) == pytest.approx([0.4, 0.0, 1.0])  # shares of a round: base weights need not sum to one
+    assert departure(run) == pytest.approx(
+        [0.4, 0.0, 1.0]
+    )  # shares of a round: base weights need not sum to one
 
 
 def test_departure_of_a_round_without_weight_is_not_a_number() -> None:
@@ -45,7 +56,9 @@ def test_departure_of_a_real_run_is_what_the_weighting_did() -> None:
 
 def test_weights_by_trait_by_hand() -> None:
     arrays = {"trait/imbalance ratio": RATIOS}
-    one = weighed([{0: 0.6, 2: 0.4}, {1: 0.8, 3: 0.2}], [{0: 0.5, 2: 0.5}, {1: 0.5, 3: 0.5}], arrays=arrays)
+    one = weighed(
+        [{0: 0.6, 2: 0.4}, {1: 0.8, 3: 0.2}], [{0: 0.5, 2: 0.5}, {1: 0.5, 3: 0.5}], arrays=arrays
+    )
     two = weighed([{0: 0.5, 1: 0.4, 2: 0.1}], [{0: 0.4, 1: 0.4, 2: 0.2}], arrays=arrays, seed=1)
     low, high = weights_by_trait([one, two], "imbalance ratio")
     assert (low.value, high.value) == (0.1, 1.0)
@@ -70,7 +83,9 @@ def test_flipped_clients_are_known_to_the_ledger_and_weigh_less() -> None:
 
 
 def test_imbalance_ratios_are_known_to_the_ledger() -> None:
-    fed = poise.federation("digits", "imbalanced", clients=9, on_demand=True, samples_per_client=50, equal_sizes=True)
+    fed = poise.federation(
+        "digits", "imbalanced", clients=9, on_demand=True, samples_per_client=50, equal_sizes=True
+    )
     solver = poise.solvers.SGD(lr=0.1, steps=1, batch_size=10)
     run = poise.train(fed, poise.task("logistic"), solver, poise.samplers.Uniform(m=3), rounds=1)
     ratios, counts = run.traits["imbalance ratio"], fed.label_counts()
@@ -80,7 +95,9 @@ def test_imbalance_ratios_are_known_to_the_ledger() -> None:
 
 def test_pictures_show_these_numbers() -> None:
     arrays = {"trait/flip ratio": np.array([0.0, 1.0, 0.0, 1.0])}
-    run = weighed([{0: 0.9, 1: 0.1}, {2: 0.8, 3: 0.2}], [{0: 0.5, 1: 0.5}, {2: 0.5, 3: 0.5}], arrays=arrays)
+    run = weighed(
+        [{0: 0.9, 1: 0.1}, {2: 0.8, 3: 0.2}], [{0: 0.5, 1: 0.5}, {2: 0.5, 3: 0.5}], arrays=arrays
+    )
     curve = weight_departure([Group("g", (run,))])
     assert curve.data[0].y.tolist() == pytest.approx([0.8, 0.6])
     bars, base = trait_weights([Group("g", (run,))], "flip ratio").data
@@ -93,7 +110,10 @@ def test_a_page_has_them_where_there_is_something_to_see() -> None:
     plain = made_run({"accuracy": [0.1, 0.2]})
     titles = [plot.title for plot in plots(group_runs([plain]))]
     assert not [title for title in titles if "base weights" in title or "Mean weight" in title]
-    arrays = {"trait/flip ratio": np.array([0.0, 1.0, 0.0, 1.0]), "trait/imbalance ratio": np.ones(4)}
+    arrays = {
+        "trait/flip ratio": np.array([0.0, 1.0, 0.0, 1.0]),
+        "trait/imbalance ratio": np.ones(4),
+    }
     run = weighed([{0: 0.9, 1: 0.1}], [{0: 0.5, 1: 0.5}], arrays=arrays)
     found = {plot.title: plot for plot in plots(group_runs([run]))}
     assert "Distance of the weights from the base weights" in found

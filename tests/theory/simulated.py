@@ -1,4 +1,5 @@
-"""Local SGD on problems whose constants are known, written out in NumPy: the measured side of every bound."""
+"""Local SGD on problems whose constants are known, written out in NumPy: the measured side of every
+bound."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ SIGMAS = 5.0  # confidence of the measured means, in standard errors: 1 false al
 
 @dataclass(frozen=True)
 class Quadratic:
-    """F_i(w) = c_i/2 |w - o_i|^2, with Gaussian noise of total variance ``noise`` on every gradient."""
+    """F_i(w) = c_i/2 |w - o_i|^2, with Gaussian noise of total variance ``noise`` on every
+    gradient."""
 
     optima: np.ndarray  # (N, d)
     curvature: np.ndarray  # (N,)
@@ -62,14 +64,21 @@ def _problem(task: Any, gradient: float) -> Problem:
     start = np.zeros(task.optima.shape[1])
     gamma = float((task.losses(task.best) - task.floors) @ task.importance)
     return Problem(
-        task.smoothness, task.convexity, task.noise, gradient, gamma, float(np.square(task.best).sum()),
-        float(task.gap(start)), task.importance,
-    )  # fmt: skip
+        task.smoothness,
+        task.convexity,
+        task.noise,
+        gradient,
+        gamma,
+        float(np.square(task.best).sum()),
+        float(task.gap(start)),
+        task.importance,
+    )
 
 
 @dataclass(frozen=True)
 class Logistic:
-    """F_i(w) = mean_k log(1 + exp(-y_k x_k w)) + decay/2 |w|^2, with Gaussian noise on every gradient.
+    """F_i(w) = mean_k log(1 + exp(-y_k x_k w)) + decay/2 |w|^2, with Gaussian noise on every
+    gradient.
 
     L = max_i |X_i|^2/(4 n_i) + decay and mu = decay exactly; optima by Newton's method.
     """
@@ -84,7 +93,9 @@ class Logistic:
         """Four clients that would draw the boundary otherwise."""
         rng = np.random.default_rng(seed)
         x = rng.normal(size=(4, 30, 3)) * np.array([1.0, 0.7, 0.5])
-        labels = np.sign(np.einsum("ikd,id->ik", x, rng.normal(size=(4, 3))) + 0.3 * rng.normal(size=(4, 30)))
+        labels = np.sign(
+            np.einsum("ikd,id->ik", x, rng.normal(size=(4, 3))) + 0.3 * rng.normal(size=(4, 30))
+        )
         return cls(x * labels[..., None], np.array([0.1, 0.2, 0.3, 0.4]), decay, noise)
 
     @property
@@ -119,7 +130,8 @@ class Logistic:
     def losses(self, w: np.ndarray) -> np.ndarray:
         margins = np.einsum("ikd,...d->...ik", self.x, w)
         return np.asarray(
-            np.logaddexp(0, -margins).mean(axis=-1) + self.decay / 2 * np.square(w).sum(axis=-1)[..., None]
+            np.logaddexp(0, -margins).mean(axis=-1)
+            + self.decay / 2 * np.square(w).sum(axis=-1)[..., None]
         )
 
     def gap(self, w: np.ndarray) -> np.ndarray:
@@ -149,7 +161,9 @@ class Waves:
 
     def problem(self, gradient: float) -> Problem:
         start = float(self.losses(np.zeros(self.optima.shape[1])) @ self.importance)
-        return Problem(1.0, noise=self.noise, gradient=gradient, gap=start, importance=self.importance)
+        return Problem(
+            1.0, noise=self.noise, gradient=gradient, gap=start, importance=self.importance
+        )
 
 
 @dataclass
@@ -163,13 +177,22 @@ class Trace:
 
 
 def simulate(
-    task: Any, rounds: int, steps: int, rate: Callable[[int, int], float], *, alpha: float = 0.0, beta: float = 1.0,
-    near: np.ndarray | None = None, weigh: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
+    task: Any,
+    rounds: int,
+    steps: int,
+    rate: Callable[[int, int], float],
+    *,
+    alpha: float = 0.0,
+    beta: float = 1.0,
+    near: np.ndarray | None = None,
+    weigh: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
     seed: int = 0,
-) -> Trace:  # fmt: skip
-    """Rounds of E local steps with ``rate(round, step)``, FedProx's pull ``alpha``, the perturbed gradient ``beta``.
+) -> Trace:
+    """Rounds of E local steps with ``rate(round, step)``, FedProx's pull ``alpha``, the perturbed
+    gradient ``beta``.
 
-    ``near`` is p_ij of the perturbed gradient, ``weigh(before, after)`` makes weights (S, N) from the losses (S, N).
+    ``near`` is p_ij of the perturbed gradient, ``weigh(before, after)`` makes weights (S, N) from
+    the losses (S, N).
     """
     rng = np.random.default_rng(seed)
     n, d = len(task.importance), task.optima.shape[1]
@@ -182,7 +205,13 @@ def simulate(
         u = w if near is None else np.einsum("ij,sjd->sid", near / p[:, None], last)
         inside = []
         for k in range(steps):
-            inside.append(np.square(np.einsum("n,snd->sd", p, task.gradients(np.repeat((p @ w)[:, None], n, axis=1)))))
+            inside.append(
+                np.square(
+                    np.einsum(
+                        "n,snd->sd", p, task.gradients(np.repeat((p @ w)[:, None], n, axis=1))
+                    )
+                )
+            )
             exact = task.gradients(beta * w + (1 - beta) * u)
             largest = max(largest, float(np.square(exact).sum(axis=-1).max()) + task.noise)
             g = exact + rng.normal(size=w.shape) * np.sqrt(task.noise / d)

@@ -1,4 +1,5 @@
-"""Every bound bounds what it says on problems whose constants are known: never violated over 20 seeds."""
+"""Every bound bounds what it says on problems whose constants are known: never violated over 20
+seeds."""
 
 from __future__ import annotations
 
@@ -14,7 +15,17 @@ from poise import theory
 from poise.core.history import History
 from poise.core.types import Setting
 from poise.samplers import MD, Binomial, Uniform
-from theory.simulated import SEEDS, Logistic, Quadratic, Trace, Waves, below, exp_alpha, simulate, soft
+from theory.simulated import (
+    SEEDS,
+    Logistic,
+    Quadratic,
+    Trace,
+    Waves,
+    below,
+    exp_alpha,
+    simulate,
+    soft,
+)
 
 P = np.array([0.1, 0.2, 0.3, 0.4])
 OPTIMA = np.array([[2.0, 0.0], [0.0, 1.5], [-1.0, -0.5], [0.5, -1.0]])
@@ -29,9 +40,10 @@ def quadratic(noise: float) -> Quadratic:
 
 
 TASKS = pytest.mark.parametrize(
-    "task", [quadratic(0.0), quadratic(0.5), Logistic.drawn(0.0), Logistic.drawn(0.5)],
+    "task",
+    [quadratic(0.0), quadratic(0.5), Logistic.drawn(0.0), Logistic.drawn(0.5)],
     ids=["quadratic", "quadratic, noise", "logistic", "logistic, noise"],
-)  # fmt: skip
+)
 
 
 # papers A and D -----------------------------------------------------------------------------------
@@ -53,8 +65,13 @@ def skews(task: Any, trace: Trace) -> tuple[float, float]:
 def test_weighting_skew_bounds_the_loss(temperature: float, task: Any) -> None:
     """Corollary 1 of A with rates 1/(mu (t + 4L/mu)); eq. 17 is looser."""
     steps, mu, shift = 3, task.convexity, 4 * task.smoothness / task.convexity
-    trace = simulate(task, max(LATE), steps, lambda t, k: 1 / (mu * (t * steps + k + shift)),
-                     weigh=soft(temperature, P))  # fmt: skip
+    trace = simulate(
+        task,
+        max(LATE),
+        steps,
+        lambda t, k: 1 / (mu * (t * steps + k + shift)),
+        weigh=soft(temperature, P),
+    )
     lowest, highest = skews(task, trace)
     pi, largest = theory.weight_range(trace.weights.reshape(-1, 4), P)
     problem = task.problem(trace.largest_gradient)
@@ -76,7 +93,9 @@ def test_the_skew_of_proportional_weights_is_one_and_costs_no_error() -> None:
 
 
 @given(st.lists(st.floats(0, 5), min_size=2, max_size=6), st.floats(0.05, 0.95))
-def test_no_weight_falls_below_pi_from_the_least_temperature_on(losses: list[float], pi: float) -> None:
+def test_no_weight_falls_below_pi_from_the_least_temperature_on(
+    losses: list[float], pi: float
+) -> None:
     f = np.array(losses)
     if np.ptp(f) < 1e-9:
         return
@@ -95,15 +114,25 @@ def test_varying_weights_bound_the_loss(alpha: float, task: Any) -> None:
     """Theorem 1 of B with rates 2/(mu (g + t)), g = max(8L/mu, E) - 1."""
     steps, mu = 4, task.convexity
     shift = max(8 * task.smoothness / mu, steps) - 1
-    trace = simulate(task, max(LATE), steps, lambda t, k: 2 / (mu * (shift + t * steps + k)), weigh=exp_alpha(alpha, P))
+    trace = simulate(
+        task,
+        max(LATE),
+        steps,
+        lambda t, k: 2 / (mu * (shift + t * steps + k)),
+        weigh=exp_alpha(alpha, P),
+    )
     problem = task.problem(trace.largest_gradient)
     flat, losses = trace.weights.reshape(-1, 4), task.losses(trace.models[:-1]).reshape(-1, 4)
     omega, gamma = theory.speed_and_error(flat, losses, task.losses(task.best), task.floors)
     squares = np.square(flat).sum(axis=1)
     for t in LATE:
-        bound = theory.varying_bound(problem, steps, t * steps, omega, gamma, flat[squares.argmax()])
+        bound = theory.varying_bound(
+            problem, steps, t * steps, omega, gamma, flat[squares.argmax()]
+        )
         assert below(task.gap(trace.models[t]), bound.total)
-        printed = theory.varying_bound(problem, steps, t * steps, omega, gamma, flat[squares.argmax()], printed=True)
+        printed = theory.varying_bound(
+            problem, steps, t * steps, omega, gamma, flat[squares.argmax()], printed=True
+        )
         assert printed.total <= bound.total
 
 
@@ -113,20 +142,25 @@ def test_exp_alpha_trades_error_for_speed() -> None:
     losses = task.losses(np.array([[1.0, -1.0], [0.2, 0.3], [3.0, 0.0]]))
     falling = P * np.exp(-losses)
     falling /= falling.sum(axis=1, keepdims=True)
-    slow, _ = theory.speed_and_error(np.tile(P, (3, 1)), losses, task.losses(task.best), np.zeros(4))
+    slow, _ = theory.speed_and_error(
+        np.tile(P, (3, 1)), losses, task.losses(task.best), np.zeros(4)
+    )
     fast, _ = theory.speed_and_error(falling, losses, task.losses(task.best), np.zeros(4))
     assert fast <= slow
 
 
 @pytest.mark.parametrize("t", [0, 7, 1000])
 def test_the_error_term_of_b_is_twice_the_printed_one(t: int) -> None:
-    """Eq. 11 of B with its own eq. 7: L/(g + t) (2/mu^2) (2/eta_t)(Gamma - Omega), eta_t = 2/(mu (g + t))."""
+    """Eq. 11 of B with its own eq. 7: L/(g + t) (2/mu^2) (2/eta_t)(Gamma - Omega), eta_t = 2/(mu (g
+    + t))."""
     shift = 8 * L / MU - 1
     rate = 2 / (MU * (shift + t))
     excess = 0.3
     by_proof = L / (shift + t) * 2 / MU**2 * 2 / rate * excess
     problem = theory.Problem(L, MU, 0.0, 0.0, distance=0.0)
-    assert theory.varying_bound(problem, 1, t, 0.0, excess, P)["error"] == pytest.approx(by_proof, rel=1e-12)
+    assert theory.varying_bound(problem, 1, t, 0.0, excess, P)["error"] == pytest.approx(
+        by_proof, rel=1e-12
+    )
 
 
 # paper C ------------------------------------------------------------------------------------------
@@ -145,7 +179,9 @@ def test_fedprox_bounds_the_loss(rate: Any, alpha: float, task: Any) -> None:
     trace = simulate(task, max(LATE), steps, rates[rate], alpha=alpha)
     problem = task.problem(trace.largest_gradient)
     for t in LATE:
-        assert below(task.gap(trace.models[t]), theory.fedprox_bound(problem, alpha, steps, t, rate).total)
+        assert below(
+            task.gap(trace.models[t]), theory.fedprox_bound(problem, alpha, steps, t, rate).total
+        )
 
 
 @TASKS
@@ -161,13 +197,16 @@ def test_the_perturbed_gradient_bounds_the_loss(rate: Any, beta: float, task: An
     trace = simulate(task, max(LATE), steps, rates[rate], beta=beta, near=NEAR)
     problem = task.problem(trace.largest_gradient)
     for t in LATE:
-        assert below(task.gap(trace.models[t]), theory.perturbed_bound(problem, beta, steps, t, rate).total)
+        assert below(
+            task.gap(trace.models[t]), theory.perturbed_bound(problem, beta, steps, t, rate).total
+        )
 
 
 @TASKS
 @pytest.mark.parametrize("sampler", [MD(2), Uniform(2), Binomial(2)], ids=lambda s: s.name)
 def test_sampled_clients_bound_the_gradient(sampler: Any, task: Any) -> None:
-    """E Theorem 2.1 with noise: b2 = 2, and k2 the least that goes with it at the models of the run."""
+    """E Theorem 2.1 with noise: b2 = 2, and k2 the least that goes with it at the models of the
+    run."""
     steps, rounds, b2, statistics = 2, 40, 2.0, sampler.statistics(P)
     smooth = task.smoothness
     limits = (0.9 / np.sqrt(2 * (2 * b2 + 1)), 0.99, 0.99 / (3 * statistics.gamma * b2))
@@ -182,18 +221,23 @@ def test_sampled_clients_bound_the_gradient(sampler: Any, task: Any) -> None:
         return weights
 
     trace = simulate(task, rounds, steps, lambda t, k: rate, weigh=drawn)
-    each = task.gradients(np.repeat(trace.models[:-1].reshape(-1, 1, trace.models.shape[-1]), 4, axis=1))
+    each = task.gradients(
+        np.repeat(trace.models[:-1].reshape(-1, 1, trace.models.shape[-1]), 4, axis=1)
+    )
     mean = np.square(np.einsum("n,snd->sd", P, each)).sum(axis=-1)
     k2 = float((np.square(each).sum(axis=-1).max(axis=1) - b2 * mean).max())
     found = mean.reshape(rounds, SEEDS).mean(axis=0)
     problem = task.problem(trace.largest_gradient)
-    bound = theory.sampling_bound(problem, statistics, steps, rounds, rate, dissimilarity=(b2, max(k2, 0.0)))
+    bound = theory.sampling_bound(
+        problem, statistics, steps, rounds, rate, dissimilarity=(b2, max(k2, 0.0))
+    )
     assert [a.text for a in bound.assumptions if a.holds is False] == []
     assert below(found, bound.total)
 
 
 def random_models(trace: Trace, rate: Any) -> np.ndarray:
-    """E |grad f|^2 at a local model that is drawn evenly, or in proportion to falling rates; one value per seed."""
+    """E |grad f|^2 at a local model that is drawn evenly, or in proportion to falling rates; one
+    value per seed."""
     rounds = len(trace.squared)
     chances = np.ones(rounds) if rate == "fixed" else 1 / np.arange(1, rounds + 1)
     each: np.ndarray = trace.squared.mean(axis=1)
@@ -210,7 +254,10 @@ def test_fedprox_bounds_gradients_without_convexity(alpha: float, rate: Any) -> 
     }
     trace = simulate(task, rounds, steps, rates[rate], alpha=alpha)
     problem = task.problem(trace.largest_gradient)
-    assert below(random_models(trace, rate), theory.fedprox_stationary(problem, alpha, steps, rounds, rate).total)
+    assert below(
+        random_models(trace, rate),
+        theory.fedprox_stationary(problem, alpha, steps, rounds, rate).total,
+    )
 
 
 @pytest.mark.parametrize("rate", ["fixed", "falling"])
@@ -223,7 +270,10 @@ def test_the_perturbed_gradient_bounds_gradients_without_convexity(beta: float, 
     }
     trace = simulate(task, rounds, steps, rates[rate], beta=beta, near=NEAR)
     problem = task.problem(trace.largest_gradient)
-    assert below(random_models(trace, rate), theory.perturbed_stationary(problem, beta, steps, rounds, rate).total)
+    assert below(
+        random_models(trace, rate),
+        theory.perturbed_stationary(problem, beta, steps, rounds, rate).total,
+    )
 
 
 @given(st.floats(0.01, 10), st.floats(0, 1), st.floats(0, 10), st.floats(0.01, 1))
@@ -238,7 +288,8 @@ def test_contractions_are_ordered(smooth: float, share: float, alpha: float, bet
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 3.0])
 def test_a_round_contracts_at_least_as_promised(alpha: float) -> None:
-    """Without noise and heterogeneity, |w - w*|^2 falls by the contraction of Theorem 4.1 in every round."""
+    """Without noise and heterogeneity, |w - w*|^2 falls by the contraction of Theorem 4.1 in every
+    round."""
     task, steps = Quadratic(np.tile([1.0, 2.0], (4, 1)), CURVATURE, P), 4
     trace = simulate(task, 30, steps, lambda t, k: 1 / (2 * (alpha + L) * steps), alpha=alpha)
     apart = np.square(trace.models[:, 0] - task.best).sum(axis=1)
@@ -247,17 +298,27 @@ def test_a_round_contracts_at_least_as_promised(alpha: float) -> None:
 
 @pytest.mark.parametrize("beta", [1.0, 0.6])
 def test_the_best_number_of_steps_is_where_the_bound_is_least(beta: float) -> None:
-    """Against a search over real E: of the falling rate's error (C section 4.4) and of Theorem 4.6 (Corollary 4.1)."""
+    """Against a search over real E: of the falling rate's error (C section 4.4) and of Theorem 4.6
+    (Corollary 4.1)."""
     grid = np.linspace(0.01, 60, 60_000)
     problem = theory.Problem(2.0, 0.5, 30.0, 0.2, 0.7, gap=3.0, importance=P)
     bound = theory.fedprox_bound if beta == 1 else theory.perturbed_bound
     given_beta = 0.3 if beta == 1 else beta  # the pull of FedProx does not matter
-    error = [sum(bound(problem, given_beta, e, 10, "falling")[k] for k in ("noise", "heterogeneity", "drift"))
-             for e in grid[::100]]  # fmt: skip
-    assert theory.best_steps(problem, beta) == pytest.approx(grid[::100][int(np.argmin(error))], abs=0.1)
+    error = [
+        sum(
+            bound(problem, given_beta, e, 10, "falling")[k]
+            for k in ("noise", "heterogeneity", "drift")
+        )
+        for e in grid[::100]
+    ]
+    assert theory.best_steps(problem, beta) == pytest.approx(
+        grid[::100][int(np.argmin(error))], abs=0.1
+    )
     squares = [theory.perturbed_stationary(problem, beta, e, 50).total for e in grid[::100]]  # type: ignore[arg-type]
     found = theory.best_steps_nonconvex(problem, 50, beta)
     assert found == pytest.approx(grid[::100][int(np.argmin(squares))], abs=0.1)
     least = 3 / 2 ** (2 / 3) * (4 * 2 * 3 + problem.squares * 15) ** (2 / 3) * 50 ** (-2 / 3)
     drift = 0.2 * (4 + (1 - beta) ** 2 + 8 * (1 - 1 / beta) ** 2)
-    assert theory.perturbed_stationary(problem, beta, found, 50).total == pytest.approx(least * drift ** (1 / 3))  # type: ignore[arg-type]
+    assert theory.perturbed_stationary(problem, beta, found, 50).total == pytest.approx(
+        least * drift ** (1 / 3)
+    )  # type: ignore[arg-type]

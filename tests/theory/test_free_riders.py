@@ -1,4 +1,5 @@
-"""E chapter 6 against simulation of its own process: recursion, zero mean, exact and printed variance, FedProx."""
+"""E chapter 6 against simulation of its own process: recursion, zero mean, exact and printed
+variance, FedProx."""
 
 from __future__ import annotations
 
@@ -16,13 +17,21 @@ from poise.theory.free_riders import (
 )
 
 OPTIMA = np.array([-1.0, 0.5, 2.0])
-FAIR = FairClients(np.array([40.0, 60.0, 100.0]), np.array([0.5, 0.3, 0.7]), np.array([0.2, 0.1, 0.3]))
+FAIR = FairClients(
+    np.array([40.0, 60.0, 100.0]), np.array([0.5, 0.3, 0.7]), np.array([0.2, 0.1, 0.3])
+)
 
 
 def play(
-    fair: FairClients, optima: np.ndarray, riders: float, zeta: np.ndarray, start: np.ndarray, disguise: np.ndarray
+    fair: FairClients,
+    optima: np.ndarray,
+    riders: float,
+    zeta: np.ndarray,
+    start: np.ndarray,
+    disguise: np.ndarray,
 ) -> np.ndarray:
-    """The process itself, round by round: zeta is (T, copies, J), disguise (T, copies); models (T + 1, copies)."""
+    """The process itself, round by round: zeta is (T, copies, J), disguise (T, copies); models (T +
+    1, copies)."""
     n = fair.samples.sum() + riders
     models = [start]
     for noise, extra in zip(zeta, disguise, strict=True):
@@ -64,15 +73,20 @@ def simulated(
     ("riders", "phi"), [(50.0, ()), (200.0, ()), (600.0, ()), (200.0, (0.5,)), (200.0, (0.5, 1.0))]
 )
 def test_mean_and_variance_against_monte_carlo(riders: float, phi: tuple[float, ...]) -> None:
-    """20,000 independent Gaussian copies: mean and variance within their 99.9 % intervals (z = 3.29)."""
+    """20,000 independent Gaussian copies: mean and variance within their 99.9 % intervals (z =
+    3.29)."""
     h = contraction(FAIR, riders)
-    rounds = int(np.ceil(np.log(1e-4) / np.log(h)))  # what is left of the start is below the intervals
+    rounds = int(
+        np.ceil(np.log(1e-4) / np.log(h))
+    )  # what is left of the start is below the intervals
     found = simulated(FAIR, riders, phi, rounds)
     variance = asymptotic_variance(FAIR, riders, phi)
     assert abs(found.mean()) < 3.29 * np.sqrt(variance / len(found))
     assert abs(found.var() - variance) < 3.29 * variance * np.sqrt(2 / len(found))
     printed = printed_variance(FAIR, riders, phi)
-    assert abs(found.var() - printed) > 3.29 * printed * np.sqrt(2 / len(found)), "the printed one is another number"
+    assert abs(found.var() - printed) > 3.29 * printed * np.sqrt(2 / len(found)), (
+        "the printed one is another number"
+    )
 
 
 def test_the_two_variances_agree_without_free_riders() -> None:
@@ -90,16 +104,36 @@ def test_the_exact_variance_falls_and_the_printed_one_rises() -> None:
 
 
 def test_fedprox_against_a_finely_cut_diffusion() -> None:
-    """Euler-Maruyama of eq. E.71 with 4,000 steps: mean and variance of the answer within 99.9 %."""
-    lr, r, mu, epochs, size, batch, sigma, star, start = 0.01, 1.5, 0.8, 5.0, 100.0, 10.0, 2.0, 1.0, -2.0
-    fair = ornstein_uhlenbeck([size], lr=lr, curvature=r, epochs=epochs, batch_size=batch, noise=sigma, mu=mu)
+    """Euler-Maruyama of eq. E.71 with 4,000 steps: mean and variance of the answer within 99.9
+    %."""
+    lr, r, mu, epochs, size, batch, sigma, star, start = (
+        0.01,
+        1.5,
+        0.8,
+        5.0,
+        100.0,
+        10.0,
+        2.0,
+        1.0,
+        -2.0,
+    )
+    fair = ornstein_uhlenbeck(
+        [size], lr=lr, curvature=r, epochs=epochs, batch_size=batch, noise=sigma, mu=mu
+    )
     rng, steps, copies = np.random.default_rng(3), 4000, 20_000
     du = epochs * size / batch / steps
     theta = np.full(copies, start)
     for _ in range(steps):
         drift = -lr * (r * (theta - star) + mu * (theta - start))
-        theta = theta + drift * du + lr / np.sqrt(batch) * sigma * np.sqrt(du) * rng.standard_normal(copies)
-    mean, deviation = float(fair.eta[0]) * start + (1 - float(fair.eta[0])) * star, float(fair.rho[0])
+        theta = (
+            theta
+            + drift * du
+            + lr / np.sqrt(batch) * sigma * np.sqrt(du) * rng.standard_normal(copies)
+        )
+    mean, deviation = (
+        float(fair.eta[0]) * start + (1 - float(fair.eta[0])) * star,
+        float(fair.rho[0]),
+    )
     cut = lr * (r + mu) * du  # the scheme's own error is of this relative size
     assert abs(theta.mean() - mean) < 3.29 * deviation / np.sqrt(copies) + cut * abs(start - star)
     assert abs(theta.var() / deviation**2 - 1) < 3.29 * np.sqrt(2 / copies) + cut
@@ -108,7 +142,9 @@ def test_fedprox_against_a_finely_cut_diffusion() -> None:
 def test_fedprox_without_pull_is_fedavg_and_the_pull_lowers_the_noise() -> None:
     options = {"lr": 0.01, "curvature": 1.0, "epochs": 2, "batch_size": 10, "noise": 1.0}
     plain = ornstein_uhlenbeck([50.0, 80.0], **options)
-    np.testing.assert_allclose(plain.eta, np.exp(-0.01 * 2 * np.array([50.0, 80.0]) / 10), rtol=1e-14)
+    np.testing.assert_allclose(
+        plain.eta, np.exp(-0.01 * 2 * np.array([50.0, 80.0]) / 10), rtol=1e-14
+    )
     pulled = ornstein_uhlenbeck([50.0, 80.0], mu=2.0, **options)
     assert (pulled.rho < plain.rho).all()
     assert (pulled.eta > plain.eta).all()

@@ -90,13 +90,17 @@ def test_one_changed_client_is_as_a_new_graph(n: int, seed: int) -> None:
     assert np.allclose(changed.spectrum, whole.spectrum, atol=1e-9)
 
 
-def alterations(clients: int, theta: float, phi: float, eps: float, delta: float, count: int) -> tuple[np.ndarray, ...]:
+def alterations(
+    clients: int, theta: float, phi: float, eps: float, delta: float, count: int
+) -> tuple[np.ndarray, ...]:
     """Spectra and homogeneities of the model before and after, with symmetric weights."""
     rng = np.random.default_rng(5)
     upper = np.triu_indices(clients, 1)
     found: list[list[Any]] = [[], [], [], []]
     for _ in range(count):
-        for k, (mean, std) in enumerate(((theta, phi), (theta * (1 - eps), phi * np.sqrt(1 + delta)))):
+        for k, (mean, std) in enumerate(
+            ((theta, phi), (theta * (1 - eps), phi * np.sqrt(1 + delta)))
+        ):
             a = np.zeros((clients, clients))
             a[upper] = rng.normal(mean, std, len(upper[0]))
             a += a.T
@@ -106,7 +110,8 @@ def alterations(clients: int, theta: float, phi: float, eps: float, delta: float
 
 
 def test_proposition_3_2_against_monte_carlo() -> None:
-    """5 standard errors, fixed seed: the exact form with symmetric pairs, the printed one with every pair twice."""
+    """5 standard errors, fixed seed: the exact form with symmetric pairs, the printed one with
+    every pair twice."""
     theta, phi, n, eps, delta, count = 2.0, 1.5, 8, 0.12, 0.3, 20_000
     rng = np.random.default_rng(0)
     for printed, pairs in ((False, n * (n - 1) // 2), (True, n * (n - 1))):
@@ -114,13 +119,16 @@ def test_proposition_3_2_against_monte_carlo() -> None:
         after = rng.normal(theta * (1 - eps), phi * np.sqrt(1 + delta), (count, pairs)).mean(axis=1)
         p = graph.probability_less_homogeneous(theta, phi, n, eps, delta, printed)
         assert abs((after < before).mean() - p) <= 5 * np.sqrt(p * (1 - p) / count), printed
-    exact, text = (graph.probability_less_homogeneous(theta, phi, n, eps, delta, p) for p in (False, True))
+    exact, text = (
+        graph.probability_less_homogeneous(theta, phi, n, eps, delta, p) for p in (False, True)
+    )
     assert text - exact > 0.05  # so that the two can be told apart
 
 
 @pytest.mark.parametrize(("eps", "delta"), [(0.0, 0.0), (0.3, 0.5), (-0.5, 1.0), (0.9, -0.5)])
 def test_propositions_3_3_and_3_4_hold_in_the_model(eps: float, delta: float) -> None:
-    """Eigenvalues in order, positive weights (theta far above phi); means with 5 standard errors."""
+    """Eigenvalues in order, positive weights (theta far above phi); means with 5 standard
+    errors."""
     theta, phi, n, count = 6.0, 0.8, 9, 1500
     before, _, after, _ = alterations(n, theta, phi, eps, delta, count)
     for one, bounds in (
@@ -130,7 +138,12 @@ def test_propositions_3_3_and_3_4_hold_in_the_model(eps: float, delta: float) ->
         values = np.array([one(b, a) for b, a in zip(before, after, strict=True)])
         error = 5 * values.std() / np.sqrt(count)
         low, high = bounds(theta, phi, n, eps, delta)
-        assert low - error <= values.mean() <= high + error, (one.__name__, low, values.mean(), high)
+        assert low - error <= values.mean() <= high + error, (
+            one.__name__,
+            low,
+            values.mean(),
+            high,
+        )
 
 
 def test_fit_finds_the_parameters() -> None:
@@ -144,7 +157,9 @@ def test_fit_finds_the_parameters() -> None:
 def test_outliers_clusters_and_sparse_graphs() -> None:
     rng = np.random.default_rng(0)
     centres = np.eye(5)[[0] * 8 + [1] * 8]
-    rows = unit(np.concatenate([centres + 0.05 * rng.normal(size=(16, 5)), [[0, 0, -1.0, 0, -1.0]]]))
+    rows = unit(
+        np.concatenate([centres + 0.05 * rng.normal(size=(16, 5)), [[0, 0, -1.0, 0, -1.0]]])
+    )
     g = SimilarityGraph(rows)
     assert g.outliers().tolist() == [16]
     assert g.typical()[-1] == 16
@@ -175,7 +190,11 @@ def test_texts_are_bags_of_characters() -> None:
         clients = 2
 
         def client(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-            return (np.array([[0, 0, 1, 0]]), np.array([1])) if i == 0 else (np.array([[2, 2]]), np.array([0]))
+            return (
+                (np.array([[0, 0, 1, 0]]), np.array([1]))
+                if i == 0
+                else (np.array([[2, 2]]), np.array([0]))
+            )
 
     assert np.allclose(graph.messages(Texts()), unit([[3, 1, 0], [0, 0, 1]]))
 

@@ -21,7 +21,9 @@ def second_moment(a: float, b: float, variance: float, rounds: int, start: float
 @pytest.mark.parametrize("share", [1.0, 0.3, 0.01])
 @pytest.mark.parametrize("steps", [2, 7])
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 4.0])
-def test_no_run_of_fedprox_is_better_than_the_lower_bound(alpha: float, steps: int, share: float) -> None:
+def test_no_run_of_fedprox_is_better_than_the_lower_bound(
+    alpha: float, steps: int, share: float
+) -> None:
     """Theorem 4.2 on its own problem, of which every moment is known."""
     mu, drift, noise, clients, start = 0.8, 1.5, 0.7, 4, 2.0
     rate = share / (steps * (alpha + mu))
@@ -33,7 +35,9 @@ def test_no_run_of_fedprox_is_better_than_the_lower_bound(alpha: float, steps: i
     variance = float(rate**2 * noise * (p**2 @ (powers**2).sum(axis=1)))
     error = 3 * mu / 8 * second_moment(a, b, variance, 200, start)
     for t in range(201):
-        bound = theory.unavoidable_error(mu, alpha, steps, t, rate, error[0], drift**2, noise, float(p @ p))
+        bound = theory.unavoidable_error(
+            mu, alpha, steps, t, rate, error[0], drift**2, noise, float(p @ p)
+        )
         assert bound.holds
         assert bound.total <= error[t] * (1 + 1e-12)
 
@@ -41,7 +45,9 @@ def test_no_run_of_fedprox_is_better_than_the_lower_bound(alpha: float, steps: i
 @pytest.mark.parametrize("share", [1.0, 0.3, 0.01])
 @pytest.mark.parametrize("steps", [2, 7])
 @pytest.mark.parametrize("beta", [0.2, 0.7, 1.0])
-def test_no_run_of_the_perturbed_gradient_is_better_than_the_lower_bound(beta: float, steps: int, share: float) -> None:
+def test_no_run_of_the_perturbed_gradient_is_better_than_the_lower_bound(
+    beta: float, steps: int, share: float
+) -> None:
     """Theorem 4.5 on its own problem, where the neighbours' mean is the model itself."""
     mu, drift, noise, clients, start = 0.8, 1.5, 0.7, 4, 2.0
     rate = share / (steps * mu)
@@ -53,7 +59,9 @@ def test_no_run_of_the_perturbed_gradient_is_better_than_the_lower_bound(beta: f
     variance = float(rate**2 * noise * (p**2 @ (powers**2).sum(axis=1)))
     error = 3 * mu / 8 * second_moment(a, b, variance, 200, start)
     for t in range(201):
-        bound = theory.unavoidable_perturbed_error(mu, beta, steps, t, rate, error[0], drift**2, noise, float(p @ p))
+        bound = theory.unavoidable_perturbed_error(
+            mu, beta, steps, t, rate, error[0], drift**2, noise, float(p @ p)
+        )
         assert bound.holds
         assert bound.total <= error[t] * (1 + 1e-12)
 
@@ -63,12 +71,19 @@ def test_the_exact_moments_are_those_of_simulated_runs() -> None:
     mu, drift, noise, steps, alpha = 0.8, 1.5, 0.7, 3, 0.5
     rate = 1 / (steps * (alpha + mu))
     task = Quadratic(
-        np.array([[-drift / mu]] * 2 + [[2 * drift / mu]] * 2), np.array([mu, mu, mu / 2, mu / 2]), np.full(4, 0.25),
+        np.array([[-drift / mu]] * 2 + [[2 * drift / mu]] * 2),
+        np.array([mu, mu, mu / 2, mu / 2]),
+        np.full(4, 0.25),
         noise,
-    )  # fmt: skip
-    squares = np.concatenate([
-        np.square(simulate(task, 5, steps, lambda t, k: rate, alpha=alpha, seed=s).models[-1, :, 0]) for s in range(200)
-    ])  # fmt: skip
+    )
+    squares = np.concatenate(
+        [
+            np.square(
+                simulate(task, 5, steps, lambda t, k: rate, alpha=alpha, seed=s).models[-1, :, 0]
+            )
+            for s in range(200)
+        ]
+    )
     kappa = 1 - rate * (alpha + task.curvature)
     powers = kappa[:, None] ** np.arange(steps)
     a = float(np.mean(kappa**steps + alpha * rate * powers.sum(axis=1)))

@@ -22,7 +22,9 @@ def test_chi_squared_is_a_distance_from_the_objective(weights: list[float], rand
     assert theory.chi_squared(p, 7 * p) == pytest.approx(0.0, abs=1e-14)  # only proportions matter
     q = theory.normalised(p[::-1])
     found = theory.chi_squared(p, q)
-    assert found == pytest.approx(float((p**2 / q).sum() - 1), rel=1e-9, abs=1e-12)  # the other form of the same
+    assert found == pytest.approx(
+        float((p**2 / q).sum() - 1), rel=1e-9, abs=1e-12
+    )  # the other form of the same
     assert found >= 4 * theory.total_variation(p, q) ** 2 - 1e-12  # Cauchy-Schwarz
 
 
@@ -56,7 +58,9 @@ def test_local_progress_with_a_pull(steps: int) -> None:
 
 
 def test_terms_have_names() -> None:
-    found = theory.fedprox_bound(theory.Problem(1.0, 0.5, 0.1, 1.0, 0.2, gap=1.0, importance=np.ones(2) / 2), 0.1, 2, 3)
+    found = theory.fedprox_bound(
+        theory.Problem(1.0, 0.5, 0.1, 1.0, 0.2, gap=1.0, importance=np.ones(2) / 2), 0.1, 2, 3
+    )
     assert found.total == pytest.approx(sum(found.as_data()["terms"].values()))
     assert found["start"] == found.values["start"]
     with pytest.raises(PoiseError, match="did you mean 'noise'"):

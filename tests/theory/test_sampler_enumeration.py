@@ -1,4 +1,5 @@
-"""Closed-form statistics of the random samplers against exact enumeration of everything they can draw."""
+"""Closed-form statistics of the random samplers against exact enumeration of everything they can
+draw."""
 
 from __future__ import annotations
 
@@ -114,8 +115,11 @@ def test_optimal(sizes: list[int], data: st.DataObject) -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.floats(0.1, 9.0), min_size=2, max_size=6), st.data())
-def test_no_probabilities_do_better_than_the_optimal_ones(scores: list[float], data: st.DataObject) -> None:
-    """Q minimises sum u_i^2 / q_i, the variance of the aggregate, among all q in (0, 1] with sum m."""
+def test_no_probabilities_do_better_than_the_optimal_ones(
+    scores: list[float], data: st.DataObject
+) -> None:
+    """Q minimises sum u_i^2 / q_i, the variance of the aggregate, among all q in (0, 1] with sum
+    m."""
     u = np.array(scores)
     m = data.draw(st.integers(1, len(u)))
     best = Optimal(m).probabilities(u)
@@ -129,7 +133,8 @@ def test_no_probabilities_do_better_than_the_optimal_ones(scores: list[float], d
 
 
 def test_optimal_by_hand() -> None:
-    """U = 1, 1, 6 and m = 2: client 2 alone would get 1.5, so it works for certain and the others share one place."""
+    """U = 1, 1, 6 and m = 2: client 2 alone would get 1.5, so it works for certain and the others
+    share one place."""
     assert Optimal(2).probabilities(np.array([1.0, 1.0, 6.0])).tolist() == [0.5, 0.5, 1.0]
 
 
@@ -144,7 +149,9 @@ def test_clustered_by_size(sizes: list[int], m: int) -> None:
     assert s.expected_clients >= MD(m).statistics(p).expected_clients - 1e-12
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 4), st.integers(0, 2**32))
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 4), st.integers(0, 2**32)
+)
 def test_clustered_by_similarity(sizes: list[int], m: int, seed: int) -> None:
     sampler, p = ClusteredBySimilarity(m), shares(sizes)
     gradients = np.random.default_rng(seed).normal(size=(len(p), 3))
@@ -166,8 +173,14 @@ def test_target(sizes: list[int], m: int, data: st.DataObject) -> None:
 
 
 def test_power_of_choice_is_what_enumeration_says() -> None:
-    """All ordered draws of d = 3 candidates; the estimate has 5 standard errors of room. It is biased."""
-    p, losses, m, d = np.array([0.1, 0.2, 0.3, 0.25, 0.15]), np.array([0.2, 0.9, 0.1, 0.5, 0.3]), 2, 3
+    """All ordered draws of d = 3 candidates; the estimate has 5 standard errors of room. It is
+    biased."""
+    p, losses, m, d = (
+        np.array([0.1, 0.2, 0.3, 0.25, 0.15]),
+        np.array([0.2, 0.9, 0.1, 0.5, 0.3]),
+        2,
+        3,
+    )
 
     def outcomes() -> Outcomes:
         for ordered in permutations(range(5), d):

@@ -20,7 +20,8 @@ def importance_of(sizes: list[int]) -> np.ndarray:
 
 
 def moments(p: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
-    """Exact mean and covariance of uniform sampling without replacement, over all C(N, m) cohorts."""
+    """Exact mean and covariance of uniform sampling without replacement, over all C(N, m)
+    cohorts."""
     n = len(p)
     rows = []
     for cohort in combinations(range(n), m):

@@ -1,4 +1,5 @@
-"""Bounds and closed forms of sampling and of asynchronous learning, against real runs and real timelines."""
+"""Bounds and closed forms of sampling and of asynchronous learning, against real runs and real
+timelines."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ CURVATURE = 0.7
 
 @pytest.mark.parametrize("sampler", [Full(), Poisson(3), ClusteredBySize(3)], ids=lambda s: s.name)
 def test_sampling_terms_bound_the_gradient_of_real_runs(sampler: Any) -> None:
-    """Theorem 2.1 with the constants of its proof; MD, uniform and binomial sampling are simulated in test_bounds.
+    """Theorem 2.1 with the constants of its proof; MD, uniform and binomial sampling are simulated
+    in test_bounds.
 
     Curvatures are equal, so that |grad L_i|^2 <= 2 |grad L|^2 + k2.
     """
@@ -38,15 +40,23 @@ def test_sampling_terms_bound_the_gradient_of_real_runs(sampler: Any) -> None:
     rounds, b2 = 30, 2.0
     k2 = 2 * CURVATURE**2 * float(np.square(OPTIMA - P @ OPTIMA).sum(axis=1).max())
     statistics = sampler.statistics(P)
-    rate = min(0.9 / (CURVATURE * steps * np.sqrt(2 * (2 * b2 + 1))), 1 / (3.01 * CURVATURE * steps * b2))
+    rate = min(
+        0.9 / (CURVATURE * steps * np.sqrt(2 * (2 * b2 + 1))), 1 / (3.01 * CURVATURE * steps * b2)
+    )
     if statistics.gamma:
         rate = min(rate, 1 / (3.01 * CURVATURE * statistics.gamma * steps * b2))
     means = []
     for seed in range(SEEDS):
         run = poise.train(
-            fed, fed.task, SGD(lr=rate, steps=steps), sampler=sampler, rounds=rounds, seed=seed, keep="all",
+            fed,
+            fed.task,
+            SGD(lr=rate, steps=steps),
+            sampler=sampler,
+            rounds=rounds,
+            seed=seed,
+            keep="all",
             evaluate_every=rounds,
-        )  # fmt: skip
+        )
         models = np.array([run.models(n) for n in range(rounds)])
         means.append(np.square(CURVATURE * (models - P @ OPTIMA)).sum(axis=1).mean())
     gap = CURVATURE / 2 * float(np.square(P @ OPTIMA).sum())
@@ -64,12 +74,15 @@ def test_the_sampling_term_is_what_the_theorem_says() -> None:
     sigma = (1 - P @ P) / 4
     assert bound["start"] == pytest.approx(scale * 4 / (0.002 * 3 * 10))
     assert bound["noise"] == pytest.approx(scale * 2 * 2 * 0.002 * (sigma + P @ P) * 0.5)
-    assert bound["sampling"] == pytest.approx(scale * 0.002 * 2 * 0.25 * (3 * 2 * 0.5 + 6 * 3 * 0.25))
+    assert bound["sampling"] == pytest.approx(
+        scale * 0.002 * 2 * 0.25 * (3 * 2 * 0.5 + 6 * 3 * 0.25)
+    )
 
 
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=12), st.data())
 def test_corollary_2_1(sizes: list[int], data: st.DataObject) -> None:
-    """Sum p^2 <= 1/(N - m + 1) exactly where both Sigma and gamma of uniform sampling are at most MD's."""
+    """Sum p^2 <= 1/(N - m + 1) exactly where both Sigma and gamma of uniform sampling are at most
+    MD's."""
     m = data.draw(st.integers(1, len(sizes)))
     p = np.array(sizes) / sum(sizes)
     squares = sum(Fraction(n, sum(sizes)) ** 2 for n in sizes)
@@ -93,7 +106,9 @@ CLOCKS = {
 
 @settings(max_examples=30)
 @given(TIMES, st.sampled_from(sorted(CLOCKS)), st.integers(1, 7))
-def test_window_staleness_and_counts_are_those_of_the_timeline(times: list[int], scheme: Any, dt: int) -> None:
+def test_window_staleness_and_counts_are_those_of_the_timeline(
+    times: list[int], scheme: Any, dt: int
+) -> None:
     tau = np.array(times) / 2
     clock = CLOCKS[scheme](dt / 2)
     period = theory.window(scheme, tau, dt / 2)
@@ -106,7 +121,9 @@ def test_window_staleness_and_counts_are_those_of_the_timeline(times: list[int],
     assert oldest <= theory.staleness(scheme, tau, dt / 2)
     if scheme == "fixed-window":
         assert oldest == theory.staleness(scheme, tau, dt / 2)
-    counts = np.bincount(np.concatenate([s.clients for s in steps]), minlength=len(tau)) / len(steps)
+    counts = np.bincount(np.concatenate([s.clients for s in steps]), minlength=len(tau)) / len(
+        steps
+    )
     assert np.allclose(counts, theory.participation(scheme, tau, dt / 2), rtol=1e-12)
     assert theory.aggregations(scheme, tau, 9.0, dt / 2) == len(list(clock.timeline(tau, time=9.0)))
 
@@ -122,14 +139,21 @@ TAU = np.array([1.0, 0.75, 0.5, 0.25, 0.5, 1.0])
 
 
 @pytest.mark.parametrize("weighting", [TimeBased(), Identical()], ids=lambda w: type(w).__name__)
-@pytest.mark.parametrize("clock", [Asynchronous(TAU), FixedWindow(0.5, TAU), Synchronous(TAU)], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "clock", [Asynchronous(TAU), FixedWindow(0.5, TAU), Synchronous(TAU)], ids=lambda c: c.name
+)
 def test_old_answers_cost_at_most_what_theorem_4_3_says(clock: Any, weighting: Any) -> None:
-    """Everything in the bound is counted on the timeline; measured is the mean loss of the objective minimised."""
+    """Everything in the bound is counted on the timeline; measured is the mean loss of the
+    objective minimised."""
     fed = poise.quadratics(OPTIMA, curvature=CURVATURE)
     p, M = fed.importance, 6
     scheme, dt = clock.name, getattr(clock, "dt", None)
     period = int(theory.window(scheme, TAU, dt))
-    d = clock.unbiased_weights(None, p) if isinstance(weighting, TimeBased) else clock.identical_weights(p, M)
+    d = (
+        clock.unbiased_weights(None, p)
+        if isinstance(weighting, TimeBased)
+        else clock.identical_weights(p, M)
+    )
     steps = list(clock.timeline(aggregations=period, clients=M))
     heard = np.zeros((period, M))
     for s in steps:
@@ -140,9 +164,15 @@ def test_old_answers_cost_at_most_what_theorem_4_3_says(clock: Any, weighting: A
     rate = 1 / (48 * CURVATURE) * min(1.0, 1 / (3 * max(1.0, sums.max()) ** 2 * (late + 1)))
     count = period * (1200 // period)
     run = poise.train(
-        fed, fed.task, SGD(lr=rate, steps=1), clock=clock, weighting=weighting, rounds=count, keep="all",
+        fed,
+        fed.task,
+        SGD(lr=rate, steps=1),
+        clock=clock,
+        weighting=weighting,
+        rounds=count,
+        keep="all",
         evaluate_every=count,
-    )  # fmt: skip
+    )
     models = np.array([run.models(n) for n in range(count)])
     best = q @ OPTIMA / q.sum()
     measured = float((CURVATURE / 2 * q.sum() * np.square(models - best).sum(axis=1)).mean())
@@ -150,30 +180,47 @@ def test_old_answers_cost_at_most_what_theorem_4_3_says(clock: Any, weighting: A
     def loss(weights: np.ndarray, w: np.ndarray) -> float:
         return float(CURVATURE / 2 * weights @ np.square(w - OPTIMA).sum(axis=1))
 
-    residual = float(np.mean([loss(h, best) - loss(h, h @ OPTIMA / h.sum()) if h.sum() else 0.0 for h in heard]))
+    residual = float(
+        np.mean([loss(h, best) - loss(h, h @ OPTIMA / h.sum()) if h.sum() else 0.0 for h in heard])
+    )
     variance = float(q @ np.square(CURVATURE * (best - OPTIMA)).sum(axis=1))
     steepest = max(float(np.square(CURVATURE * (models - o)).sum(axis=1).max()) for o in OPTIMA)
     alone = scheme == "asynchronous"
     bound = theory.asynchronous_bound(
-        theory.Problem(CURVATURE, CURVATURE, gradient=steepest, distance=float(np.square(best).sum())), 1, count, rate,
-        staleness=late, window=period, covariance=0 if alone else 1, excess=float(d.max()) if alone else 0.0,
-        residual=residual, variance=variance, largest=float(heard.max()), sum_of_weights=float(sums.max()),
-    )  # fmt: skip
+        theory.Problem(
+            CURVATURE, CURVATURE, gradient=steepest, distance=float(np.square(best).sum())
+        ),
+        1,
+        count,
+        rate,
+        staleness=late,
+        window=period,
+        covariance=0 if alone else 1,
+        excess=float(d.max()) if alone else 0.0,
+        residual=residual,
+        variance=variance,
+        largest=float(heard.max()),
+        sum_of_weights=float(sums.max()),
+    )
     assert bound.holds is not False
     assert 0 < measured <= bound.total
 
 
 @given(st.lists(st.floats(0.05, 1), min_size=6, max_size=6), st.floats(-3, 3), st.floats(-3, 3))
-def test_the_gradient_asked_for_is_bounded_through_chi_squared(weights: list[float], x: float, y: float) -> None:
+def test_the_gradient_asked_for_is_bounded_through_chi_squared(
+    weights: list[float], x: float, y: float
+) -> None:
     """Theorem 4.2 at every point, for every objective: an inequality without randomness."""
     q, w = theory.normalised(weights), np.array([x, y])
     task = Quadratic(OPTIMA, np.full(6, CURVATURE), P)
     surrogate = Quadratic(OPTIMA, np.full(6, CURVATURE), q)
     asked = float(np.square(CURVATURE * (w - task.best)).sum())
     bound = theory.surrogate_gap(
-        theory.Problem(CURVATURE), theory.chi_squared(P, q), float(surrogate.losses(surrogate.best) @ q),
+        theory.Problem(CURVATURE),
+        theory.chi_squared(P, q),
+        float(surrogate.losses(surrogate.best) @ q),
         float(surrogate.gap(w)),
-    )  # fmt: skip
+    )
     assert asked <= bound.total * (1 + 1e-9) + 1e-12
 
 
@@ -187,11 +234,16 @@ def test_fedfix_terms_by_hand_and_the_best_window() -> None:
         root = 1 / np.sqrt(steps * n)
         window = np.lcm.reduce(counts)
         return float(
-            2 * root + 3 / n * (0.3 + 0.5) + (root + steps / n * late**2) * (0.3 + late * 0.5 / 3) + root * (window - 1)
+            2 * root
+            + 3 / n * (0.3 + 0.5)
+            + (root + steps / n * late**2) * (0.3 + late * 0.5 / 3)
+            + root * (window - 1)
         )
 
     constants = {"distance": 2.0, "residual": 0.3, "variance": 0.5}
     for k in range(1, 6):
-        assert theory.fedfix_terms(tau, 1 / k, time, steps, **constants).total == pytest.approx(by_hand(1 / k))
+        assert theory.fedfix_terms(tau, 1 / k, time, steps, **constants).total == pytest.approx(
+            by_hand(1 / k)
+        )
     best = min((1 / k for k in range(1, 11)), key=by_hand)
     assert theory.best_window(tau, time, steps, **constants) == pytest.approx(best)

@@ -26,7 +26,8 @@ def runs(tmp_path: Path, made: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``lab/seed-0``, a run with free-riders, and ``past/seed-0``, one that has forgotten somebody."""
+    """``lab/seed-0``, a run with free-riders, and ``past/seed-0``, one that has forgotten
+    somebody."""
     folder = tmp_path_factory.mktemp("kept")
     attacked(folder / "lab")
     forgetful(folder / "past")

@@ -8,15 +8,17 @@ from pathlib import Path
 from fastapi.testclient import TestClient
 
 from faults.support import run_into, small
-from poise.ui.app import create_app
-from poise.ui.guard import Keys
+from poise.apps.ui.app import create_app
+from poise.apps.ui.guard import Keys
 
 HOME = "http://127.0.0.1:8765"
 
 
 def client(runs: Path, keys: Keys | None = None, **options: object) -> TestClient:
     """A browser without scripts, on the console of a folder."""
-    return TestClient(create_app(runs, keys), base_url=HOME, raise_server_exceptions=False, **options)  # type: ignore[arg-type]
+    return TestClient(
+        create_app(runs, keys), base_url=HOME, raise_server_exceptions=False, **options
+    )  # type: ignore[arg-type]
 
 
 def a_run(folder: Path, rounds: int = 4, **run: object) -> Path:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from faults.support import call, run_into
-from poise.composition import compose
+from poise.apps.ui import quarantine
+from poise.apps.ui.views import audit as views
 from poise.config.experiment import parse
 from poise.core.errors import InvalidOption
 from poise.ledger.run import Run, open_run
-from poise.ui import quarantine
-from poise.ui.views import audit as views
+from poise.training import compose
 from ui.samples import attacked
 
 
@@ -33,10 +33,14 @@ def run(folder: Path) -> Iterator[Run]:
 
 
 def test_it_says_what_the_command_says(run: Run, folder: Path, tmp_path: Path) -> None:
-    said = json.loads(call("audit", folder, "--out", tmp_path / "page.html", "--json").out)["runs"][0]
+    said = json.loads(call("audit", folder, "--out", tmp_path / "page.html", "--json").out)["runs"][
+        0
+    ]
     found = views.judge(run)
     rows = views.ranking(found).rows
-    assert [row.client for row in rows if row.suspected] == sorted(said["suspects"], key=lambda i: -said["scores"][i])
+    assert [row.client for row in rows if row.suspected] == sorted(
+        said["suspects"], key=lambda i: -said["scores"][i]
+    )
     for row in rows:
         assert row.score == said["scores"][row.client]
         assert row.p == said["p_values"][row.client]
@@ -50,7 +54,10 @@ def test_the_truth_is_that_of_the_attacks(run: Run) -> None:
     found = views.judge(run)
     chosen = next(row for row in views.thresholds(found, true) if row.chosen)
     suspects = set(found.audit.suspects)
-    assert (chosen.found, chosen.false_alarms) == (len(suspects & {2, 5, 7}), len(suspects - {2, 5, 7}))
+    assert (chosen.found, chosen.false_alarms) == (
+        len(suspects & {2, 5, 7}),
+        len(suspects - {2, 5, 7}),
+    )
     titles = [plot.title for plot in views.plots(run, found, true)]
     assert titles[0] == "Found against false alarms"
     assert "Found against false alarms" not in [plot.title for plot in views.plots(run, found)]
@@ -71,9 +78,9 @@ def test_decisions_are_kept_with_who_when_and_why(run: Run, folder: Path) -> Non
     assert quarantine.decisions(folder) == [made]
     assert (made.who, made.why, made.rounds, made.owner) == ("A. Operator", "sends nothing", 12, 2)
     quarantine.decide(run, 5, "quarantine", "A. Operator", "copies")
-    assert quarantine.barred(quarantine.decisions(folder)) == [2, 5]
+    assert quarantine.excluded(quarantine.decisions(folder)) == [2, 5]
     quarantine.decide(run, 2, "release", "B. Other", "was a broken sensor")
-    assert quarantine.barred(quarantine.decisions(folder)) == [5]
+    assert quarantine.excluded(quarantine.decisions(folder)) == [5]
     assert len(quarantine.decisions(folder)) == 3
     assert (folder / "ledger.sqlite").read_bytes() == before
 
@@ -88,7 +95,9 @@ def test_decisions_are_kept_with_who_when_and_why(run: Run, folder: Path) -> Non
         (2, "forget", "me", "so", "is not in quarantine"),
     ],
 )
-def test_decisions_without_sense_are_refused(run: Run, client: int, action: str, who: str, why: str, says: str) -> None:
+def test_decisions_without_sense_are_refused(
+    run: Run, client: int, action: str, who: str, why: str, says: str
+) -> None:
     with pytest.raises(InvalidOption, match=says):
         quarantine.decide(run, client, action, who, why)
 
@@ -107,7 +116,9 @@ def test_the_experiment_without_some_leaves_the_others_as_they_were(run: Run) ->
 
 def test_owners_are_named_where_some_had_left_before(run: Run, tmp_path: Path) -> None:
     fewer = open_run(run_into(quarantine.experiment_without(run, [0]), tmp_path))
-    again = parse(quarantine.experiment_without(fewer, [1])).tables["data"]["without"]  # client 1 is owner 2
+    again = parse(quarantine.experiment_without(fewer, [1])).tables["data"][
+        "without"
+    ]  # client 1 is owner 2
     fewer.close()
     assert again == [0, 2]
 

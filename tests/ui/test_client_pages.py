@@ -1,4 +1,5 @@
-"""The pages of clients, federations, requests and audits, and the API behind them, without a browser."""
+"""The pages of clients, federations, requests and audits, and the API behind them, without a
+browser."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from faults.support import call, shell
+from poise.apps.ui.guard import Keys
+from poise.apps.ui.jobs import Jobs
 from poise.ledger.lock import Lock
 from poise.ledger.store import LOCK
-from poise.ui.guard import Keys
-from poise.ui.jobs import Jobs
 from ui.samples import FAST
 from ui.support import HOME, client
 
@@ -80,12 +81,15 @@ def test_a_client_is_told_as_its_page_shows_it(browser: TestClient) -> None:
     assert told["place"] is None
 
 
-def test_a_long_audit_is_waited_for_on_its_own_page_only(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poise.ui.gather.SOON", 119)  # the run has 10 clients and 12 rounds
+def test_a_long_audit_is_waited_for_on_its_own_page_only(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("poise.apps.ui.gather.SOON", 119)  # the run has 10 clients and 12 rounds
     before = browser.get(f"/api/client/{NAME}", params={"client": 2}).json()
     assert (before["verdict"], "has not been audited yet" in before["no_verdict"]) == (None, True)
     drawn = lambda: [
-        p["title"] for p in browser.get(f"/api/client-figures/{NAME}", params={"client": 2}).json()["plots"]
+        p["title"]
+        for p in browser.get(f"/api/client-figures/{NAME}", params={"client": 2}).json()["plots"]
     ]
     assert "Score of the audit" not in drawn()
     assert browser.get(f"/api/audit/{NAME}").json()["ranking"]["suspects"] == 3
@@ -111,17 +115,32 @@ def test_mistakes_are_told(browser: TestClient, address: str, code: int, says: s
 
 
 ACTIONS = [
-    (f"/api/graph/{NAME}", {}), (f"/api/forget/{NAME}", {"clients": "1"}), ("/api/verification/1/past/seed-0", {}),
-    (f"/api/decision/{NAME}", {"client": 2, "who": "me", "why": "so"}), (f"/api/without/{NAME}", {}),
-    (f"/federation/{NAME}", {}), (f"/unlearning/{NAME}", {}), (f"/quarantine/{NAME}", {}),
-    (f"/without/{NAME}", {}), (f"/stop/x/{NAME}", {}), (f"/api/stop/x/{NAME}", {}), ("/verification/1/past/seed-0", {}),
-]  # fmt: skip
+    (f"/api/graph/{NAME}", {}),
+    (f"/api/forget/{NAME}", {"clients": "1"}),
+    ("/api/verification/1/past/seed-0", {}),
+    (f"/api/decision/{NAME}", {"client": 2, "who": "me", "why": "so"}),
+    (f"/api/without/{NAME}", {}),
+    (f"/federation/{NAME}", {}),
+    (f"/unlearning/{NAME}", {}),
+    (f"/quarantine/{NAME}", {}),
+    (f"/without/{NAME}", {}),
+    (f"/stop/x/{NAME}", {}),
+    (f"/api/stop/x/{NAME}", {}),
+    ("/verification/1/past/seed-0", {}),
+]
 
 
 @pytest.mark.parametrize(("address", "body"), ACTIONS)
-def test_nothing_is_done_without_the_token(browser: TestClient, runs: Path, address: str, body: dict[str, Any]) -> None:
+def test_nothing_is_done_without_the_token(
+    browser: TestClient, runs: Path, address: str, body: dict[str, Any]
+) -> None:
     assert browser.post(address, json=body).status_code == 401
-    assert browser.post(address, json=body, headers={**ACT, "origin": "http://evil.example"}).status_code == 403
+    assert (
+        browser.post(
+            address, json=body, headers={**ACT, "origin": "http://evil.example"}
+        ).status_code
+        == 403
+    )
     assert not list(runs.glob("**/console"))
 
 
@@ -133,10 +152,19 @@ def without_files(certificate: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in said.items() if k not in ("digest", "path", "page", "finished")}
 
 
-def test_the_form_does_what_the_command_does(browser: TestClient, runs: Path, tmp_path: Path) -> None:
+def test_the_form_does_what_the_command_does(
+    browser: TestClient, runs: Path, tmp_path: Path
+) -> None:
     shutil.copytree(runs / "past", tmp_path / "twin")
     name, twin = "past/seed-0", tmp_path / "twin" / "seed-0"
-    options = {"clients": "4,5", "min_rounds": "2", "max_rounds": "4", "target": "2", "sigma": "", "held_out": "on"}
+    options = {
+        "clients": "4,5",
+        "min_rounds": "2",
+        "max_rounds": "4",
+        "target": "2",
+        "sigma": "",
+        "held_out": "on",
+    }
     said = shell("unlearn", twin, "--clients", "4,5", "--held-out", *FAST, "--json")
     assert said.code == 0, said.err
     shown = browser.get(f"/unlearning/{name}", params={"method": "sifu", **options})
@@ -145,7 +173,9 @@ def test_the_form_does_what_the_command_does(browser: TestClient, runs: Path, tm
     assert (posted.status_code, posted.headers["location"]) == (303, f"/unlearning/{name}#actions")
     (job,) = browser.get(f"/api/jobs/{name}").json()
     assert finished(browser, job, name)["state"] == "done"
-    made = json.loads((runs / name / "unlearning" / "002" / "certificate.json").read_text(encoding="utf-8"))
+    made = json.loads(
+        (runs / name / "unlearning" / "002" / "certificate.json").read_text(encoding="utf-8")
+    )
     assert without_files(made) == without_files(json.loads(said.out))
     told = browser.get(f"/api/unlearning/{name}").json()
     assert told["forgotten"] == [1, 4, 5]
@@ -156,7 +186,9 @@ def test_the_form_does_what_the_command_does(browser: TestClient, runs: Path, tm
 def test_the_cost_is_told_and_nothing_is_changed(browser: TestClient, runs: Path) -> None:
     wish = {"clients": "4,5", "sigma": 0.06}
     told = browser.get(f"/api/unlearning-cost/{NAME}", params=wish).json()
-    plan = json.loads(call("unlearn", runs / NAME, "--clients", "4,5", "--sigma", "0.06", "--plan", "--json").out)
+    plan = json.loads(
+        call("unlearn", runs / NAME, "--clients", "4,5", "--sigma", "0.06", "--plan", "--json").out
+    )
     for key in ("restart", "ideal", "given_up", "sigma", "limit", "psi"):
         assert told[key] == plan[key], key
     assert not (runs / NAME / "unlearning").exists()
@@ -168,17 +200,27 @@ def test_what_has_no_proof_is_not_begun_without_a_word(browser: TestClient) -> N
     page = browser.get(f"/unlearning/{NAME}", params=asked, headers=ACT).text
     assert "what dishonest clients send is no gradient step" in page
     assert "Forget 4" not in page
-    assert "Forget 4" in browser.get(f"/unlearning/{NAME}", params={**asked, "heuristic": "on"}, headers=ACT).text
+    assert (
+        "Forget 4"
+        in browser.get(f"/unlearning/{NAME}", params={**asked, "heuristic": "on"}, headers=ACT).text
+    )
     refused = browser.post(f"/api/forget/{NAME}", json=asked, headers=ACT)
-    assert (refused.status_code, "no guarantee can be given" in refused.json()["error"]) == (409, True)
+    assert (refused.status_code, "no guarantee can be given" in refused.json()["error"]) == (
+        409,
+        True,
+    )
 
 
 def test_a_run_that_is_being_written_forgets_nobody_yet(browser: TestClient, runs: Path) -> None:
     lock = Lock(runs / NAME / LOCK)
     lock.acquire()
     try:
-        page = browser.get(f"/unlearning/{NAME}", params={"method": "sifu", "clients": "4"}, headers=ACT).text
-        refused = browser.post(f"/api/forget/{NAME}", json={"clients": "4", "heuristic": True}, headers=ACT)
+        page = browser.get(
+            f"/unlearning/{NAME}", params={"method": "sifu", "clients": "4"}, headers=ACT
+        ).text
+        refused = browser.post(
+            f"/api/forget/{NAME}", json={"clients": "4", "heuristic": True}, headers=ACT
+        )
     finally:
         lock.release()
     assert "is still being trained" in page
@@ -186,7 +228,9 @@ def test_a_run_that_is_being_written_forgets_nobody_yet(browser: TestClient, run
     assert browser.get(f"/api/unlearning-cost/{NAME}", params={"clients": "4"}).status_code == 200
 
 
-def test_a_certificate_is_verified_and_an_altered_one_is_not(browser: TestClient, runs: Path) -> None:
+def test_a_certificate_is_verified_and_an_altered_one_is_not(
+    browser: TestClient, runs: Path
+) -> None:
     name = "past/seed-0"
     started = browser.post(f"/api/verification/1/{name}", headers=ACT).json()
     assert finished(browser, started, name)["state"] == "done"
@@ -202,7 +246,9 @@ def test_a_certificate_is_verified_and_an_altered_one_is_not(browser: TestClient
     assert failed["error"] in told["verification_words"]
 
 
-def test_the_graph_is_made_by_an_action_and_kept_beside_the_run(browser: TestClient, runs: Path) -> None:
+def test_the_graph_is_made_by_an_action_and_kept_beside_the_run(
+    browser: TestClient, runs: Path
+) -> None:
     before = (runs / NAME / "ledger.sqlite").read_bytes()
     assert browser.get(f"/api/federation/{NAME}").json()["graph"] == []
     started = browser.post(f"/api/graph/{NAME}", headers=ACT).json()
@@ -217,13 +263,18 @@ def test_the_graph_is_made_by_an_action_and_kept_beside_the_run(browser: TestCli
     assert (runs / NAME / "ledger.sqlite").read_bytes() == before
 
 
-def test_quarantine_from_the_decision_to_a_run_without_the_client(browser: TestClient, runs: Path) -> None:
+def test_quarantine_from_the_decision_to_a_run_without_the_client(
+    browser: TestClient, runs: Path
+) -> None:
     form = {"client": "2", "action": "quarantine", "who": "A. Operator", "why": "sends nothing"}
     posted = browser.post(f"/quarantine/{NAME}", data=form, headers=ACT, follow_redirects=False)
     assert posted.status_code == 303
     kept = browser.get(f"/api/quarantine/{NAME}").json()
-    assert kept["barred"] == [2]
-    assert (kept["decisions"][0]["who"], kept["decisions"][0]["why"]) == ("A. Operator", "sends nothing")
+    assert kept["excluded"] == [2]
+    assert (kept["decisions"][0]["who"], kept["decisions"][0]["why"]) == (
+        "A. Operator",
+        "sends nothing",
+    )
     assert kept["decisions"][0]["p"] < 0.01
     assert "without = [\n    2,\n]" in kept["experiment"]
     assert "A. Operator" in browser.get(f"/audit/{NAME}").text
@@ -258,7 +309,10 @@ def test_a_second_action_waits_for_the_first(browser: TestClient, runs: Path) ->
             assert job["state"] == "running", job
             time.sleep(0.1)
         form = browser.post(
-            f"/stop/{started['id']}/{NAME}", data={"back": "/unlearning"}, headers=ACT, follow_redirects=False
+            f"/stop/{started['id']}/{NAME}",
+            data={"back": "/unlearning"},
+            headers=ACT,
+            follow_redirects=False,
         )
         assert form.status_code == 303
     finally:
@@ -271,19 +325,24 @@ def test_a_second_action_waits_for_the_first(browser: TestClient, runs: Path) ->
 def deployed(run: Path) -> None:
     """Make a run look as one of nodes: its experiment names the backend that has them."""
     file = run / "experiment.toml"
-    file.write_text(file.read_text(encoding="utf-8").replace('name = "local"', 'name = "flower"'), encoding="utf-8")
+    file.write_text(
+        file.read_text(encoding="utf-8").replace('name = "local"', 'name = "flower"'),
+        encoding="utf-8",
+    )
     assert "flower" in file.read_text(encoding="utf-8")
 
 
 def test_runs_of_nodes_are_asked_through_their_deployment(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from poise.ui.app import create_app
+    from poise.apps.ui.app import create_app
 
     deployed(runs / NAME)
     wish = {"clients": "1", "heuristic": True}
     asked: list[list[str]] = []
-    monkeypatch.setattr("poise.ui.jobs._spawn", lambda place, arguments, held: asked.append(arguments) or 0)
+    monkeypatch.setattr(
+        "poise.apps.ui.jobs._spawn", lambda place, arguments, held: asked.append(arguments) or 0
+    )
     plain = client(runs, KEYS)
     assert "--deployment DIR" in plain.get(f"/unlearning/{NAME}?method=sifu&clients=1").text
     assert plain.post(f"/api/forget/{NAME}", json=wish, headers=ACT).status_code == 409
@@ -295,7 +354,17 @@ def test_runs_of_nodes_are_asked_through_their_deployment(
     assert told.post(f"/api/forget/{NAME}", json=wish, headers=ACT).status_code == 200
     run = str((runs / NAME).resolve())
     assert asked == [
-        ["deploy", "unlearn", run, "--clients", "1", "--heuristic", "--to", str(tmp_path / "trial"), "--json"]
+        [
+            "deploy",
+            "unlearn",
+            run,
+            "--clients",
+            "1",
+            "--heuristic",
+            "--to",
+            str(tmp_path / "trial"),
+            "--json",
+        ]
     ]
     other = told.post(f"/api/forget/{NAME}?to=/etc", json=wish, headers=ACT)
     assert (other.status_code, "does not know" in other.json()["error"]) == (409, True)
@@ -303,13 +372,15 @@ def test_runs_of_nodes_are_asked_through_their_deployment(
 
 def test_looking_loads_nothing_that_trains(runs: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from poise.ui.app import create_app\n"
+        "import sys; from pathlib import Path; from poise.apps.ui.app import create_app\n"
         f"create_app(Path({str(runs)!r}))\n"
         "print([m for m in ('torch', 'plotly.graph_objects', 'scipy.stats') if m in sys.modules])"
     )
     import subprocess
 
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
     assert said.stdout.strip() == "[]"
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import poise
+from poise.analysis.reports.graphs import KeptGraph
+from poise.apps.ui.library import NotThere
+from poise.apps.ui.views import client as views
 from poise.graph import SimilarityGraph
 from poise.ledger.run import Run, open_run
 from poise.privacy.budget import Budget
-from poise.reports.graphs import KeptGraph
-from poise.ui.library import NotThere
-from poise.ui.views import client as views
-from poise.unlearning.counting import counted
+from poise.unlearning.ledger_sensitivity import counted
 from ui.samples import plain
 
 
@@ -28,7 +28,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 def test_the_profile_is_that_of_the_federation(run: Run) -> None:
-    fed = poise.federation("digits", partition="dirichlet", alpha=0.3, clients=10, samples=300, test_samples=60, seed=0)
+    fed = poise.federation(
+        "digits", partition="dirichlet", alpha=0.3, clients=10, samples=300, test_samples=60, seed=0
+    )
     said = views.profile(run, 3)
     assert said.samples == fed.sizes[3]
     assert said.classes == np.bincount(fed.client(3)[1], minlength=10).tolist()
@@ -41,7 +43,10 @@ def test_the_profile_is_that_of_the_federation(run: Run) -> None:
 def test_every_round_it_took_part_in_is_there(run: Run) -> None:
     assert run.path is not None
     with sqlite3.connect(run.path / "ledger.sqlite") as database:
-        query = "SELECT n, coefficient, norm, loss_after FROM contributions WHERE client = 3 ORDER BY n DESC"
+        query = (
+            "SELECT n, coefficient, norm, loss_after FROM contributions WHERE client = 3 "
+            "ORDER BY n DESC"
+        )
         recorded = database.execute(query).fetchall()
     own = views.part(run, 3)
     rows = own.page(1).rows
@@ -66,7 +71,10 @@ def test_one_client_is_counted_as_all_are(run: Run) -> None:
 def test_figures_hold_what_was_recorded(run: Run) -> None:
     own = views.part(run, 3)
     psi = counted(run, Budget(), [3])[:, 0]
-    drawn = {plot.title: json.loads(plot.views[0][1]) for plot in views.plots(run, 3, own, psi, 0.14, None)}
+    drawn = {
+        plot.title: json.loads(plot.views[0][1])
+        for plot in views.plots(run, 3, own, psi, 0.14, None)
+    }
     assert list(drawn) == [
         "Classes",
         "Weight in each round it took part in",

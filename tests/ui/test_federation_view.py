@@ -10,9 +10,9 @@ import pytest
 
 import poise
 from faults.support import call
+from poise.analysis.reports.graphs import kept_graph
+from poise.apps.ui.views import federation as views
 from poise.ledger.run import Run, open_run
-from poise.reports.graphs import kept_graph
-from poise.ui.views import federation as views
 from ui.samples import plain
 
 
@@ -26,14 +26,25 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def test_facts_come_from_the_ledger(run: Run) -> None:
     said = dict(views.facts(run))
     assert (said["clients"], said["samples"]) == ("10", "300")
-    fed = poise.federation("digits", partition="dirichlet", alpha=0.3, clients=10, samples=300, seed=0)
+    fed = poise.federation(
+        "digits", partition="dirichlet", alpha=0.3, clients=10, samples=300, seed=0
+    )
     assert said["samples per client"].startswith(f"{fed.sizes.min()} to {fed.sizes.max()}")
 
 
 def test_the_command_makes_the_graph_of_the_runs_own_data(run: Run, tmp_path: Path) -> None:
     assert run.path is not None
     file = tmp_path / "graph.safetensors"
-    done = call("inspect", run.path / "experiment.toml", "--seed", "0", "--keep", file, "--out", tmp_path / "p.html")
+    done = call(
+        "inspect",
+        run.path / "experiment.toml",
+        "--seed",
+        "0",
+        "--keep",
+        file,
+        "--out",
+        tmp_path / "p.html",
+    )
     assert done.code == 0, done.err
     kept = kept_graph(file)
     assert kept.digest == run.meta["federation"]

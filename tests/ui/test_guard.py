@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from poise.ui.guard import Keys
+from poise.apps.ui.guard import Keys
 from ui.support import HOME, client
 
 KEYS = Keys("the-token", "the-session")
@@ -21,7 +21,8 @@ def test_the_console_is_called_by_names_of_the_loopback(runs: Path, host: str) -
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8765", "", "[", "192.0.2.1"]
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8765", "", "[", "192.0.2.1"],
 )
 def test_no_other_name_is_answered(runs: Path, host: str) -> None:
     answer = client(runs).get("/", headers={"host": host})
@@ -32,7 +33,7 @@ def test_no_other_name_is_answered(runs: Path, host: str) -> None:
 def test_opened_to_others_it_is_called_by_addresses_too_but_by_no_foreign_name(runs: Path) -> None:
     from fastapi.testclient import TestClient
 
-    from poise.ui.app import create_app
+    from poise.apps.ui.app import create_app
 
     wide = TestClient(create_app(runs, KEYS, host="0.0.0.0"), base_url=HOME)
     assert wide.get("/", headers={"host": "192.0.2.1:8765"}).status_code == 200
@@ -49,27 +50,44 @@ def test_reading_needs_no_token_and_acting_does(runs: Path) -> None:
 
 
 FAKES = [
-    {"authorization": "Bearer wrong"}, {"authorization": "Basic the-token"}, {"authorization": "Bearer "},
-    {"cookie": "poise-console-8765=wrong"}, {"cookie": "poise-console-8765=the-token"},
+    {"authorization": "Bearer wrong"},
+    {"authorization": "Basic the-token"},
+    {"authorization": "Bearer "},
+    {"cookie": "poise-console-8765=wrong"},
+    {"cookie": "poise-console-8765=the-token"},
     {"cookie": "poise-console-1=the-session"},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("headers", FAKES)
 def test_what_only_looks_like_the_token_opens_nothing(runs: Path, headers: dict[str, str]) -> None:
-    assert client(runs, KEYS).put(TAGS, json={"tags": []}, headers={"origin": HOME, **headers}).status_code == 401
+    assert (
+        client(runs, KEYS)
+        .put(TAGS, json={"tags": []}, headers={"origin": HOME, **headers})
+        .status_code
+        == 401
+    )
 
 
 def test_the_token_opens_actions(runs: Path) -> None:
-    assert client(runs, KEYS).put(TAGS, json={"tags": ["a"]}, headers=BEARER).json() == {"tags": ["a"]}
+    assert client(runs, KEYS).put(TAGS, json={"tags": ["a"]}, headers=BEARER).json() == {
+        "tags": ["a"]
+    }
     own = {**COOKIE, "origin": HOME}
     assert client(runs, KEYS).put(TAGS, json={"tags": ["b"]}, headers=own).json() == {"tags": ["b"]}
 
 
-@pytest.mark.parametrize("headers", [
-    {"origin": "http://evil.example"}, {"origin": "http://127.0.0.1:9999"}, {"origin": "null"},
-    {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}, {},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "http://127.0.0.1:9999"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {},
+    ],
+)
 def test_the_cookie_is_of_no_use_to_other_pages(runs: Path, headers: dict[str, str]) -> None:
     answer = client(runs, KEYS).put(TAGS, json={"tags": ["a"]}, headers={**COOKIE, **headers})
     assert answer.status_code == 403
@@ -78,8 +96,13 @@ def test_the_cookie_is_of_no_use_to_other_pages(runs: Path, headers: dict[str, s
 
 def test_the_token_is_exchanged_for_a_cookie_of_this_site_alone(runs: Path) -> None:
     browser = client(runs, KEYS, follow_redirects=False)
-    assert browser.post("/unlock", data={"token": "guess"}, headers={"origin": HOME}).status_code == 401
-    answer = browser.post("/unlock", data={"token": " the-token ", "back": "/run/x"}, headers={"origin": HOME})
+    assert (
+        browser.post("/unlock", data={"token": "guess"}, headers={"origin": HOME}).status_code
+        == 401
+    )
+    answer = browser.post(
+        "/unlock", data={"token": " the-token ", "back": "/run/x"}, headers={"origin": HOME}
+    )
     assert (answer.status_code, answer.headers["location"]) == (303, "/run/x")
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
@@ -88,17 +111,25 @@ def test_the_token_is_exchanged_for_a_cookie_of_this_site_alone(runs: Path) -> N
     assert browser.put(TAGS, json={"tags": []}, headers={"origin": HOME}).status_code == 200
 
 
-@pytest.mark.parametrize("back", ["https://evil.example", "//evil.example", "/\\evil.example", "evil"])
+@pytest.mark.parametrize(
+    "back", ["https://evil.example", "//evil.example", "/\\evil.example", "evil"]
+)
 def test_after_the_token_one_stays_on_the_console(runs: Path, back: str) -> None:
     browser = client(runs, KEYS, follow_redirects=False)
-    answer = browser.post("/unlock", data={"token": "the-token", "back": back}, headers={"origin": HOME})
+    answer = browser.post(
+        "/unlock", data={"token": "the-token", "back": back}, headers={"origin": HOME}
+    )
     assert answer.headers["location"] == "/"
 
 
-@pytest.mark.parametrize("path", ["/", "/api/runs", "/static/style.css", "/nowhere", "/unlock", "/plotly.js"])
+@pytest.mark.parametrize(
+    "path", ["/", "/api/runs", "/static/style.css", "/nowhere", "/unlock", "/plotly.js"]
+)
 def test_every_answer_allows_nothing_from_other_hosts(runs: Path, path: str) -> None:
     headers = client(runs).get(path).headers
-    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    policy = dict(
+        part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";")
+    )
     assert policy["default-src"] == "'none'"
     assert policy["script-src"] == "'self'"
     assert policy["frame-ancestors"] == "'none'"

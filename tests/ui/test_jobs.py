@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from poise.ui.jobs import Busy, Job, Jobs
-from poise.ui.library import NotThere
+from poise.apps.ui.jobs import Busy, Job, Jobs
+from poise.apps.ui.library import NotThere
 
 
 def ended(jobs: Jobs, job: Job, seconds: float = 120.0) -> Job:
@@ -34,7 +34,9 @@ def test_a_job_is_the_command_and_its_document(tmp_path: Path) -> None:
 
 def test_a_mistake_is_told_in_the_words_of_the_command(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path)
-    failed = ended(jobs, jobs.start("verify", "verify nothing", ["verify", str(tmp_path / "none.json")]))
+    failed = ended(
+        jobs, jobs.start("verify", "verify nothing", ["verify", str(tmp_path / "none.json")])
+    )
     assert failed.state == "failed"
     assert "cannot read" in failed.error
     assert "error: cannot read" in failed.log
@@ -42,7 +44,9 @@ def test_a_mistake_is_told_in_the_words_of_the_command(tmp_path: Path) -> None:
 
 def test_one_at_a_time(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path)
-    first = jobs.start("run", "take a while", ["run", str(slow(tmp_path)), "--out", str(tmp_path / "out")])
+    first = jobs.start(
+        "run", "take a while", ["run", str(slow(tmp_path)), "--out", str(tmp_path / "out")]
+    )
     with pytest.raises(Busy, match="take a while"):
         jobs.start("list", "too early", ["list"])
     running = jobs.running()
@@ -59,7 +63,9 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 
 def test_a_killed_job_ended_without_a_result(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path)
-    job = jobs.start("run", "take a while", ["run", str(slow(tmp_path)), "--out", str(tmp_path / "out")])
+    job = jobs.start(
+        "run", "take a while", ["run", str(slow(tmp_path)), "--out", str(tmp_path / "out")]
+    )
     grown(tmp_path / "out" / "seed-0")
     assert job.pid is not None
     os.kill(job.pid, signal.SIGKILL)
@@ -69,7 +75,7 @@ def test_a_killed_job_ended_without_a_result(tmp_path: Path) -> None:
 def test_a_killed_console_loses_no_job(tmp_path: Path) -> None:
     arguments = ["run", str(slow(tmp_path)), "--out", str(tmp_path / "out")]
     script = (
-        "import sys, time; from pathlib import Path; from poise.ui.jobs import Jobs\n"
+        "import sys, time; from pathlib import Path; from poise.apps.ui.jobs import Jobs\n"
         f"print(Jobs(Path({str(tmp_path)!r})).start('run', 'go on', {arguments!r}).id, flush=True)\n"
         "time.sleep(600)"
     )
@@ -102,9 +108,9 @@ def slow(folder: Path) -> Path:
 
 def grown(run: Path, seconds: float = 120.0) -> None:
     """Wait for the first rounds of a run."""
-    from poise.ledger.glance import glance
+    from poise.ledger.summary import read_summary
 
     until = time.monotonic() + seconds
-    while not (run / "ledger.sqlite").exists() or glance(run).rounds < 2:
+    while not (run / "ledger.sqlite").exists() or read_summary(run).rounds < 2:
         assert time.monotonic() < until
         time.sleep(0.1)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from faults.support import run_into, small
-from poise.ui import library as module
-from poise.ui.library import Library, NoSuchRun
-from poise.ui.views.listing import line_of
+from poise.apps.ui import library as module
+from poise.apps.ui.library import Library, NoSuchRun
+from poise.apps.ui.views.listing import line_of
 from ui.support import copied
 
 
@@ -28,9 +28,26 @@ def test_a_folder_that_is_a_run_shows_itself(runs: Path) -> None:
         assert run.rounds == 4
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "small", "small/seed-1", "../outside", "small/seed-0/../../../outside",
-                                  "/etc", "small/seed-0/models", "small\0", "link", "link/seed-0"])  # fmt: skip
-def test_no_name_leads_to_anything_but_a_run_of_the_folder(runs: Path, made: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "small",
+        "small/seed-1",
+        "../outside",
+        "small/seed-0/../../../outside",
+        "/etc",
+        "small/seed-0/models",
+        "small\0",
+        "link",
+        "link/seed-0",
+    ],
+)
+def test_no_name_leads_to_anything_but_a_run_of_the_folder(
+    runs: Path, made: Path, name: str
+) -> None:
     copied(made, runs.parent / "outside")
     (runs / "link").symlink_to(runs.parent / "outside")
     with pytest.raises(NoSuchRun):
@@ -62,7 +79,9 @@ def test_what_was_made_is_kept_until_the_ledger_changes(runs: Path) -> None:
     assert shelf.kept("small/seed-0", "y", make) == 3
 
 
-def test_memory_is_bounded_by_number_and_by_weight(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_by_number_and_by_weight(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MOST_KEPT", 3)
     monkeypatch.setattr(module, "MOST_BYTES", 10_000)
     shelf = Library(runs)
@@ -76,7 +95,7 @@ def test_memory_is_bounded_by_number_and_by_weight(runs: Path, monkeypatch: pyte
 def test_reading_changes_nothing_that_was_recorded(runs: Path) -> None:
     before = (runs / "small/seed-0/ledger.sqlite").read_bytes()
     shelf = Library(runs)
-    shelf.glance("small/seed-0")
+    shelf.read_summary("small/seed-0")
     with shelf.open("small/seed-0") as run:
         assert run.metric("accuracy").shape == (4,)
     assert (runs / "small/seed-0/ledger.sqlite").read_bytes() == before
@@ -86,9 +105,9 @@ def test_a_branch_that_has_its_certificate_is_done_however_early_it_ended(tmp_pa
     folder = run_into(small(rounds=6), tmp_path / "runs", stop_after=3)
     library = Library(tmp_path / "runs")
     (name,) = library.names()
-    assert library.glance(name).state == "stopped"
+    assert library.read_summary(name).state == "stopped"
     (folder / "certificate.json").write_text("{}")
-    assert library.glance(name).state == "done"
-    line = line_of(name, library.glance(name))
+    assert library.read_summary(name).state == "done"
+    line = line_of(name, library.read_summary(name))
     assert (line.progress, line.progress_words) == (1.0, "3 rounds")
     assert library.name(library.folder(f"{name}/../{Path(name).name}")) == name

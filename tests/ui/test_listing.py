@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 
 from faults.support import opened, run_into, small
+from poise.analysis.reports import scores
+from poise.apps.experiments.runner import run_experiment
+from poise.apps.ui.views.listing import BRANCHES, line_of, lines
 from poise.config.experiment import parse
-from poise.experiments.runner import run_experiment
-from poise.ledger.glance import Glance, glance
 from poise.ledger.lock import Lock, held
 from poise.ledger.store import Ledger
-from poise.reports import scores
-from poise.ui.views.listing import BRANCHES, line_of, lines
+from poise.ledger.summary import RunSummary, read_summary
 from poise.unlearning import histories
 from ui.support import client, copied
 
 
 def test_a_glance_tells_what_the_run_does(made: Path) -> None:
-    seen = glance(made)
+    seen = read_summary(made)
     with opened(made) as run:
         assert (seen.state, seen.rounds, seen.time) == ("done", run.rounds, run.times[-1])
         assert seen.scores == {name: scores.final(run, name) for name in ("accuracy", "loss")}
@@ -35,10 +35,14 @@ def test_a_glance_tells_what_the_run_does(made: Path) -> None:
 
 
 def test_scores_are_those_of_the_last_measurement(tmp_path: Path) -> None:
-    folder = run_into(small(rounds=5, evaluate_every=2, metrics='["train_loss"]'), tmp_path, stop_after=3)
+    folder = run_into(
+        small(rounds=5, evaluate_every=2, metrics='["train_loss"]'), tmp_path, stop_after=3
+    )
     with opened(folder) as run:
         assert math.isnan(run.metric("accuracy")[-1])
-        assert glance(folder).scores == {n: scores.final(run, n) for n in ("accuracy", "loss", "train_loss")}
+        assert read_summary(folder).scores == {
+            n: scores.final(run, n) for n in ("accuracy", "loss", "train_loss")
+        }
 
 
 def status(folder: Path, value: str) -> None:
@@ -50,28 +54,31 @@ def status(folder: Path, value: str) -> None:
 def test_a_run_that_says_it_is_running_runs_only_as_long_as_somebody_writes_it(runs: Path) -> None:
     folder = runs / "small" / "seed-0"
     status(folder, "running")
-    assert glance(folder).state == "stopped", "its process let go of the lock"
+    assert read_summary(folder).state == "stopped", "its process let go of the lock"
     lock = Lock(folder / "lock")
     lock.acquire()
-    assert glance(folder).state == "running"
+    assert read_summary(folder).state == "running"
     lock.release()
-    assert glance(folder).state == "stopped"
+    assert read_summary(folder).state == "stopped"
 
 
 def test_a_killed_process_holds_no_run(runs: Path) -> None:
     folder = runs / "small" / "seed-0"
     status(folder, "running")
-    code = "import sys, pathlib, poise.ledger.lock as l; l.Lock(pathlib.Path(sys.argv[1])).acquire(); input(1)"
+    code = (
+        "import sys, pathlib, poise.ledger.lock as l; "
+        "l.Lock(pathlib.Path(sys.argv[1])).acquire(); input(1)"
+    )
     child = subprocess.Popen(
         [sys.executable, "-c", code, folder / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert child.stdout is not None
     child.stdout.read(1)
-    assert (held(folder / "lock"), glance(folder).state) == (True, "running")
+    assert (held(folder / "lock"), read_summary(folder).state) == (True, "running")
     child.kill()
     child.wait()
     assert json.loads((folder / "lock").read_text())["pid"] == child.pid, "it left its name"
-    assert (held(folder / "lock"), glance(folder).state) == (False, "stopped")
+    assert (held(folder / "lock"), read_summary(folder).state) == (False, "stopped")
 
 
 def test_a_number_that_was_given_away_again_is_no_holder(tmp_path: Path) -> None:
@@ -90,45 +97,54 @@ def test_a_number_that_was_given_away_again_is_no_holder(tmp_path: Path) -> None
 
 def test_states_that_a_run_tells_of_itself(tmp_path: Path) -> None:
     stopped = run_into(small(rounds=6), tmp_path / "stopped", stop_after=2)
-    assert (glance(stopped).state, glance(stopped).rounds) == ("stopped", 2)
+    assert (read_summary(stopped).state, read_summary(stopped).rounds) == ("stopped", 2)
     status(stopped, "failed")
     ledger = Ledger.open(stopped, writing=True)
     ledger.event("failed: client 3 sent nothing")
     ledger.close()
-    assert (glance(stopped).state, glance(stopped).trouble) == ("failed", "client 3 sent nothing")
+    assert (read_summary(stopped).state, read_summary(stopped).trouble) == (
+        "failed",
+        "client 3 sent nothing",
+    )
 
 
 def test_a_run_without_a_ledger_and_one_with_a_broken_one(runs: Path) -> None:
     folder = runs / "small" / "seed-0"
     (folder / "ledger.sqlite").write_bytes(b"this is no database" * 100)
-    broken = glance(folder)
+    broken = read_summary(folder)
     assert broken.state == "damaged"
     assert "not a database" in broken.trouble
     (folder / "ledger.sqlite").unlink()
-    assert (glance(folder).state, glance(folder).rounds) == ("stopped", 0)
+    assert (read_summary(folder).state, read_summary(folder).rounds) == ("stopped", 0)
     shown = client(runs).get("/api/runs").json()
     assert [(line["state"], line["rounds"], line["recipe"]["sampler"]) for line in shown] == [
         ("stopped", 0, "uniform(m=4)")
     ]
 
 
-def seen(**values: object) -> Glance:
+def seen(**values: object) -> RunSummary:
     facts = {
         "state": "running",
         "trouble": "",
         "experiment": "[run]\nrounds = 10\n",
         "meta": {"clients": "4", "seed": "0"},
     }
-    return Glance(**{**facts, **values})  # type: ignore[arg-type]
+    return RunSummary(**{**facts, **values})  # type: ignore[arg-type]
 
 
 def test_progress_and_what_is_left_by_rounds() -> None:
     line = line_of("a", seen(rounds=4, pace=30.0))
-    assert (line.progress, line.eta, line.progress_words) == (0.4, 180.0, "4 of 10 rounds, about 3 min left")
+    assert (line.progress, line.eta, line.progress_words) == (
+        0.4,
+        180.0,
+        "4 of 10 rounds, about 3 min left",
+    )
 
 
 def test_progress_and_what_is_left_by_simulated_time() -> None:
-    line = line_of("a", seen(experiment="[run]\ntime = 20.0\n", rounds=10, time=5.0, speed=0.5, pace=2.0))
+    line = line_of(
+        "a", seen(experiment="[run]\ntime = 20.0\n", rounds=10, time=5.0, speed=0.5, pace=2.0)
+    )
     assert (line.progress, line.eta) == (0.25, 60.0)  # 15 units of time are 30 aggregations of 2 s
 
 
@@ -154,12 +170,23 @@ def test_seeds_of_one_experiment_share_an_interval_and_others_do_not() -> None:
 
 
 def test_runs_that_are_not_done_do_not_pull_the_mean_of_those_that_are() -> None:
-    both = lines({"a": seen(state="done", scores={"loss": 1.0}), "b": seen(state="running", scores={"loss": 9.0})}, {})
-    assert [(line.over_seeds["loss"].mean, line.over_seeds["loss"].n) for line in both] == [(1.0, 1), (1.0, 1)]
+    both = lines(
+        {
+            "a": seen(state="done", scores={"loss": 1.0}),
+            "b": seen(state="running", scores={"loss": 9.0}),
+        },
+        {},
+    )
+    assert [(line.over_seeds["loss"].mean, line.over_seeds["loss"].n) for line in both] == [
+        (1.0, 1),
+        (1.0, 1),
+    ]
 
 
 def test_a_branch_of_forgetting_is_no_seed_of_its_training() -> None:
-    both = lines({"a": seen(scores={"loss": 1.0}), "a/unlearning/001": seen(scores={"loss": 2.0})}, {})
+    both = lines(
+        {"a": seen(scores={"loss": 1.0}), "a/unlearning/001": seen(scores={"loss": 2.0})}, {}
+    )
     assert BRANCHES == histories.FOLDER
     assert [line.branch_of for line in both] == [None, "a"]
     assert [line.over_seeds["loss"].n for line in both] == [1, 1]
@@ -171,7 +198,9 @@ def test_a_diverged_score_is_null_and_in_no_mean() -> None:
     assert set(line.over_seeds) == {"accuracy"}
 
 
-def test_an_experiment_file_that_is_none_is_told_and_hides_nobody_else(runs: Path, made: Path) -> None:
+def test_an_experiment_file_that_is_none_is_told_and_hides_nobody_else(
+    runs: Path, made: Path
+) -> None:
     copied(made, runs / "odd")
     (runs / "odd" / "experiment.toml").write_text("this = is = no toml")
     odd, fine = client(runs).get("/api/runs").json()
@@ -182,7 +211,12 @@ def test_an_experiment_file_that_is_none_is_told_and_hides_nobody_else(runs: Pat
 
 def test_the_list_has_what_the_ledger_has(runs: Path) -> None:
     (line,) = client(runs).get("/api/runs").json()
-    assert (line["name"], line["state"], line["rounds"], line["planned"]) == ("small/seed-0", "done", 4, 4)
+    assert (line["name"], line["state"], line["rounds"], line["planned"]) == (
+        "small/seed-0",
+        "done",
+        4,
+        4,
+    )
     assert (line["clients"], line["seed"], line["progress"]) == (10, 0, 1.0)
     assert line["recipe"]["solver"].startswith("sgd(")
     with opened(runs / "small" / "seed-0") as run:
@@ -202,19 +236,28 @@ def test_names_and_files_that_look_like_html_stay_texts(runs: Path, made: Path) 
 
 
 def test_tags_are_kept_beside_the_runs_and_never_in_the_ledger(runs: Path) -> None:
-    from poise.ui.guard import Keys
+    from poise.apps.ui.guard import Keys
 
     before = (runs / "small/seed-0/ledger.sqlite").read_bytes()
     browser = client(runs, Keys("t", "s"))
     put = browser.put(
-        "/api/tags/small/seed-0", json={"tags": [" a  b ", "", "c", "c"]}, headers={"authorization": "Bearer t"}
+        "/api/tags/small/seed-0",
+        json={"tags": [" a  b ", "", "c", "c"]},
+        headers={"authorization": "Bearer t"},
     )
     assert put.json() == {"tags": ["a b", "c"]}
     assert json.loads((runs / "console-tags.json").read_text()) == {"small/seed-0": ["a b", "c"]}
     assert client(runs).get("/api/runs").json()[0]["tags"] == ["a b", "c"]
     assert (runs / "small/seed-0/ledger.sqlite").read_bytes() == before
-    assert browser.put("/api/tags/nobody", json={"tags": []}, headers={"authorization": "Bearer t"}).status_code == 404
-    long = browser.put("/api/tags/small/seed-0", json={"tags": ["x" * 41]}, headers={"authorization": "Bearer t"})
+    assert (
+        browser.put(
+            "/api/tags/nobody", json={"tags": []}, headers={"authorization": "Bearer t"}
+        ).status_code
+        == 404
+    )
+    long = browser.put(
+        "/api/tags/small/seed-0", json={"tags": ["x" * 41]}, headers={"authorization": "Bearer t"}
+    )
     assert (long.status_code, "too long" in long.json()["error"]) == (422, True)
 
 
@@ -225,6 +268,10 @@ def test_a_run_that_is_being_written_is_listed_as_running(tmp_path: Path) -> Non
         found.append(client(tmp_path).get("/api/runs").json()[0])
 
     run_experiment(parse(small(rounds=3)), tmp_path / "exp", [0], lambda seed, made: [look])
-    assert [(line["state"], line["rounds"]) for line in found] == [("running", 1), ("running", 2), ("running", 3)]
+    assert [(line["state"], line["rounds"]) for line in found] == [
+        ("running", 1),
+        ("running", 2),
+        ("running", 3),
+    ]
     assert found[0]["eta"] > 0
     assert client(tmp_path).get("/api/runs").json()[0]["state"] == "done"

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from poise.apps.ui import live
+from poise.apps.ui.library import Library
 from poise.training import resume
-from poise.ui import live
-from poise.ui.library import Library
 from ui.support import client
 
 
-async def events(library: Library, name: str, count: int, between: Any = lambda: None) -> list[tuple[str, Any]]:
+async def events(
+    library: Library, name: str, count: int, between: Any = lambda: None
+) -> list[tuple[str, Any]]:
     """The next events; ``between`` is called after the first."""
     found = []
     async for text in live.follow(library, name):
@@ -32,13 +34,17 @@ async def events(library: Library, name: str, count: int, between: Any = lambda:
 
 def test_the_first_event_comes_at_once_and_the_next_when_the_ledger_grew(runs: Path) -> None:
     folder = runs / "small" / "seed-0"
-    first, second, *_ = asyncio.run(events(Library(runs), "small/seed-0", 2, lambda: resume(folder, rounds=6).close()))
+    first, second, *_ = asyncio.run(
+        events(Library(runs), "small/seed-0", 2, lambda: resume(folder, rounds=6).close())
+    )
     assert (first[0], first[1]["rounds"], first[1]["state"]) == ("run", 4, "done")
     assert (second[0], second[1]["rounds"], second[1]["planned"]) == ("run", 6, 6)
 
 
 def test_a_deleted_run_ends_the_stream(runs: Path) -> None:
-    *_, last = asyncio.run(events(Library(runs), "small/seed-0", 2, lambda: shutil.rmtree(runs / "small")))
+    *_, last = asyncio.run(
+        events(Library(runs), "small/seed-0", 2, lambda: shutil.rmtree(runs / "small"))
+    )
     assert last == ("gone", {})
 
 

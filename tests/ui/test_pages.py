@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from faults.support import call, changed, opened, run_into
-from poise.reports import compare, comparison_as_data, group_runs
-from poise.ui.views.drawing import OF_A_RUN, Drawings
+from poise.analysis.reports import compare, comparison_as_data, group_runs
+from poise.apps.ui.views.drawing import OF_A_RUN, Drawings
 from reports.ledgers import made_run
 from ui.support import a_run, client, copied
 
@@ -19,7 +19,13 @@ def test_the_page_of_a_run(runs: Path) -> None:
     page = client(runs).get("/run/small/seed-0")
     assert page.status_code == 200
     with opened(runs / "small" / "seed-0") as run:
-        for words in (run.digest, "What was run", "uniform: m = 4", "[solver]", f"{run.metric('accuracy')[-1]:.4g}"):
+        for words in (
+            run.digest,
+            "What was run",
+            "uniform: m = 4",
+            "[solver]",
+            f"{run.metric('accuracy')[-1]:.4g}",
+        ):
             assert words in page.text
 
 
@@ -41,7 +47,9 @@ def test_curves_can_be_seen_against_rounds_real_time_and_bytes(runs: Path) -> No
     assert [view["name"] for view in first["views"]] == ["aggregations", "real time", "bytes sent"]
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/run/nobody", "/run/small", "/run/..%2f..", "/compare?run=nobody"])
+@pytest.mark.parametrize(
+    "path", ["/nowhere", "/run/nobody", "/run/small", "/run/..%2f..", "/compare?run=nobody"]
+)
 def test_what_is_not_there_is_said_on_a_page(runs: Path, path: str) -> None:
     answer = client(runs).get(path)
     assert answer.status_code == 404
@@ -51,9 +59,14 @@ def test_what_is_not_there_is_said_on_a_page(runs: Path, path: str) -> None:
 
 
 ABSENT = (
-    "nowhere", "run/nobody", "figures/curves/nobody", "live/nobody", "health/nobody", "compare?run=nobody",
+    "nowhere",
+    "run/nobody",
+    "figures/curves/nobody",
+    "live/nobody",
+    "health/nobody",
+    "compare?run=nobody",
     "run/..%2F..%2Fetc",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("path", ABSENT)
@@ -64,7 +77,11 @@ def test_what_is_not_there_is_said_to_programs(runs: Path, path: str) -> None:
 
 
 def test_a_question_without_sense(runs: Path) -> None:
-    for path in ("/api/figures/poems/small/seed-0", "/api/compare", "/api/live/small/seed-0?events=0"):
+    for path in (
+        "/api/figures/poems/small/seed-0",
+        "/api/compare",
+        "/api/live/small/seed-0?events=0",
+    ):
         answer = client(runs).get(path)
         assert (answer.status_code, set(answer.json())) == (422, {"error", "hint"})
 
@@ -104,16 +121,26 @@ def test_a_missing_round_is_told_on_the_page_and_what_came_before_it_shown(runs:
 
 def test_two_runs_compare_as_the_command_does(runs: Path, tmp_path: Path) -> None:
     other = run_into(
-        changed('name = "uniform"\nm = 4', 'name = "full"').replace("rounds = 12", "rounds = 4"), runs / "full"
+        changed('name = "uniform"\nm = 4', 'name = "full"').replace("rounds = 12", "rounds = 4"),
+        runs / "full",
     )
     names = ["small/seed-0", "full/seed-0"]
     answer = client(runs).get("/api/compare", params={"run": names}).json()
     with opened(runs / names[0]) as first, opened(other) as second:
-        assert answer == json.loads(json.dumps(comparison_as_data(compare(group_runs([first, second])))))
+        assert answer == json.loads(
+            json.dumps(comparison_as_data(compare(group_runs([first, second]))))
+        )
     told = json.loads(call("compare", runs / names[0], other, "--json").out)
-    assert [c["sentence"] for c in answer["contrasts"]] == [c["sentence"] for c in told["contrasts"]]
+    assert [c["sentence"] for c in answer["contrasts"]] == [
+        c["sentence"] for c in told["contrasts"]
+    ]
     page = client(runs).get("/compare", params={"run": names}).text
-    for words in ("sampler=full", "sampler=uniform(m=4)", "a single seed allows no interval", "final accuracy"):
+    for words in (
+        "sampler=full",
+        "sampler=uniform(m=4)",
+        "a single seed allows no interval",
+        "final accuracy",
+    ):
         assert words in page
     (accuracy, *_) = client(runs).get("/api/compare/figures", params={"run": names}).json()["plots"]
     lines = accuracy["views"][0]["figure"]["data"]
@@ -170,7 +197,9 @@ keep = "all"
     for warning in said["warnings"]:
         assert warning["fix"] in page
     (plot,) = client(tmp_path).get("/api/figures/promises/convex/seed-0").json()["plots"]
-    assert {"measured", "predicted bias"} <= {trace["name"] for trace in plot["views"][0]["figure"]["data"]}
+    assert {"measured", "predicted bias"} <= {
+        trace["name"] for trace in plot["views"][0]["figure"]["data"]
+    }
 
 
 def test_an_explanation_can_be_kept_with_a_run_alone(tmp_path: Path) -> None:
@@ -209,4 +238,7 @@ def test_a_folder_that_is_one_run(tmp_path: Path) -> None:
     assert client(folder).get("/run/seed-0").status_code == 200
     assert [line["name"] for line in client(folder).get("/api/runs").json()] == ["seed-0"]
     copied(folder, folder / "unlearning" / "001")
-    assert [line["branch_of"] for line in client(folder).get("/api/runs").json()] == [None, "seed-0"]
+    assert [line["branch_of"] for line in client(folder).get("/api/runs").json()] == [
+        None,
+        "seed-0",
+    ]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from faults.support import call
+from poise.apps.ui.jobs import Job
+from poise.apps.ui.views import unlearning as views
 from poise.core.errors import InvalidOption
 from poise.ledger.run import Run, open_run
-from poise.ui.jobs import Job
-from poise.ui.views import unlearning as views
 from ui.samples import FAST, forgetful
 
 
@@ -34,12 +34,25 @@ def test_the_cost_is_what_the_command_says(run: Run, folder: Path) -> None:
     said = json.loads(call("unlearn", folder, *asked.arguments(), "--plan", "--json").out)
     with views.opened(run) as histories:
         looked = asdict(asked.cost(run, histories))
-    assert json.loads(json.dumps(looked)) == {**said, "psi": {str(k): v for k, v in said["psi"].items()}}
+    assert json.loads(json.dumps(looked)) == {
+        **said,
+        "psi": {str(k): v for k, v in said["psi"].items()},
+    }
 
 
 def test_options_become_arguments() -> None:
-    asked = views.Asked.of({"clients": "3, 7", "sigma": "0.1", "max_rounds": "12", "heuristic": "on", "held_out": ""})
-    assert asked.arguments() == ["--clients", "3, 7", "--sigma", "0.1", "--max-rounds", "12", "--heuristic"]
+    asked = views.Asked.of(
+        {"clients": "3, 7", "sigma": "0.1", "max_rounds": "12", "heuristic": "on", "held_out": ""}
+    )
+    assert asked.arguments() == [
+        "--clients",
+        "3, 7",
+        "--sigma",
+        "0.1",
+        "--max-rounds",
+        "12",
+        "--heuristic",
+    ]
     assert views.Asked.of(asked.form()) == asked
 
 
@@ -56,7 +69,9 @@ def test_options_become_arguments() -> None:
         ({"clients": "2", "min_rounds": "9", "max_rounds": "3"}, "min_rounds 9 is above"),
     ],
 )
-def test_mistakes_are_told_before_anything_happens(run: Run, form: dict[str, str], says: str) -> None:
+def test_mistakes_are_told_before_anything_happens(
+    run: Run, form: dict[str, str], says: str
+) -> None:
     with views.opened(run) as histories, pytest.raises(InvalidOption, match=says):
         views.Asked.of(form).cost(run, histories)
 
@@ -89,9 +104,15 @@ def job(state: str, seen: str, **outcome: object) -> Job:
 
 
 def test_the_newest_verification_counts() -> None:
-    holds, broken = job("done", "a", holds=True, checks=["one", "two"]), job("failed", "a", error="altered")
+    holds, broken = (
+        job("done", "a", holds=True, checks=["one", "two"]),
+        job("failed", "a", error="altered"),
+    )
     assert views.verification(1, "a", [])[0] == "unknown"
-    assert views.verification(1, "a", [holds, broken]) == ("holds", f"holds: 2 checks ({holds.began})")
+    assert views.verification(1, "a", [holds, broken]) == (
+        "holds",
+        f"holds: 2 checks ({holds.began})",
+    )
     assert views.verification(1, "a", [broken, holds]) == ("broken", "altered")
     assert views.verification(1, "b", [holds])[0] == "stale"
     assert views.verification(2, "a", [holds])[0] == "unknown"

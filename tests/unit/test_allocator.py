@@ -40,22 +40,34 @@ print(taken, (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 6)
 
 def pages(mode: str, **environment: str) -> tuple[bool, float]:
     """Whether the setting was taken, and how many pages a step brought."""
-    clean = {name: value for name, value in os.environ.items() if name not in (*SETTINGS, "GLIBC_TUNABLES")}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in (*SETTINGS, "GLIBC_TUNABLES")
+    }
     done = subprocess.run(
-        [sys.executable, "-c", STEPS, mode], capture_output=True, text=True, check=True, env={**clean, **environment}
+        [sys.executable, "-c", STEPS, mode],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**clean, **environment},
     )
     taken, brought = done.stdout.split()
     return taken == "True", float(brought)
 
 
-gnu = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library has the setting")
+gnu = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="only the GNU C library has the setting"
+)
 
 
 @gnu
 def test_a_step_takes_up_the_pages_of_the_last_one() -> None:
     taken, brought = pages("kept")
     assert taken
-    assert brought < 0.1 * pages("default")[1], "a step has some 50 MB of activations, 12,000 small pages"
+    assert brought < 0.1 * pages("default")[1], (
+        "a step has some 50 MB of activations, 12,000 small pages"
+    )
 
 
 @gnu

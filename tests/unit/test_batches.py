@@ -14,17 +14,34 @@ from poise.core.rng import keys
 def batches_of(plan: Plan, row: int) -> list[list[int]]:
     """The positions of one client's batches, without padding."""
     return [
-        plan.positions[k, row, : int(plan.counts[k, row])].tolist() for k in range(len(plan)) if plan.counts[k, row]
+        plan.positions[k, row, : int(plan.counts[k, row])].tolist()
+        for k in range(len(plan))
+        if plan.counts[k, row]
     ]
 
 
-def draw(clients: list[int], sizes: list[int], steps: list[int], batch_size: int | None, seed: int = 0) -> Plan:
+def draw(
+    clients: list[int], sizes: list[int], steps: list[int], batch_size: int | None, seed: int = 0
+) -> Plan:
     offsets = np.cumsum([0, *sizes])[:-1]
-    return Plan.draw(keys(seed, "work", 2, np.array(clients), 0), np.array(sizes), offsets, np.array(steps), batch_size)
+    return Plan.draw(
+        keys(seed, "work", 2, np.array(clients), 0),
+        np.array(sizes),
+        offsets,
+        np.array(steps),
+        batch_size,
+    )
 
 
-@given(st.integers(1, 40), st.one_of(st.none(), st.integers(1, 45)), st.integers(1, 25), st.integers(0, 99))
-def test_each_epoch_takes_every_sample_once(size: int, batch_size: int | None, steps: int, seed: int) -> None:
+@given(
+    st.integers(1, 40),
+    st.one_of(st.none(), st.integers(1, 45)),
+    st.integers(1, 25),
+    st.integers(0, 99),
+)
+def test_each_epoch_takes_every_sample_once(
+    size: int, batch_size: int | None, steps: int, seed: int
+) -> None:
     found = batches_of(draw([4], [size], [steps], batch_size, seed), 0)
     b = min(size, batch_size or size)
     per_epoch = -(-size // b)
@@ -45,7 +62,9 @@ def test_each_epoch_takes_every_sample_once(size: int, batch_size: int | None, s
     st.lists(st.tuples(st.integers(1, 30), st.integers(1, 9)), min_size=1, max_size=6),
     st.one_of(st.none(), st.integers(1, 12)),
 )
-def test_a_clients_batches_do_not_depend_on_the_cohort(shapes: list[tuple[int, int]], batch_size: int | None) -> None:
+def test_a_clients_batches_do_not_depend_on_the_cohort(
+    shapes: list[tuple[int, int]], batch_size: int | None
+) -> None:
     shapes = sorted(shapes, key=lambda s: -s[1])
     sizes, steps = [s for s, _ in shapes], [k for _, k in shapes]
     together = draw(list(range(len(shapes))), sizes, steps, batch_size)

@@ -18,7 +18,13 @@ def updates(deltas: torch.Tensor | None = None) -> RoundUpdates:
     rows = torch.ones(3, 3) if deltas is None else deltas
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).numpy()
     return RoundUpdates.of_columns(
-        np.ones(3) / 3, clients=[4, 7, 4], versions=[2, 2, 2], occurrences=[0, 0, 1], stack=rows, norms=norms, round=2
+        np.ones(3) / 3,
+        clients=[4, 7, 4],
+        versions=[2, 2, 2],
+        occurrences=[0, 0, 1],
+        stack=rows,
+        norms=norms,
+        round=2,
     )
 
 

@@ -20,11 +20,15 @@ TIMES = st.lists(st.integers(1, 12).map(lambda k: k / 4), min_size=1, max_size=6
 
 
 def flown(clock: Any, tau: Any, **end: Any) -> list[tuple[float, list[int], list[int]]]:
-    return [(round(s.time, 9), s.clients.tolist(), s.versions.tolist()) for s in clock.timeline(tau, **end)]
+    return [
+        (round(s.time, 9), s.clients.tolist(), s.versions.tolist())
+        for s in clock.timeline(tau, **end)
+    ]
 
 
 def test_asynchronous_with_two_clients_by_hand() -> None:
-    """E Fig. 4.1: client 0 needs 2, client 1 needs 1; at time 2 and 4 both arrive, the lower number first."""
+    """E Fig. 4.1: client 0 needs 2, client 1 needs 1; at time 2 and 4 both arrive, the lower number
+    first."""
     assert flown(Asynchronous(), [2.0, 1.0], time=4.0) == [
         (1.0, [1], [0]),
         (2.0, [0], [0]),
@@ -47,7 +51,8 @@ def test_asynchronous_with_three_clients_by_hand() -> None:
 
 
 def test_fixed_window_by_hand() -> None:
-    """Windows of 1: client 0 (2.5) arrives in every third, client 1 (1.0) in every, client 2 (1.2) in every second."""
+    """Windows of 1: client 0 (2.5) arrives in every third, client 1 (1.0) in every, client 2 (1.2)
+    in every second."""
     assert flown(FixedWindow(1.0), [2.5, 1.0, 1.2], time=6.0) == [
         (1.0, [1], [0]),
         (2.0, [1, 2], [1, 0]),
@@ -59,7 +64,8 @@ def test_fixed_window_by_hand() -> None:
 
 
 def test_buffered_by_hand() -> None:
-    """Two answers each: 1 and 2 first (time 2); then 1 (3) and 2 (4) again, 0 at 5 with 1 at 5..."""
+    """Two answers each: 1 and 2 first (time 2); then 1 (3) and 2 (4) again, 0 at 5 with 1 at
+    5..."""
     assert flown(Buffered(2), [5.0, 1.0, 2.0], time=6.0) == [
         (2.0, [1, 2], [0, 0]),
         (4.0, [1, 2], [1, 1]),
@@ -71,28 +77,35 @@ def test_buffered_by_hand() -> None:
 def test_a_window_that_divides_a_time_is_not_one_too_many() -> None:
     """Five windows of 0.2 for a time of 1, not six; also far from zero."""
     steps = list(FixedWindow(0.2).timeline([1.0], aggregations=5000))
-    assert [s.index for s in steps if s.flights] == list(range(4, 5000, 5))
+    assert [s.index for s in steps if s.assignments] == list(range(4, 5000, 5))
     assert FixedWindow(0.2).unbiased_weights([1.0], np.array([1.0])).tolist() == [5.0]
     assert flown(FixedWindow(0.5), [0.5, 1.0], time=1.0) == [(0.5, [0], [0]), (1.0, [0, 1], [1, 0])]
 
 
 def test_empty_windows_are_aggregations() -> None:
     steps = list(FixedWindow(0.25).timeline([1.0], time=1.0))
-    assert [len(s.flights) for s in steps] == [0, 0, 0, 1]
+    assert [len(s.assignments) for s in steps] == [0, 0, 0, 1]
 
 
 def test_equal_times_are_taken_by_client_number_even_after_many_additions() -> None:
-    """0.1 summed ten times is not quite 1.0: it still arrives together with the client that needs 1.0."""
+    """0.1 summed ten times is not quite 1.0: it still arrives together with the client that needs
+    1.0."""
     steps = list(Asynchronous().timeline([1.0, 0.1], time=50.0))
     for k in range(0, len(steps), 11):
         assert [s.clients.tolist() for s in steps[k + 9 : k + 11]] == [[0], [1]], k
-    assert flown(Buffered(1), [1.0, 1.0, 1.0], aggregations=3) == [(1.0, [i], [0]) for i in range(3)]
+    assert flown(Buffered(1), [1.0, 1.0, 1.0], aggregations=3) == [
+        (1.0, [i], [0]) for i in range(3)
+    ]
 
 
 @settings(max_examples=60)
 @given(TIMES, st.sampled_from(["async", "window", "buffer"]), st.integers(1, 6), st.booleans())
 def test_every_timeline_keeps_the_laws(tau: list[float], kind: str, c: int, random: bool) -> None:
-    clock: Any = {"async": Asynchronous(), "window": FixedWindow(0.7), "buffer": Buffered(min(c, len(tau)))}[kind]
+    clock: Any = {
+        "async": Asynchronous(),
+        "window": FixedWindow(0.7),
+        "buffer": Buffered(min(c, len(tau))),
+    }[kind]
     durations: Any = Exponential(tau) if random else tau
     steps = list(clock.timeline(durations, time=12.0, seed=c))
     began, before = dict.fromkeys(range(len(tau)), 0), 0.0
@@ -102,7 +115,9 @@ def test_every_timeline_keeps_the_laws(tau: list[float], kind: str, c: int, rand
         assert (step.versions <= step.index).all()
         assert len(set(step.clients.tolist())) == len(step.clients)
         for client, version in zip(step.clients.tolist(), step.versions.tolist(), strict=True):
-            assert version == began[client]  # it worked on what it was given last: never in flight twice
+            assert (
+                version == began[client]
+            )  # it worked on what it was given last: never in flight twice
             began[client] = step.index + 1
         before = step.time
 
@@ -137,7 +152,16 @@ def test_numbers_of_aggregations_windows_and_staleness(tau: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "clock", [Asynchronous(), FixedWindow(0.3), FixedWindow(0.5), Buffered(1), Buffered(3), Buffered(5), Synchronous()]
+    "clock",
+    [
+        Asynchronous(),
+        FixedWindow(0.3),
+        FixedWindow(0.5),
+        Buffered(1),
+        Buffered(3),
+        Buffered(5),
+        Synchronous(),
+    ],
 )
 def test_unbiased_weights_are_unbiased_in_the_long_run(clock: Any) -> None:
     """Count(i) d_i / aggregations = p_i over whole periods of the timeline."""
@@ -151,7 +175,10 @@ def test_unbiased_weights_are_unbiased_in_the_long_run(clock: Any) -> None:
 
 def test_closed_forms_by_hand() -> None:
     p = np.array([0.5, 0.5])
-    assert Asynchronous().unbiased_weights([1.0, 0.5], p).tolist() == [1.5, 0.75]  # E Example 4.1: sum 1/tau = 3
+    assert Asynchronous().unbiased_weights([1.0, 0.5], p).tolist() == [
+        1.5,
+        0.75,
+    ]  # E Example 4.1: sum 1/tau = 3
     assert FixedWindow(0.5).unbiased_weights([1.0, 0.4], p).tolist() == [1.0, 0.5]
     assert Buffered(1).unbiased_weights([1.0, 0.5], p) == pytest.approx([1.5, 0.75])
     assert shares(Buffered(2, [5.0, 1.0, 2.0]), 3).sum() == pytest.approx(2.0)
@@ -168,7 +195,9 @@ def test_exponential_times_have_their_mean_and_forget() -> None:
     """5 standard errors; the seed is fixed. The windows that they last are geometric."""
     times, count = Exponential([0.5, 2.0]).bind(2), 20_000
     drawn = np.array([times.of(np.arange(2), n, 7, 0.0) for n in range(count)])
-    assert (np.abs(drawn.mean(axis=0) - [0.5, 2.0]) <= 5 * np.array([0.5, 2.0]) / np.sqrt(count)).all()
+    assert (
+        np.abs(drawn.mean(axis=0) - [0.5, 2.0]) <= 5 * np.array([0.5, 2.0]) / np.sqrt(count)
+    ).all()
     last = np.ceil(drawn / 0.8)
     error = 5 * last.std(axis=0) / np.sqrt(count)
     assert (np.abs(last.mean(axis=0) - times.windows(0.8, 2)) <= error).all()
@@ -178,7 +207,11 @@ def test_exponential_times_have_their_mean_and_forget() -> None:
 
 def test_random_times_are_balanced_in_the_mean() -> None:
     tau, p = np.array([1.0, 0.5, 0.2]), np.full(3, 1 / 3)
-    for clock in (Asynchronous(Exponential(tau)), FixedWindow(0.4, Exponential(tau)), Buffered(2, Exponential(tau))):
+    for clock in (
+        Asynchronous(Exponential(tau)),
+        FixedWindow(0.4, Exponential(tau)),
+        Buffered(2, Exponential(tau)),
+    ):
         d, counts, count = clock.unbiased_weights(None, p), np.zeros(3), 20_000
         for s in clock.timeline(aggregations=count, seed=3):
             counts[s.clients] += 1
@@ -226,7 +259,9 @@ def test_a_missing_trace_file_is_named() -> None:
         Asynchronous(Trace("nowhere.csv")).fit(Setting(1, np.ones(1, dtype=int), np.ones(1)))
 
 
-@pytest.mark.parametrize("make", [lambda: FixedWindow(0.0), lambda: Buffered(0), lambda: FixedWindow(float("inf"))])
+@pytest.mark.parametrize(
+    "make", [lambda: FixedWindow(0.0), lambda: Buffered(0), lambda: FixedWindow(float("inf"))]
+)
 def test_impossible_clocks_are_refused(make: Any) -> None:
     with pytest.raises(PoiseError):
         make()

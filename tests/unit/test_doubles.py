@@ -16,7 +16,16 @@ from poise.clocks import Synchronous
 from poise.core.durations import as_durations
 from poise.core.protocols import Rule
 from poise.core.round_updates import RoundUpdates
-from poise.core.types import AttackerView, Cohort, Flight, ForgedUpdate, Record, Setting, Sky, Step
+from poise.core.types import (
+    Assignment,
+    AttackerView,
+    Cohort,
+    ForgedUpdate,
+    InFlight,
+    Record,
+    Setting,
+    Step,
+)
 from poise.samplers import Uniform
 from poise.solvers import SGD
 from poise.tasks import Task
@@ -53,7 +62,9 @@ class PlusOneServer(Fits):
     def init(self, theta: torch.Tensor) -> Mapping[str, torch.Tensor]:
         return {"calls": torch.zeros(1)}
 
-    def apply(self, theta: torch.Tensor, direction: torch.Tensor, state: Mapping[str, torch.Tensor]) -> Any:
+    def apply(
+        self, theta: torch.Tensor, direction: torch.Tensor, state: Mapping[str, torch.Tensor]
+    ) -> Any:
         return theta + direction + 1, {"calls": state["calls"] + 1}
 
 
@@ -105,9 +116,11 @@ class Slow(Fits):
     def times(self, clients: int) -> Any:
         return Synchronous().times(clients)
 
-    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
-        step, after = Synchronous().advance(sky, started, index)
-        return Step(index, step.time + 100, step.flights), Sky(after.now + 100)
+    def advance(
+        self, in_flight: InFlight, started: Sequence[Assignment], index: int
+    ) -> tuple[Step, InFlight]:
+        step, after = Synchronous().advance(in_flight, started, index)
+        return Step(index, step.time + 100, step.assignments), InFlight(after.now + 100)
 
 
 @dataclass(frozen=True)
@@ -163,7 +176,9 @@ class ZeroTwice(Fits):
 
 def test_a_client_drawn_twice_works_twice_on_batches_of_its_own() -> None:
     fed = SampleFederation.random([12, 4], seed=1)
-    run = poise.train(fed, Task("logistic"), SGD(lr=0.1, steps=2, batch_size=3), ZeroTwice(), rounds=2)
+    run = poise.train(
+        fed, Task("logistic"), SGD(lr=0.1, steps=2, batch_size=3), ZeroTwice(), rounds=2
+    )
     assert run.weights.tolist() == [[0.5, 0.5]] * 2
     first = run.contributions[:3]
     assert first["client"].tolist() == [0, 1, 0]
@@ -202,9 +217,11 @@ class FirstComeFirstServed(Fits):
     def times(self, clients: int) -> Any:
         return as_durations([1.0, 2.2, 3.5], clients)
 
-    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
-        first, *rest = sorted((*sky.flights, *started))
-        return Step(index, first.finish, (first,)), Sky(first.finish, tuple(rest))
+    def advance(
+        self, in_flight: InFlight, started: Sequence[Assignment], index: int
+    ) -> tuple[Step, InFlight]:
+        first, *rest = sorted((*in_flight.assignments, *started))
+        return Step(index, first.finish, (first,)), InFlight(first.finish, tuple(rest))
 
 
 def test_stale_work_counts_from_the_version_it_began_with() -> None:
@@ -220,10 +237,12 @@ def test_stale_work_counts_from_the_version_it_began_with() -> None:
         assert np.allclose(run.models(n + 1), theta, atol=1e-14), f"aggregation {n}"
         given[i], version[i], ready[i] = theta, n + 1, ready[i] + tau[i]
     found = run.contributions
-    assert list(zip(found["client"].tolist(), found["version"].tolist(), run.times.tolist(), strict=True)) == [
-        (i, v, pytest.approx(t)) for i, v, t in expected
-    ]
-    assert max(n - v for n, (_, v, _) in enumerate(expected)) >= 2, "there was staleness to get wrong"
+    assert list(
+        zip(found["client"].tolist(), found["version"].tolist(), run.times.tolist(), strict=True)
+    ) == [(i, v, pytest.approx(t)) for i, v, t in expected]
+    assert max(n - v for n, (_, v, _) in enumerate(expected)) >= 2, (
+        "there was staleness to get wrong"
+    )
 
 
 def test_the_attack_is_used() -> None:
@@ -259,7 +278,9 @@ def test_one_seed_one_run(path: Any) -> None:
     fed = SampleFederation.random([7, 4, 10, 5, 6], seed=1)
     task = Task("mlp", {"hidden": 5}, path=path)
     solver = SGD(lr=0.1, epochs=1, batch_size=4)
-    digests = [poise.train(fed, task, solver, Uniform(3), rounds=3, seed=s).digest for s in (0, 0, 1)]
+    digests = [
+        poise.train(fed, task, solver, Uniform(3), rounds=3, seed=s).digest for s in (0, 0, 1)
+    ]
     assert digests[0] == digests[1]
     assert digests[0] != digests[2]
 
@@ -320,7 +341,14 @@ def test_what_a_run_hands_out_is_a_copy() -> None:
 
 
 def test_wrong_budgets_are_refused() -> None:
-    for wrong in ({"rounds": 0}, {"rounds": 2.5}, {"time": -1.0}, {"time": float("nan")}, {"seed": -1}, {"seed": 0.5}):
+    for wrong in (
+        {"rounds": 0},
+        {"rounds": 2.5},
+        {"time": -1.0},
+        {"time": float("nan")},
+        {"seed": -1},
+        {"seed": 0.5},
+    ):
         with pytest.raises(poise.PoiseError):
             poise.train(QUAD, QUAD.task, SOLVER, **wrong)  # type: ignore[arg-type]
 

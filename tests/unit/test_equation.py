@@ -17,18 +17,26 @@ stacks = hn.arrays(np.float64, (4, 3), elements=numbers).map(torch.from_numpy)
 
 
 @given(weights, weights, stacks, numbers)
-def test_combine_is_linear_in_the_weights(a: np.ndarray, b: np.ndarray, deltas: torch.Tensor, k: float) -> None:
+def test_combine_is_linear_in_the_weights(
+    a: np.ndarray, b: np.ndarray, deltas: torch.Tensor, k: float
+) -> None:
     both = combine(a + k * b, deltas)
     assert torch.allclose(both, combine(a, deltas) + k * combine(b, deltas), rtol=1e-9, atol=1e-6)
 
 
 @given(weights, stacks, stacks, numbers)
-def test_combine_is_linear_in_the_updates(a: np.ndarray, x: torch.Tensor, y: torch.Tensor, k: float) -> None:
-    assert torch.allclose(combine(a, x + k * y), combine(a, x) + k * combine(a, y), rtol=1e-9, atol=1e-6)
+def test_combine_is_linear_in_the_updates(
+    a: np.ndarray, x: torch.Tensor, y: torch.Tensor, k: float
+) -> None:
+    assert torch.allclose(
+        combine(a, x + k * y), combine(a, x) + k * combine(a, y), rtol=1e-9, atol=1e-6
+    )
 
 
 @given(weights, stacks, st.permutations(range(4)))
-def test_combine_does_not_depend_on_the_order_of_clients(a: np.ndarray, x: torch.Tensor, order: list[int]) -> None:
+def test_combine_does_not_depend_on_the_order_of_clients(
+    a: np.ndarray, x: torch.Tensor, order: list[int]
+) -> None:
     assert torch.allclose(combine(a[order], x[order]), combine(a, x), rtol=1e-9, atol=1e-6)
 
 
@@ -38,9 +46,13 @@ def test_combine_keeps_the_type_and_takes_an_empty_cohort() -> None:
 
 
 @given(hn.arrays(np.float64, 3, elements=st.floats(0, 4)), st.floats(0.1, 3))
-def test_buffers_stay_inside_the_range_they_were_averaged_from(omega: np.ndarray, rate: float) -> None:
+def test_buffers_stay_inside_the_range_they_were_averaged_from(
+    omega: np.ndarray, rate: float
+) -> None:
     theta = torch.tensor([0.0, 5.0, 2.0], dtype=torch.float64)
-    arrived = torch.tensor([[1.0, 5.5, 0.1], [2.0, 6.0, 3.0], [-1.0, 4.0, 2.5]], dtype=torch.float64)
+    arrived = torch.tensor(
+        [[1.0, 5.5, 0.1], [2.0, 6.0, 3.0], [-1.0, 4.0, 2.5]], dtype=torch.float64
+    )
     moved, _ = step(Moving(theta, 1, {}), combine(omega, arrived - theta), omega, Add(rate))
     around = torch.cat([arrived, theta[None]])
     low, high = around[:, 1:].min(dim=0).values, around[:, 1:].max(dim=0).values

@@ -1,4 +1,5 @@
-"""Replies are taken in under a limit: what is too large is not read, what cannot be read hurts nobody else."""
+"""Replies are taken in under a limit: what is too large is not read, what cannot be read hurts
+nobody else."""
 
 from __future__ import annotations
 
@@ -14,16 +15,22 @@ pytest.importorskip("flwr", reason="the extra [flower] is not installed")
 from flwr.app import Metadata
 from flwr.app.message import array as arrays
 from flwr.app.message import make_message
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    no_object_id_recompute,
+)
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
-from poise.backends.intake import Intake
-from poise.backends.letters import MOST, Letter, Parcel
-from poise.backends.post import Mailbox, Post
+from poise.backends.flower.messages import MOST, NodeMessage, TensorBytes
+from poise.backends.flower.receiver import ReplyReceiver
+from poise.backends.flower.transport import Outbox, Transport
 from poise.core.errors import UpdateRefused
 
 ENTRIES = 1000
-REQUEST = Letter({"nonce": "now", "versions": [0, 1]}, {"0": Parcel.of(torch.zeros(ENTRIES))})
+REQUEST = NodeMessage(
+    {"nonce": "now", "versions": [0, 1]}, {"0": TensorBytes.of(torch.zeros(ENTRIES))}
+)
 LIMIT = MOST + 2 * ENTRIES * 4
 NODE = 77
 
@@ -50,16 +57,26 @@ class SuperLink:
             mine = {key: piece.deflate() for key, piece in get_all_nested_objects(reply).items()}
             tree = get_object_tree(reply)
         self.pieces |= mine
-        metadata = SimpleNamespace(message_id=tree.object_id, reply_to_message_id=name, src_node_id=NODE)
+        metadata = SimpleNamespace(
+            message_id=tree.object_id, reply_to_message_id=name, src_node_id=NODE
+        )
         self.waiting.append((SimpleNamespace(metadata=metadata), tree))
         return mine
 
     def PullMessages(self, request: Any) -> Any:
-        assert not self.told & set(request.message_ids)  # to a second question it says that there is no such message
-        found = [pair for pair in self.waiting if pair[0].metadata.reply_to_message_id in request.message_ids]
+        assert not self.told & set(
+            request.message_ids
+        )  # to a second question it says that there is no such message
+        found = [
+            pair
+            for pair in self.waiting
+            if pair[0].metadata.reply_to_message_id in request.message_ids
+        ]
         self.told |= {message.metadata.reply_to_message_id for message, _ in found}
         self.waiting = [pair for pair in self.waiting if pair not in found]
-        return SimpleNamespace(messages_list=[m for m, _ in found], message_object_trees=[t for _, t in found])
+        return SimpleNamespace(
+            messages_list=[m for m, _ in found], message_object_trees=[t for _, t in found]
+        )
 
     def PullObject(self, request: Any) -> Any:
         content = self.pieces.get(request.object_id)
@@ -69,35 +86,43 @@ class SuperLink:
             hook(SimpleNamespace(headers={"content-length": str(size)}))
         self.read += size
         return SimpleNamespace(
-            object_found=content is not None, object_available=there, object_content=content if there else b""
+            object_found=content is not None,
+            object_available=there,
+            object_content=content if there else b"",
         )
 
     def ConfirmMessageReceived(self, request: Any) -> None:
         self.forgotten.append(request.message_object_id)
 
 
-def connected(*names: str) -> tuple[SuperLink, Intake]:
+def connected(*names: str) -> tuple[SuperLink, ReplyReceiver]:
     """A SuperLink, and the way in for replies to these messages."""
     link = SuperLink()
     grid = SimpleNamespace(
-        _runtime_client=link, node=None, run=SimpleNamespace(run_id=1), push_messages=lambda messages: list(names)
+        _runtime_client=link,
+        node=None,
+        run=SimpleNamespace(run_id=1),
+        push_messages=lambda messages: list(names),
     )
-    intake = Intake(grid)
-    asked = [SimpleNamespace(content=REQUEST.content(), metadata=SimpleNamespace(src_node_id=1)) for _ in names]
+    intake = ReplyReceiver(grid)
+    asked = [
+        SimpleNamespace(content=REQUEST.content(), metadata=SimpleNamespace(src_node_id=1))
+        for _ in names
+    ]
     assert intake.push_messages(asked) == list(names)
     return link, intake
 
 
-def answer(entries: int = ENTRIES, count: int = 2) -> Letter:
+def answer(entries: int = ENTRIES, count: int = 2) -> NodeMessage:
     vectors = [torch.arange(k, entries + k, dtype=torch.float32) for k in range(count)]
-    return Letter({"nonce": "now"}, {str(k): Parcel.of(v) for k, v in enumerate(vectors)})
+    return NodeMessage({"nonce": "now"}, {str(k): TensorBytes.of(v) for k, v in enumerate(vectors)})
 
 
-def refusal(intake: Intake, name: str = "a") -> str:
+def refusal(intake: ReplyReceiver, name: str = "a") -> str:
     (reply,) = intake.pull_messages([name])
     assert not reply.has_error()
     with pytest.raises(UpdateRefused) as caught:
-        Letter.read(reply)
+        NodeMessage.read(reply)
     return caught.value.message
 
 
@@ -107,7 +132,7 @@ def test_a_reply_in_order_comes_through() -> None:
     link.put("a", answer().content())
     (reply,) = intake.pull_messages(["a"])
     assert reply.metadata.reply_to_message_id == "a"
-    assert Letter.read(reply) == Letter(answer().facts, answer().parcels, NODE)
+    assert NodeMessage.read(reply) == NodeMessage(answer().facts, answer().tensors, NODE)
     assert link.forgotten == [reply.metadata.message_id]
 
 
@@ -163,28 +188,31 @@ def test_very_many_pieces() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [b"", b"no head", b"Array  0\0", b"ArrayRecord  2\0{}", b"Message  0\0", b"Array  9\0" * 9]
+    "bad",
+    [b"", b"no head", b"Array  0\0", b"ArrayRecord  2\0{}", b"Message  0\0", b"Array  9\0" * 9],
 )
 def test_what_cannot_be_put_together_is_said_of_that_reply_alone(bad: bytes) -> None:
     link, intake = connected("a", "b")
     for key in link.put("a", answer().content()):
         link.pieces[key] = bad
-    link.put("b", Letter({"nonce": "other"}).content())
+    link.put("b", NodeMessage({"nonce": "other"}).content())
     first, second = intake.pull_messages(["a", "b"])
     with pytest.raises(UpdateRefused, match="a message that cannot be read"):
-        Letter.read(first)
-    assert Letter.read(second).facts == {"nonce": "other"}
+        NodeMessage.read(first)
+    assert NodeMessage.read(second).facts == {"nonce": "other"}
 
 
 def test_a_reply_on_its_way_holds_up_nobody() -> None:
     link, intake = connected("a", "b")
     link.late = set(list(link.put("a", answer().content()))[:1])
-    link.put("b", Letter({"nonce": "other"}).content())
-    assert [reply.metadata.reply_to_message_id for reply in intake.pull_messages(["a", "b"])] == ["b"]
+    link.put("b", NodeMessage({"nonce": "other"}).content())
+    assert [reply.metadata.reply_to_message_id for reply in intake.pull_messages(["a", "b"])] == [
+        "b"
+    ]
     assert intake.pull_messages(["a"]) == []
     link.late.clear()
     (reply,) = intake.pull_messages(["a"])
-    assert Letter.read(reply).parcels == answer().parcels
+    assert NodeMessage.read(reply).tensors == answer().tensors
 
 
 def test_a_reply_that_is_gone_is_asked_for_again() -> None:
@@ -202,14 +230,19 @@ def test_what_a_lost_superlink_did_not_get_has_no_name_and_is_sent_again() -> No
 
     intake = connected()[1]
     intake.grid.push_messages = lost
-    asked = [SimpleNamespace(content=REQUEST.content(), metadata=SimpleNamespace(src_node_id=1)) for _ in range(2)]
+    asked = [
+        SimpleNamespace(content=REQUEST.content(), metadata=SimpleNamespace(src_node_id=1))
+        for _ in range(2)
+    ]
     assert intake.push_messages(asked) == ["", ""]
     grid = SimpleNamespace(
-        get_node_ids=lambda: [NODE], create_message=lambda content, *more: asked[0], pull_messages=lambda names: [],
+        get_node_ids=lambda: [NODE],
+        create_message=lambda content, *more: asked[0],
+        pull_messages=lambda names: [],
         push_messages=intake.push_messages,
-    )  # fmt: skip
-    box = Mailbox(Post(grid, {0: NODE}))
-    box.put(0, Letter({"kind": "work", "nonce": "now"}), 60.0)
+    )
+    box = Outbox(Transport(grid, {0: NODE}))
+    box.put(0, NodeMessage({"kind": "work", "nonce": "now"}), 60.0)
     assert box.look() == {}
     intake.grid.push_messages = lambda messages: ["again"]
     box.look()

@@ -19,19 +19,30 @@ def layers(model: str, **options: object) -> list[type]:
 
 def test_norm_follows_every_hidden_layer_and_no_other():
     assert layers("mlp", hidden=[5, 4], norm=True) == [
-        nn.Flatten, *[nn.Linear, nn.BatchNorm1d, nn.ReLU] * 2, nn.Linear,
-    ]  # fmt: skip
+        nn.Flatten,
+        *[nn.Linear, nn.BatchNorm1d, nn.ReLU] * 2,
+        nn.Linear,
+    ]
     assert layers("cnn", norm=True) == [
-        *[nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d, nn.ReLU] * 2, nn.Flatten, nn.Linear,
-    ]  # fmt: skip
+        *[nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d, nn.ReLU] * 2,
+        nn.Flatten,
+        nn.Linear,
+    ]
     assert not {nn.BatchNorm1d, nn.BatchNorm2d} & {*layers("mlp"), *layers("cnn")}
 
 
 def test_domains_keep_their_own_batch_norm():
-    fed = poise.federation("digit-domains", "by-key", domains=["digits"], clients_per_domain=2, samples_per_domain=200)
+    fed = poise.federation(
+        "digit-domains", "by-key", domains=["digits"], clients_per_domain=2, samples_per_domain=200
+    )
     task = poise.task("mlp", hidden=5, norm=True)
     run = poise.train(
-        fed, task, SGD(lr=0.1, steps=3, batch_size=16), rounds=2, personal="batchnorm", metrics=["client_test_accuracy"]
+        fed,
+        task,
+        SGD(lr=0.1, steps=3, batch_size=16),
+        rounds=2,
+        personal="batchnorm",
+        metrics=["client_test_accuracy"],
     )
     assert np.isfinite(run.metric("own_accuracy")).all()
     assert run.metric("client_test_accuracy").shape == (2, 2)

@@ -1,4 +1,5 @@
-"""What a node can hold: files and functions; what is wrong with them is said exactly, and stays on the node."""
+"""What a node can hold: files and functions; what is wrong with them is said exactly, and stays on
+the node."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from poise.apps.deploy.data_files import read_arrays
+from poise.apps.deploy.node import replied
+from poise.apps.deploy.node_data import open_node_data
 from poise.core.errors import DataError, InvalidOption, PoiseError
-from poise.deploy.holding import open_holding
-from poise.deploy.node import replied
-from poise.deploy.reading import read_arrays
 
 CSV = "age,pressure,sick\n61,1.5,1\n48,2.5,0\n"
 
@@ -28,11 +29,15 @@ def table(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     "text",
     [
-        CSV, "\ufeff" + CSV, CSV.replace("\n", "\r\n"), CSV.replace("\n", "\n\n"), CSV.replace(",", " , "),
+        CSV,
+        "\ufeff" + CSV,
+        CSV.replace("\n", "\r\n"),
+        CSV.replace("\n", "\n\n"),
+        CSV.replace(",", " , "),
         '"age","pressure","sick"\n"61","1.5","1"\n48,25e-1,0',
     ],
     ids=["plain", "mark", "windows", "blank lines", "blanks", "quotes"],
-)  # fmt: skip
+)
 def test_tables_as_people_write_them(text: str, tmp_path: Path) -> None:
     x, y = read_arrays(table(tmp_path, text), "sick", 2)
     assert x.tolist() == [[61.0, 1.5], [48.0, 2.5]]
@@ -62,7 +67,7 @@ def test_tables_as_people_write_them(text: str, tmp_path: Path) -> None:
         (CSV.replace("1.5,1", "1.5,-1"), "the label in row 0 is -1"),
         ('age,sick\n"61,1\n', "cannot be read as data"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_a_table_is_said_exactly(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         read_arrays(table(tmp_path, text), "sick", 2)
@@ -72,11 +77,16 @@ def test_what_is_wrong_with_a_table_is_said_exactly(text: str, words: str, tmp_p
 def broken(file: Path, kind: str) -> None:
     x, y = np.ones((3, 2)), np.zeros(3)
     made: dict[str, dict[str, Any]] = {
-        "nan": {"x": np.full((3, 2), np.nan), "y": y}, "text": {"x": np.full((3, 2), "a"), "y": y},
-        "object": {"x": np.array([[1, None]] * 3, dtype=object), "y": y}, "no y": {"x": x},
-        "lengths": {"x": x, "y": y[:2]}, "empty": {"x": x[:0], "y": y[:0]}, "flat": {"x": y, "y": y},
-        "table of labels": {"x": x, "y": x}, "fine": {"x": x, "y": y},
-    }  # fmt: skip
+        "nan": {"x": np.full((3, 2), np.nan), "y": y},
+        "text": {"x": np.full((3, 2), "a"), "y": y},
+        "object": {"x": np.array([[1, None]] * 3, dtype=object), "y": y},
+        "no y": {"x": x},
+        "lengths": {"x": x, "y": y[:2]},
+        "empty": {"x": x[:0], "y": y[:0]},
+        "flat": {"x": y, "y": y},
+        "table of labels": {"x": x, "y": x},
+        "fine": {"x": x, "y": y},
+    }
     np.savez(file, **made.get(kind, made["fine"]))
     if kind == "truncated":
         file.write_bytes(file.read_bytes()[:-40])
@@ -90,14 +100,19 @@ def broken(file: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("nan", "x is not finite in row 0"), ("text", "x must be numbers, not <U1"),
+        ("nan", "x is not finite in row 0"),
+        ("text", "x must be numbers, not <U1"),
         ("object", "cannot be read as data"),
-        ("no y", "no array 'y' (arrays: x)"), ("lengths", r"x has shape [3, 2] and y [2]"),
-        ("empty", "x has shape [0, 2]"), ("flat", "x has shape [3]"), ("table of labels", "y [3, 2]"),
-        ("truncated", "cannot be read as data"), ("noise", "cannot be read as data"),
+        ("no y", "no array 'y' (arrays: x)"),
+        ("lengths", r"x has shape [3, 2] and y [2]"),
+        ("empty", "x has shape [0, 2]"),
+        ("flat", "x has shape [3]"),
+        ("table of labels", "y [3, 2]"),
+        ("truncated", "cannot be read as data"),
+        ("noise", "cannot be read as data"),
         ("one array", "cannot be read as data"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_arrays_is_said(kind: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "patients.npz"
     broken(file, "fine")
@@ -128,7 +143,8 @@ def test_parquet(tmp_path: Path) -> None:
     assert (x.tolist(), y.tolist()) == ([[61.0, 1.5], [48.0, 2.5]], [1, 0])
     table(tmp_path, CSV)
     same = [
-        open_holding(0, {"file": f"patients.{k}", "label": "sick", "classes": 2}, tmp_path) for k in ("csv", "parquet")
+        open_node_data(0, {"file": f"patients.{k}", "label": "sick", "classes": 2}, tmp_path)
+        for k in ("csv", "parquet")
     ]
     assert np.array_equal(same[0].own.arrays()[0], same[1].own.arrays()[0])
     write(age=[61, None], sick=[0, 1])
@@ -147,9 +163,13 @@ def test_parquet(tmp_path: Path) -> None:
     assert "cannot be read as data" in wrong()
 
 
-def test_without_pyarrow_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InvalidOption, match=r"parquet files need pyarrow \(pip install 'poise\[parquet\]'\)"):
+    with pytest.raises(
+        InvalidOption, match=r"parquet files need pyarrow \(pip install 'poise\[parquet\]'\)"
+    ):
         read_arrays(tmp_path / "patients.parquet", "sick", 2)
 
 
@@ -184,7 +204,9 @@ def beside(folder: Path, scale: float = 1.0) -> Path:
 def test_a_function_gives_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = beside(tmp_path / "a")
     before = list(sys.path)
-    found = open_holding(1, {"callable": "patients:load", "classes": 2, "options": {"rows": 4, "shift": 0.5}}, here)
+    found = open_node_data(
+        1, {"callable": "patients:load", "classes": 2, "options": {"rows": 4, "shift": 0.5}}, here
+    )
     assert found.facts() == {"client": 1, "samples": 4, "shape": [2], "classes": 2, "data": None}
     x, y = found.own.arrays()
     assert (x[1].tolist(), y.tolist()) == ([2.5, 3.5], [0, 1, 0, 1])
@@ -192,7 +214,9 @@ def test_a_function_gives_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.delitem(sys.modules, "scales")
     other = beside(tmp_path / "b")
     (other / "patients.py").write_text("def load():\n    return [[7.0]], [0.5]\n")
-    quantities = open_holding(0, {"callable": "patients:load"}, other)  # each node its own module of that name
+    quantities = open_node_data(
+        0, {"callable": "patients:load"}, other
+    )  # each node its own module of that name
     assert [part.tolist() for part in quantities.own.arrays()] == [[[7.0]], [0.5]]
 
 
@@ -202,16 +226,22 @@ def test_a_function_of_an_installed_module(tmp_path: Path, monkeypatch: pytest.M
     (package / "__init__.py").write_text("")
     (package / "records.py").write_text("def read():\n    return [[1.0, 2.0]], [1]\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    found = open_holding(0, {"callable": "hospital.records:read", "classes": 3}, tmp_path)
+    found = open_node_data(0, {"callable": "hospital.records:read", "classes": 3}, tmp_path)
     assert found.facts()["samples"] == 1
 
 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"callable": "patients:fails"}, "patients:fails failed (patients.py, line 9): KeyError: 'room 12'"),
+        (
+            {"callable": "patients:fails"},
+            "patients:fails failed (patients.py, line 9): KeyError: 'room 12'",
+        ),
         ({"callable": "patients:leaves"}, "(patients.py, line 12): SystemExit: bye"),
-        ({"callable": "patients:odd"}, "callable patients:odd returned dict (return two arrays: (x, y))"),
+        (
+            {"callable": "patients:odd"},
+            "callable patients:odd returned dict (return two arrays: (x, y))",
+        ),
         ({"callable": "patients:ragged"}, "rows of different lengths"),
         ({"callable": "patients:absent"}, "AttributeError"),
         ({"callable": "patiens:load"}, "No module named 'patiens'"),
@@ -226,10 +256,10 @@ def test_a_function_of_an_installed_module(tmp_path: Path, monkeypatch: pytest.M
         ({"file": "a.xlsx"}, "unknown kind of file '.xlsx' (known: .csv, .npz, .parquet)"),
         ({"file": "a.csv"}, "a.csv cannot be read as data"),
     ],
-)  # fmt: skip
+)
 def test_what_a_node_cannot_hold(data: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(PoiseError) as error:
-        open_holding(0, data, beside(tmp_path))
+        open_node_data(0, data, beside(tmp_path))
     assert words in str(error.value)
 
 
@@ -240,7 +270,12 @@ def test_what_a_function_does_wrong_stays_on_the_node(name: str, tmp_path: Path)
     (tmp_path / "policy.toml").write_text("")
     facts = json.dumps({"kind": "hello", "nonce": "n", "client": 2})
     content: dict[str, Any] = {"facts": {"json": facts}, "vectors": {}}
-    told = replied(SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=content), tmp_path)
-    assert told.facts == {"nonce": "n", "refused": "its node is not set up right; its journal says why"}
+    told = replied(
+        SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=content), tmp_path
+    )
+    assert told.facts == {
+        "nonce": "n",
+        "refused": "its node is not set up right; its journal says why",
+    }
     (line,) = map(json.loads, (tmp_path / "journal.jsonl").read_text().splitlines())
     assert f"callable patients:{name}" in line["detail"]

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import poise
-from poise.backends.letters import Letter, Parcel
+from poise.apps.deploy.node import NodeContext, answer, replied
+from poise.apps.deploy.node_data import NodeData, open_node_data
+from poise.apps.deploy.policy import LEAVES, Policy, PolicyRefused, outgoing
+from poise.backends.flower.messages import NodeMessage, TensorBytes
 from poise.core.arrivals import UPDATE, Arrivals
 from poise.core.errors import DataError, InvalidOption, UpdateRefused
 from poise.core.parts import describe
-from poise.deploy.holding import Holding, open_holding
-from poise.deploy.node import Here, answer, replied
-from poise.deploy.policy import LEAVES, Policy, PolicyRefused, outgoing
 from poise.solvers import FedDyn, Prox
 
 SGD = poise.solvers.SGD(lr=0.1, epochs=2, batch_size=10)
@@ -33,17 +33,36 @@ def updates(*values: float) -> Arrivals:
     ("policy", "request_", "words"),
     [
         (Policy(solvers=("prox",)), {}, "the solver 'sgd' (allowed: prox)"),
-        (Policy(), {"solver": FedDyn(alpha=0.1, lr=0.1, steps=1)}, "the solver 'feddyn' (allowed: prox, sgd)"),
+        (
+            Policy(),
+            {"solver": FedDyn(alpha=0.1, lr=0.1, steps=1)},
+            "the solver 'feddyn' (allowed: prox, sgd)",
+        ),
         (Policy(max_steps=19), {}, "20 local steps (at most 19)"),
         (Policy(max_epochs=1), {}, "2 epochs (at most 1)"),
         (Policy(min_cohort=5), {}, "a cohort of 4 (at least 5)"),
-        (Policy(losses=False), {"reports": ["loss_before"]}, "reports of loss_before (losses = false)"),
-        (Policy(), {"metrics": ["client_loss"]}, "metrics on its data: client_loss (metrics = false)"),
+        (
+            Policy(losses=False),
+            {"reports": ["loss_before"]},
+            "reports of loss_before (losses = false)",
+        ),
+        (
+            Policy(),
+            {"metrics": ["client_loss"]},
+            "metrics on its data: client_loss (metrics = false)",
+        ),
         (Policy(), {"graph": True}, "messages for the similarity graph (graph = false)"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_allowed_is_named(policy: Policy, request_: dict[str, Any], words: str) -> None:
-    asked: dict[str, Any] = {"solver": SGD, "samples": 100, "cohort": 4, "reports": [], "metrics": [], **request_}
+    asked: dict[str, Any] = {
+        "solver": SGD,
+        "samples": 100,
+        "cohort": 4,
+        "reports": [],
+        "metrics": [],
+        **request_,
+    }
     with pytest.raises(PolicyRefused) as refused:
         policy.allow(**asked)
     assert words in refused.value.message
@@ -51,17 +70,30 @@ def test_what_is_not_allowed_is_named(policy: Policy, request_: dict[str, Any], 
 
 def test_what_is_allowed_passes() -> None:
     Policy().allow(SGD, 100, 4, ["loss_before", "loss_after"], [])
-    Policy(metrics=True, graph=True).allow(Prox(mu=0.1, lr=0.1, steps=5), 100, 2, [], ["client_loss"], True)
+    Policy(metrics=True, graph=True).allow(
+        Prox(mu=0.1, lr=0.1, steps=5), 100, 2, [], ["client_loss"], True
+    )
 
 
 @pytest.mark.parametrize(
     "table",
     [
-        {"max_stpes": 3}, {"max_steps": 0}, {"max_steps": 2.5}, {"max_steps": True}, {"losses": 1}, {"clip": -1.0},
-        {"noise": 1.0}, {"solvers": []}, {"solvers": "sgd"}, {"clip": float("inf")}, {"min_cohort": "2"},
-        {"graph": 1}, {"graph_noise": -1.0}, {"graph_noise": "a"},
+        {"max_stpes": 3},
+        {"max_steps": 0},
+        {"max_steps": 2.5},
+        {"max_steps": True},
+        {"losses": 1},
+        {"clip": -1.0},
+        {"noise": 1.0},
+        {"solvers": []},
+        {"solvers": "sgd"},
+        {"clip": float("inf")},
+        {"min_cohort": "2"},
+        {"graph": 1},
+        {"graph_noise": -1.0},
+        {"graph_noise": "a"},
     ],
-)  # fmt: skip
+)
 def test_a_policy_that_is_not_understood_is_an_error(table: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption, match="policy"):
         Policy.of(table)
@@ -73,11 +105,18 @@ def test_a_policy_survives_its_file() -> None:
 
 
 def test_only_what_is_listed_leaves() -> None:
-    facts = {name: 1 for kind in LEAVES.values() for name in kind} | {"rows": [1, 2, 3], "path": "/data"}
+    facts = {name: 1 for kind in LEAVES.values() for name in kind} | {
+        "rows": [1, 2, 3],
+        "path": "/data",
+    }
     for kind, names in LEAVES.items():
-        told, vectors = outgoing(Policy(metrics=True, graph=True), kind, facts, [updates(2.0)], np.ones(1))
+        told, vectors = outgoing(
+            Policy(metrics=True, graph=True), kind, facts, [updates(2.0)], np.ones(1)
+        )
         assert set(told) == set(names)
-        assert [v[UPDATE].tolist() for v in vectors] == {"work": [[2.0]], "graph": [[1.0]]}.get(kind, [])
+        assert [v[UPDATE].tolist() for v in vectors] == {"work": [[2.0]], "graph": [[1.0]]}.get(
+            kind, []
+        )
     told, _ = outgoing(Policy(losses=False), "work", facts)
     assert not {"loss_before", "loss_after"} & set(told)
     assert "metrics" not in outgoing(Policy(), "measure", facts)[0]
@@ -97,31 +136,49 @@ def test_updates_leave_clipped_and_noisy() -> None:
     assert float(first[UPDATE].std()) == pytest.approx(1.0, rel=0.05)
 
 
-def holding(client: int = 2) -> Holding:
+def holding(client: int = 2) -> NodeData:
     table = {"source": "digits", "partition": "iid", "clients": 5, "seed": 1, "client": 3}
-    return open_holding(client, table, Path())
+    return open_node_data(client, table, Path())
 
 
-def request(kind: str, **more: Any) -> Letter:
+def request(kind: str, **more: Any) -> NodeMessage:
     facts = {
-        "kind": kind, "nonce": "n", "client": 2, "cohort": 4, "task": {"model": "logistic"}, "solver": describe(SGD),
-        "reports": [], "metrics": [], "versions": [0], "occurrences": [0], "streams": [2**63 + 5],
-    }  # fmt: skip
-    return Letter({**facts, **more}, {"0": Parcel.of(torch.zeros(650))})
+        "kind": kind,
+        "nonce": "n",
+        "client": 2,
+        "cohort": 4,
+        "task": {"model": "logistic"},
+        "solver": describe(SGD),
+        "reports": [],
+        "metrics": [],
+        "versions": [0],
+        "occurrences": [0],
+        "streams": [2**63 + 5],
+    }
+    return NodeMessage({**facts, **more}, {"0": TensorBytes.of(torch.zeros(650))})
 
 
 def test_a_node_answers_with_its_own_data() -> None:
     mine = holding()
-    hello = answer(request("hello"), Here(mine, Policy())).facts
+    hello = answer(request("hello"), NodeContext(mine, Policy())).facts
     fed = poise.federation("digits", "iid", clients=5, seed=1)
     assert hello["samples"] == fed.sizes[3]
     assert (hello["shape"], hello["classes"], hello["data"]["client"]) == ([1, 8, 8], 10, 3)
-    done = answer(request("work", reports=["loss_after"]), Here(mine, Policy()))
+    done = answer(request("work", reports=["loss_after"]), NodeContext(mine, Policy()))
     assert set(done.facts) == {
-        "boot", "client", "loss_after", "nonce", "occurrences", "samples", "steps", "versions",
-    }  # fmt: skip
-    assert done.parcels["0"].vector().norm() > 0
-    told = answer(request("measure", metrics=["loss"]), Here(mine, Policy(metrics=True))).facts["metrics"]
+        "boot",
+        "client",
+        "loss_after",
+        "nonce",
+        "occurrences",
+        "samples",
+        "steps",
+        "versions",
+    }
+    assert done.tensors["0"].vector().norm() > 0
+    told = answer(
+        request("measure", metrics=["loss"]), NodeContext(mine, Policy(metrics=True))
+    ).facts["metrics"]
     assert told["loss"] == pytest.approx(np.log(10), rel=1e-5)
 
 
@@ -129,43 +186,62 @@ def test_a_node_answers_with_its_own_data() -> None:
     ("letter", "kind", "words"),
     [
         (request("work", client=1), UpdateRefused, "this node is client 2, not 1"),
-        (request("work", solver={"name": "feddyn", "lr": 0.1, "steps": 1, "alpha": 0.1}), PolicyRefused, "feddyn"),
+        (
+            request("work", solver={"name": "feddyn", "lr": 0.1, "steps": 1, "alpha": 0.1}),
+            PolicyRefused,
+            "feddyn",
+        ),
         (request("hello", metrics=["client_loss"]), PolicyRefused, "metrics = false"),
         (request("measure", metrics=["loss"]), PolicyRefused, "metrics = false"),
         (request("hello", graph=True), PolicyRefused, "graph = false"),
-        (request("graph"), PolicyRefused, "its policy does not allow messages for the similarity graph"),
+        (
+            request("graph"),
+            PolicyRefused,
+            "its policy does not allow messages for the similarity graph",
+        ),
         (request("work", task={"model": "mlp"}), UpdateRefused, "the model has 650 entries"),
         (request("read"), UpdateRefused, "cannot be read"),
         (request("work", cohort=None), UpdateRefused, "cannot be read"),
         (request("work", streams=[]), UpdateRefused, "cannot be read"),
         (request("work", solver={"name": "sgd", "lr": 0.1, "stpes": 1}), InvalidOption, "stpes"),
     ],
-)  # fmt: skip
-def test_a_node_refuses_in_words(letter: Letter, kind: type[Exception], words: str) -> None:
+)
+def test_a_node_refuses_in_words(letter: NodeMessage, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
-        answer(letter, Here(holding(), Policy()))
+        answer(letter, NodeContext(holding(), Policy()))
 
 
 def test_data_from_files(tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
     np.savez(tmp_path / "a.npz", x=x, y=y)
-    lines = ["a,b,c,d,sick", *(",".join(map(str, [*row, label])) for row, label in zip(x, y, strict=True))]
+    lines = [
+        "a,b,c,d,sick",
+        *(",".join(map(str, [*row, label])) for row, label in zip(x, y, strict=True)),
+    ]
     (tmp_path / "a.csv").write_text("\n".join(lines))
     made = [
-        open_holding(0, {"file": "a.npz", "classes": 3}, tmp_path),
-        open_holding(0, {"file": "a.csv", "label": "sick", "classes": 3}, tmp_path),
+        open_node_data(0, {"file": "a.npz", "classes": 3}, tmp_path),
+        open_node_data(0, {"file": "a.csv", "label": "sick", "classes": 3}, tmp_path),
     ]
     for found in made:
-        assert found.facts() == {"client": 0, "samples": 30, "shape": [4], "classes": 3, "data": None}
+        assert found.facts() == {
+            "client": 0,
+            "samples": 30,
+            "shape": [4],
+            "classes": 3,
+            "data": None,
+        }
         assert np.allclose(found.own.arrays()[0], x, atol=1e-6)
         assert found.own.arrays()[1].tolist() == y.tolist()
-    assert open_holding(0, {"file": "a.npz"}, tmp_path).facts()["classes"] == 0  # quantities, where nobody says
+    assert (
+        open_node_data(0, {"file": "a.npz"}, tmp_path).facts()["classes"] == 0
+    )  # quantities, where nobody says
     with pytest.raises(DataError, match="no column 'y'"):
-        open_holding(0, {"file": "a.csv"}, tmp_path)
+        open_node_data(0, {"file": "a.csv"}, tmp_path)
     with pytest.raises(DataError, match="cannot be read"):
-        open_holding(0, {"file": "b.npz"}, tmp_path)
+        open_node_data(0, {"file": "b.npz"}, tmp_path)
     with pytest.raises(InvalidOption, match="neither a source nor a file"):
-        open_holding(0, {}, tmp_path)
+        open_node_data(0, {}, tmp_path)
 
 
 def test_errors_about_a_nodes_own_files_stay_there(tmp_path: Path) -> None:
@@ -173,10 +249,15 @@ def test_errors_about_a_nodes_own_files_stay_there(tmp_path: Path) -> None:
     content: dict[str, Any] = {"facts": {"json": facts}, "vectors": {}}
     message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=content)
     np.savez(tmp_path / "secret-name.npz", x=np.full((3, 2), np.nan), y=np.zeros(3))
-    (tmp_path / "node.toml").write_text('client = 2\n[data]\nfile = "secret-name.npz"\nclasses = 2\n')
+    (tmp_path / "node.toml").write_text(
+        'client = 2\n[data]\nfile = "secret-name.npz"\nclasses = 2\n'
+    )
     (tmp_path / "policy.toml").write_text("")
     told = replied(message, tmp_path)
-    assert told.facts == {"nonce": "n", "refused": "its node is not set up right; its journal says why"}
+    assert told.facts == {
+        "nonce": "n",
+        "refused": "its node is not set up right; its journal says why",
+    }
     line = json.loads((tmp_path / "journal.jsonl").read_text())
     assert "not finite in row 0" in line["detail"]
     message.content = {}
@@ -194,6 +275,8 @@ def test_the_words_of_an_error_stay_on_the_node(tmp_path: Path) -> None:
         facts = {"facts": {"json": json.dumps(dict(letter.facts))}, "vectors": {}}
         message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=facts)
         assert replied(message, tmp_path).facts == {"nonce": "n", "refused": told}
-    details = [json.loads(line)["detail"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    details = [
+        json.loads(line)["detail"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()
+    ]
     assert details[0] == "all samples are zero: they have no direction"
     assert "'<' not supported between instances of 'str' and 'int'" in details[1]

@@ -25,7 +25,9 @@ print(mkl_mode(), any("bit" in str(w.message) for w in caught))
 def test_a_warning_where_mkl_was_used_before_poise_was_imported(early: bool) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "MKL_CBWR"}
     script = (EARLY if early else "") + SCRIPT
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+    )
     mode, warned = done.stdout.split() if len(done.stdout.split()) == 2 else ("", "False")
     if mode == "":
         pytest.skip("PyTorch has no MKL here")

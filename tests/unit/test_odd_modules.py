@@ -77,8 +77,12 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "forward hook": hooked,
     "weight norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 3))),
     "extra buffer": with_buffer,
-    "no bias": lambda: nn.Sequential(nn.Linear(6, 4, bias=False), nn.ReLU(), nn.Linear(4, 3, bias=False)),
-    "in-place activation": lambda: nn.Sequential(nn.Linear(6, 4), nn.ReLU(inplace=True), nn.Linear(4, 3)),
+    "no bias": lambda: nn.Sequential(
+        nn.Linear(6, 4, bias=False), nn.ReLU(), nn.Linear(4, 3, bias=False)
+    ),
+    "in-place activation": lambda: nn.Sequential(
+        nn.Linear(6, 4), nn.ReLU(inplace=True), nn.Linear(4, 3)
+    ),
     "activation first and last": lambda: nn.Sequential(nn.Tanh(), nn.Linear(6, 3), nn.Softplus()),
     "nested": lambda: nn.Sequential(
         nn.Sequential(nn.Linear(6, 4), nn.SiLU()), nn.Sequential(nn.Identity(), nn.Linear(4, 3))
@@ -123,7 +127,10 @@ class Counts(nn.Module):
 
 
 def test_nothing_passes_from_one_client_to_the_next_inside_a_module() -> None:
-    runs = [poise.train(federation(), Task(module=Counts), SOLVER, rounds=2, backend=Local(workers=w)) for w in (1, 2)]
+    runs = [
+        poise.train(federation(), Task(module=Counts), SOLVER, rounds=2, backend=Local(workers=w))
+        for w in (1, 2)
+    ]
     assert runs[0].digest == runs[1].digest
 
 
@@ -150,7 +157,9 @@ def test_samples_and_modules_in_double_precision_are_taken() -> None:
     ],
     ids=["dense", "rows", "convolution", "too few outputs"],
 )
-def test_a_module_that_does_not_fit_the_data_is_refused(module: nn.Module, shape: Any, options: Any) -> None:
+def test_a_module_that_does_not_fit_the_data_is_refused(
+    module: nn.Module, shape: Any, options: Any
+) -> None:
     with pytest.raises(IncompatibleParts, match="Task: "):
         poise.train(federation(shape), Task(module=module, **options), SOLVER, rounds=1)
 
@@ -159,6 +168,9 @@ def test_a_linear_layer_on_the_last_dimension_is_not_flattened() -> None:
     """The batched path flattens samples; a module that does not must not take it."""
     pool = federation((3, 4), classes=0).samples
     fed = SampleFederation(Samples(pool.raw, torch.randn(len(pool), 3, 1)), np.array([7, 4, 9]))
-    tasks = [Task(module=nn.Sequential(nn.Linear(4, 1)), loss="mse", dtype="float64", path=p) for p in (None, "rows")]
+    tasks = [
+        Task(module=nn.Sequential(nn.Linear(4, 1)), loss="mse", dtype="float64", path=p)
+        for p in (None, "rows")
+    ]
     models = [poise.train(fed, task, SOLVER, rounds=1).model for task in tasks]
     assert models[0].shape == models[1].shape

@@ -1,4 +1,5 @@
-"""Schedules and weights at the edge: nobody there, nobody alike, drawn twice, another unit of time."""
+"""Schedules and weights at the edge: nobody there, nobody alike, drawn twice, another unit of
+time."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ import numpy as np
 import pytest
 
 import poise
-from poise.clocks import Asynchronous, Buffered, Exponential, Replay, Synchronous, Trace, save_schedule
+from poise.clocks import (
+    Asynchronous,
+    Buffered,
+    Exponential,
+    Replay,
+    Synchronous,
+    Trace,
+    save_schedule,
+)
 from poise.core.errors import PoiseError
 from poise.samplers import MD, PowerOfChoice, Uniform
 from poise.solvers import SGD, Perturbed
@@ -45,7 +54,10 @@ def test_time_does_not_stand_still_when_those_drawn_are_away(sampler: Any, clock
 
 @pytest.mark.parametrize("seed", range(5))
 def test_runs_with_samplers_can_be_replayed(seed: int, tmp_path: Path) -> None:
-    for sampler, clock in ((Uniform(4), Buffered(2, "F80")), (MD(5), Buffered(2, Exponential("F80")))):
+    for sampler, clock in (
+        (Uniform(4), Buffered(2, "F80")),
+        (MD(5), Buffered(2, Exponential("F80"))),
+    ):
         first = train(sampler=sampler, clock=clock, seed=seed)
         save_schedule(first.schedule, tmp_path / "r.csv")
         again = train(sampler=sampler, clock=Replay(str(tmp_path / "r.csv")), seed=seed)
@@ -69,17 +81,24 @@ def test_unbiased_weights_do_not_depend_on_the_unit_of_time() -> None:
     p = np.array([0.5, 0.3, 0.2])
     one = Buffered(2).unbiased_weights(Exponential([1.0, 2.0, 3.0]), p)
     for unit in (1e-6, 1e6):
-        assert np.allclose(Buffered(2).unbiased_weights(Exponential([unit, 2 * unit, 3 * unit]), p), one)
+        assert np.allclose(
+            Buffered(2).unbiased_weights(Exponential([unit, 2 * unit, 3 * unit]), p), one
+        )
 
 
 def test_a_client_joined_to_nobody_is_named() -> None:
     fed = poise.quadratics([[1.0], [1.0], [-1.0]])
-    for parts in ({"solver": Perturbed(0.5, lr=0.1, steps=1)}, {"solver": SOLVER, "weighting": Adjacency()}):
+    for parts in (
+        {"solver": Perturbed(0.5, lr=0.1, steps=1)},
+        {"solver": SOLVER, "weighting": Adjacency()},
+    ):
         with pytest.raises(PoiseError, match="client 2 is the opposite"):
             poise.train(fed, fed.task, rounds=1, **parts)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("entries", [[(float("nan"), 0, 1)], [(float("inf"), 0, 1)], [1, 2, 3], [(0, "x", 1)]])
+@pytest.mark.parametrize(
+    "entries", [[(float("nan"), 0, 1)], [(float("inf"), 0, 1)], [1, 2, 3], [(0, "x", 1)]]
+)
 def test_bad_rows_of_a_trace_are_refused(entries: Any) -> None:
     with pytest.raises(PoiseError, match="row 1"):
         Trace(entries)

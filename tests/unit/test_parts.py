@@ -39,7 +39,11 @@ def test_defaults_are_left_out_of_the_table() -> None:
         ("solver", {"name": "sgd", "lr": 0.1, "step": 1}, "did you mean 'steps'"),
         ("solver", {"name": "sgd", "lr": -0.1, "steps": 1}, "lr must be above 0"),
         ("solver", {"name": "sgd", "lr": 0.1, "steps": 1, "momentum": 1.0}, "momentum"),
-        ("solver", {"name": "sgd", "lr": 0.1, "steps": 1, "weight_decay": float("inf")}, "weight_decay"),
+        (
+            "solver",
+            {"name": "sgd", "lr": 0.1, "steps": 1, "weight_decay": float("inf")},
+            "weight_decay",
+        ),
         ("solver", {"name": "sgd", "lr": 0.1, "steps": 1, "clip": 0.0}, "clip"),
         ("solver", {"name": "sgd", "lr": 0.1, "steps": 1, "decay": 1.5}, "decay"),
         ("solver", {"name": "sgd", "lr": 0.1, "steps": 1, "batch_size": 0}, "batch_size"),

@@ -38,11 +38,15 @@ def peer(*seconds: float, **more: float) -> dict[str, Any]:
 
 
 def test_median_and_quartiles_of_five_lie_on_the_second_third_and_fourth_value() -> None:
-    assert figures.summary([5.0, 1.0, 4.0, 2.0, 3.0]) == figures.Summary(median=3.0, low=2.0, high=4.0)
+    assert figures.summary([5.0, 1.0, 4.0, 2.0, 3.0]) == figures.Summary(
+        median=3.0, low=2.0, high=4.0
+    )
 
 
 def test_quartiles_of_four_lie_between_the_values() -> None:
-    assert figures.summary([10.0, 20.0, 30.0, 40.0]) == figures.Summary(median=25.0, low=17.5, high=32.5)
+    assert figures.summary([10.0, 20.0, 30.0, 40.0]) == figures.Summary(
+        median=25.0, low=17.5, high=32.5
+    )
 
 
 def test_one_repetition_is_its_own_quartiles() -> None:
@@ -74,24 +78,35 @@ def test_a_configuration_is_left_where_it_is_slower_in_all_and_in_its_rounds() -
 
 def test_ratios_are_of_medians_and_leave_the_lower_bound_out() -> None:
     found = row(
-        poise=peer(0.1, 0.2, 9.0), flower=peer(2.0, 1.0, 3.0), fedjax=peer(0.3, 0.3, 0.3), bound=peer(0.01, 0.01, 0.01)
+        poise=peer(0.1, 0.2, 9.0),
+        flower=peer(2.0, 1.0, 3.0),
+        fedjax=peer(0.3, 0.3, 0.3),
+        bound=peer(0.01, 0.01, 0.01),
     )
     assert figures.ratios(found) == pytest.approx({"flower": 10.0, "fedjax": 1.5})
     assert figures.best_other(found) == ("fedjax", pytest.approx(1.5))
 
 
 def curve(*accuracies: float) -> list[dict[str, float]]:
-    return [{"rounds": 10 * (k + 1), "accuracy": a, "loss": 1 - a} for k, a in enumerate(accuracies)]
+    return [
+        {"rounds": 10 * (k + 1), "accuracy": a, "loss": 1 - a} for k, a in enumerate(accuracies)
+    ]
 
 
 def test_curves_are_compared_at_every_point_that_all_have() -> None:
-    found = row(poise={"curve": curve(0.5, 0.7, 0.9)}, plain={"curve": curve(0.5, 0.7)}, pfl={"curve": curve(0.5, 0.6)})
+    found = row(
+        poise={"curve": curve(0.5, 0.7, 0.9)},
+        plain={"curve": curve(0.5, 0.7)},
+        pfl={"curve": curve(0.5, 0.6)},
+    )
     found["noise_curves"] = [curve(0.5 + a, 0.7, 0.9) for a in (-0.1, 0.1)]
     points = figures.along(found)
     assert [p["peers"]["plain"]["rounds"] for p in points] == [10, 20], "plain stopped after two"
     assert [figures.allowed(p)[0] for p in points] == pytest.approx([861 * 0.02**0.5, 0.5])
     assert figures.disagreements(points[0]) == []
-    assert figures.disagreements(points[1]) == ["pfl: accuracy -10.00 points, loss +0.100 from the median of the peers"]
+    assert figures.disagreements(points[1]) == [
+        "pfl: accuracy -10.00 points, loss +0.100 from the median of the peers"
+    ]
 
 
 def test_rows_without_curves_have_no_points() -> None:
@@ -99,34 +114,49 @@ def test_rows_without_curves_have_no_points() -> None:
 
 
 def test_a_peer_that_is_ahead_is_named_with_its_ratio() -> None:
-    rows = {"a": row(poise=peer(1.0), pfl=peer(0.8), plain=peer(2.0)), "b": row(poise=peer(1.0), pfl=peer(1.5))}
+    rows = {
+        "a": row(poise=peer(1.0), pfl=peer(0.8), plain=peer(2.0)),
+        "b": row(poise=peer(1.0), pfl=peer(1.5)),
+    }
     assert figures.ahead(rows) == [("a", "pfl", pytest.approx(0.8))]
 
 
 def test_peers_agree_within_the_stated_distance_from_their_median() -> None:
     found = row(
-        poise=peer(1.0, accuracy=0.900, loss=0.400), plain=peer(1.0, accuracy=0.904, loss=0.404),
+        poise=peer(1.0, accuracy=0.900, loss=0.400),
+        plain=peer(1.0, accuracy=0.904, loss=0.404),
         pfl=peer(1.0, accuracy=0.8955, loss=0.398),
-    )  # fmt: skip
+    )
     assert figures.disagreements(found) == []
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "loss"), [(0.894, 0.40), (0.906, 0.40), (0.90, 0.406), (0.90, 0.394), (0.90, float("nan"))]
+    ("accuracy", "loss"),
+    [(0.894, 0.40), (0.906, 0.40), (0.90, 0.406), (0.90, 0.394), (0.90, float("nan"))],
 )
 def test_a_peer_that_computes_something_else_is_named(accuracy: float, loss: float) -> None:
     found = row(
-        poise=peer(1.0, accuracy=0.90, loss=0.40), plain=peer(1.0, accuracy=0.90, loss=0.40),
-        flower=peer(1.0, accuracy=0.90, loss=0.40), odd=peer(1.0, accuracy=accuracy, loss=loss), bound=peer(1.0),
-    )  # fmt: skip
+        poise=peer(1.0, accuracy=0.90, loss=0.40),
+        plain=peer(1.0, accuracy=0.90, loss=0.40),
+        flower=peer(1.0, accuracy=0.90, loss=0.40),
+        odd=peer(1.0, accuracy=accuracy, loss=loss),
+        bound=peer(1.0),
+    )
     (told,) = figures.disagreements(found)
     assert told.startswith("odd: ")
 
 
 def test_what_batches_alone_do_is_allowed() -> None:
     """Standard deviations of 2 points and 0.1 by hand: 8.61 of them are 17.22 points and 0.861."""
-    noise = [{"accuracy": 0.58, "loss": 0.9}, {"accuracy": 0.60, "loss": 1.0}, {"accuracy": 0.62, "loss": 1.1}]
-    found = {**row(poise=peer(1.0, accuracy=0.60, loss=1.0), plain=peer(1.0, accuracy=0.67, loss=1.3)), "noise": noise}
+    noise = [
+        {"accuracy": 0.58, "loss": 0.9},
+        {"accuracy": 0.60, "loss": 1.0},
+        {"accuracy": 0.62, "loss": 1.1},
+    ]
+    found = {
+        **row(poise=peer(1.0, accuracy=0.60, loss=1.0), plain=peer(1.0, accuracy=0.67, loss=1.3)),
+        "noise": noise,
+    }
     assert figures.allowed(found) == pytest.approx((17.22, 0.861))
     assert figures.disagreements(found) == []
     found["peers"]["odd"] = peer(1.0, accuracy=0.85, loss=1.3)  # the median is 0.67
@@ -135,7 +165,9 @@ def test_what_batches_alone_do_is_allowed() -> None:
 
 def test_goals_are_judged_by_the_row_s_own_ratios() -> None:
     found = row(poise=peer(0.1), flower=peer(0.9), pfl=peer(0.13))
-    assert figures.goal("mlp-100x10x50", found) == "≥ 8 × Flower: met; ≥ 1.4 × the best other: missed"
+    assert (
+        figures.goal("mlp-100x10x50", found) == "≥ 8 × Flower: met; ≥ 1.4 × the best other: missed"
+    )
     assert figures.goal("mlp-10x10x50", found) == ""
 
 
@@ -149,7 +181,8 @@ def test_the_rows_with_goals_are_works_and_named_after_what_they_do() -> None:
 
 @pytest.fixture
 def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The module that writes the page, with what it imports from its own folder, forgotten afterwards."""
+    """The module that writes the page, with what it imports from its own folder, forgotten
+    afterwards."""
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(FOLDER.parent))
     monkeypatch.syspath_prepend(str(FOLDER))
@@ -160,16 +193,38 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def measured(*seconds: float, accuracy: float = 0.9, **more: Any) -> dict[str, Any]:
-    common = {"variant": "", "tried": {"": 1.0}, "about": {"made-up": "1.0"}, "startup": 1.0, "first": 2.0}
-    return {**peer(*seconds, accuracy=accuracy, loss=0.4), **common, "peak_mb": 100.0, "rounds": 7, **more}
+    common = {
+        "variant": "",
+        "tried": {"": 1.0},
+        "about": {"made-up": "1.0"},
+        "startup": 1.0,
+        "first": 2.0,
+    }
+    return {
+        **peer(*seconds, accuracy=accuracy, loss=0.4),
+        **common,
+        "peak_mb": 100.0,
+        "rounds": 7,
+        **more,
+    }
 
 
-def test_the_page_shows_ratios_who_is_ahead_and_who_disagrees(published: ModuleType, tmp_path: Path) -> None:
-    facts = {"date": "2000-01-01", "commit": "abc", "cores": 2, "processor": "made up", "python": "3.0"}
+def test_the_page_shows_ratios_who_is_ahead_and_who_disagrees(
+    published: ModuleType, tmp_path: Path
+) -> None:
+    facts = {
+        "date": "2000-01-01",
+        "commit": "abc",
+        "cores": 2,
+        "processor": "made up",
+        "python": "3.0",
+    }
     peers = {
-        "poise": measured(0.2, 0.1, 0.3), "flower": measured(2.0, 2.0, 2.0, accuracy=0.8),
-        "pfl": measured(0.1, 0.1, 0.1, variant="2", tried={"1": 0.5, "2": 0.1}), "plain": measured(1.0, 1.0, 1.0),
-    }  # fmt: skip
+        "poise": measured(0.2, 0.1, 0.3),
+        "flower": measured(2.0, 2.0, 2.0, accuracy=0.8),
+        "pfl": measured(0.1, 0.1, 0.1, variant="2", tried={"1": 0.5, "2": 0.1}),
+        "plain": measured(1.0, 1.0, 1.0),
+    }
     results = {name: {**row(**peers), **facts} for name in ("mlp-100x10x50", "target", "lr-mnist")}
     page = tmp_path / "benchmarks.md"
     page.write_text("# Benchmarks\n", encoding="utf-8")
@@ -183,7 +238,9 @@ def test_the_page_shows_ratios_who_is_ahead_and_who_disagrees(published: ModuleT
     assert "pfl-research [1] 0.50 s" in text
     assert "Not measured: logistic: 10 × 10 × 50; " in text
     assert "In less memory than poise: nobody." in text
-    assert "no difference was shown" not in text, "quartiles of 0.15 to 0.25 s are above the other's 0.1 s"
+    assert "no difference was shown" not in text, (
+        "quartiles of 0.15 to 0.25 s are above the other's 0.1 s"
+    )
     assert text.count("pfl-research is ahead: 0.50 × poise's time.") == 2
     published.publish(page, results)
     assert page.read_text(encoding="utf-8") == text, "writing again changes nothing"

@@ -1,4 +1,5 @@
-"""Clipping and noise: what they are against the updates themselves, and what is left of them at their limits."""
+"""Clipping and noise: what they are against the updates themselves, and what is left of them at
+their limits."""
 
 from __future__ import annotations
 
@@ -20,7 +21,13 @@ FED = poise.quadratics(np.random.default_rng(5).normal(size=(6, 4)), sizes=[1, 2
 
 
 def trained(out: Path | None = None, rounds: int = 8, **parts: object) -> poise.Run:
-    options = {"solver": SGD(lr=0.3, steps=2), "sampler": Uniform(3), "rounds": rounds, "out": out, "keep": "all"}
+    options = {
+        "solver": SGD(lr=0.3, steps=2),
+        "sampler": Uniform(3),
+        "rounds": rounds,
+        "out": out,
+        "keep": "all",
+    }
     return poise.train(FED, FED.task, **{**options, **parts})
 
 
@@ -29,13 +36,18 @@ def test_clipped_coefficients_are_those_of_updates_that_were_shortened() -> None
     deltas, omega = torch.from_numpy(rng.normal(size=(7, 5))), rng.random(7)
     norms = torch.linalg.vector_norm(deltas, dim=1)
     for norm in (0.5, 2.0, 50.0):
-        short = torch.stack([d if n <= norm else d * norm / n for d, n in zip(deltas, norms, strict=True)])
+        short = torch.stack(
+            [d if n <= norm else d * norm / n for d, n in zip(deltas, norms, strict=True)]
+        )
         found = Clipped(norm).coefficients(omega, norms=norms.numpy())
-        torch.testing.assert_close(combine(found, deltas), combine(omega, short), rtol=1e-14, atol=1e-14)
+        torch.testing.assert_close(
+            combine(found, deltas), combine(omega, short), rtol=1e-14, atol=1e-14
+        )
 
 
 def test_no_client_moves_the_clipped_aggregate_by_more_than_its_weight_times_the_norm() -> None:
-    """By trying: replace a client's update by anything, also by nothing, and see how far the sum moves from there."""
+    """By trying: replace a client's update by anything, also by nothing, and see how far the sum
+    moves from there."""
     rng, clip = np.random.default_rng(1), 0.7
     for _ in range(300):
         deltas, omega = rng.normal(size=(4, 3)) * 10.0 ** rng.uniform(-3, 3, (4, 1)), rng.random(4)
@@ -48,7 +60,9 @@ def test_no_client_moves_the_clipped_aggregate_by_more_than_its_weight_times_the
         assert np.linalg.norm(whole - summed(silent)) <= omega[2] * clip * (1 + 1e-12)
         others = np.array([0, 1, 3])
         shared = omega[others] * omega.sum() / omega[others].sum()
-        assert np.linalg.norm(whole - summed(deltas[others], shared)) <= 2 * omega[2] * clip * (1 + 1e-12)
+        assert np.linalg.norm(whole - summed(deltas[others], shared)) <= 2 * omega[2] * clip * (
+            1 + 1e-12
+        )
     long, away = np.array([[1e6, 0.0]]), np.array([[-1e6, 0.0]])  # and both bounds are reached
     coefficient = Clipped(clip).coefficients(np.array([0.5]), norms=np.array([1e6]))[0]
     assert coefficient * 1e6 == pytest.approx(0.5 * clip)
@@ -66,7 +80,9 @@ def test_the_engine_hands_the_norms_over() -> None:
     run = trained(weighting=Clipped(0.2))
     c = run.contributions
     assert (c["norm"] > 0.2).any()
-    np.testing.assert_allclose(c["coefficient"], c["base"] * np.minimum(1, 0.2 / c["norm"]), rtol=1e-12)
+    np.testing.assert_allclose(
+        c["coefficient"], c["base"] * np.minimum(1, 0.2 / c["norm"]), rtol=1e-12
+    )
 
 
 def test_the_noise_has_the_variance_it_says_and_is_independent_between_rounds_and_seeds() -> None:
@@ -80,7 +96,9 @@ def test_the_noise_has_the_variance_it_says_and_is_independent_between_rounds_an
             at = moved
         return np.stack(found)
 
-    found = np.concatenate([draws(Noisy(sigma).seeded(1)), draws(Noisy(sigma).seeded(2)), draws(Noisy(sigma, seed=1))])
+    found = np.concatenate(
+        [draws(Noisy(sigma).seeded(1)), draws(Noisy(sigma).seeded(2)), draws(Noisy(sigma, seed=1))]
+    )
     error = 5 / np.sqrt(len(theta))  # five standard errors
     np.testing.assert_allclose(found.var(axis=1) / sigma**2, 1, atol=error * np.sqrt(2))
     np.testing.assert_allclose(found.mean(axis=1) / sigma, 0, atol=error)
@@ -88,8 +106,13 @@ def test_the_noise_has_the_variance_it_says_and_is_independent_between_rounds_an
 
 
 def test_noise_goes_through_the_other_server() -> None:
-    """The noisy direction is what momentum remembers: the step is that of momentum on direction plus noise."""
-    noisy, plain, theta = Noisy(0.1, of=Momentum(lr=0.5)), Momentum(lr=0.5), torch.zeros(3, dtype=torch.float64)
+    """The noisy direction is what momentum remembers: the step is that of momentum on direction
+    plus noise."""
+    noisy, plain, theta = (
+        Noisy(0.1, of=Momentum(lr=0.5)),
+        Momentum(lr=0.5),
+        torch.zeros(3, dtype=torch.float64),
+    )
     noises = []
     state, at = Noisy(0.1).init(theta), theta
     for _ in range(4):
@@ -106,7 +129,9 @@ def test_noise_goes_through_the_other_server() -> None:
 def test_a_noisy_run_that_was_stopped_goes_on_with_the_same_noise(tmp_path: Path) -> None:
     parts = {"weighting": Clipped(0.5), "server": Noisy(0.1)}
     whole, seen = trained(tmp_path / "whole", **parts), []
-    trained(tmp_path / "part", **parts, callbacks=[seen.append], stop=lambda: len(seen) >= 3).close()
+    trained(
+        tmp_path / "part", **parts, callbacks=[seen.append], stop=lambda: len(seen) >= 3
+    ).close()
     again = poise.resume(tmp_path / "part", federation=FED, task=FED.task)
     assert again.digest == whole.digest
     assert again.model.tobytes() == whole.model.tobytes()
@@ -115,7 +140,12 @@ def test_a_noisy_run_that_was_stopped_goes_on_with_the_same_noise(tmp_path: Path
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: Clipped(0.0), lambda: Clipped(1.0, of=Add()), lambda: Noisy(-1.0), lambda: Noisy(1.0, of=Noisy(1.0))],
+    [
+        lambda: Clipped(0.0),
+        lambda: Clipped(1.0, of=Add()),
+        lambda: Noisy(-1.0),
+        lambda: Noisy(1.0, of=Noisy(1.0)),
+    ],
 )
 def test_what_makes_no_sense_is_refused(make: object) -> None:
     with pytest.raises(InvalidOption):

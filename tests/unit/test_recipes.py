@@ -15,9 +15,12 @@ def test_every_recipe_trains(name: str) -> None:
     times = [1.0, 0.7, 0.4]
     needed = {
         "dp-fedavg": {"clip": 100.0, "sigma": 1e-3},
-        "fedprox": {"mu": 0.1}, "fedfix": {"dt": 0.5, "durations": times}, "fedbuff": {"c": 2, "durations": times},
-        "async-fedavg": {"durations": times}, "fedasync": {"durations": times},
-    }.get(name, {})  # fmt: skip
+        "fedprox": {"mu": 0.1},
+        "fedfix": {"dt": 0.5, "durations": times},
+        "fedbuff": {"c": 2, "durations": times},
+        "async-fedavg": {"durations": times},
+        "fedasync": {"durations": times},
+    }.get(name, {})
     work = {} if name == "fedsgd" else {"steps": 2}
     run = poise.train(QUAD, QUAD.task, **RECIPES[name](lr=0.1, **work, **needed), rounds=30)
     if "better" not in name:  # methods for the better clients may leave the others behind

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from poise.backends.letters import Letter, Parcel
-from poise.backends.replies import Asked, PayloadForm, objection
+from poise.backends.flower.messages import NodeMessage, TensorBytes
+from poise.backends.flower.reply_checks import Asked, PayloadForm, objection
 from poise.core.errors import UpdateRefused
 from poise.core.vectors import Layout
 from poise.engine.wire import Wire
@@ -18,19 +18,32 @@ from poise.engine.wire import Wire
 LOSS = frozenset({"loss_before"})
 FORM = PayloadForm(Wire(Layout.of_shapes({"w": (6,)})), torch.zeros(6))
 ASKED = Asked(
-    client=3, node=77, nonce="now", versions=(5, 4), occurrences=(0, 1), form=FORM, samples=100, steps=8, reports=LOSS,
+    client=3,
+    node=77,
+    nonce="now",
+    versions=(5, 4),
+    occurrences=(0, 1),
+    form=FORM,
+    samples=100,
+    steps=8,
+    reports=LOSS,
     max_norm=10.0,
-)  # fmt: skip
+)
 GOOD = {
-    "nonce": "now", "client": 3, "versions": [5, 4], "occurrences": [0, 1], "samples": 100, "steps": 8,
+    "nonce": "now",
+    "client": 3,
+    "versions": [5, 4],
+    "occurrences": [0, 1],
+    "samples": 100,
+    "steps": 8,
     "loss_before": [0.5, 0.25],
-}  # fmt: skip
+}
 
 
-def letter(values: Any = None, sender: int = 77, **facts: Any) -> Letter:
+def letter(values: Any = None, sender: int = 77, **facts: Any) -> NodeMessage:
     vectors = [torch.ones(6), torch.zeros(6)] if values is None else values
     told = {k: v for k, v in {**GOOD, **facts}.items() if v is not None}
-    return Letter(told, {str(k): Parcel.of(v) for k, v in enumerate(vectors)}, sender)
+    return NodeMessage(told, {str(k): TensorBytes.of(v) for k, v in enumerate(vectors)}, sender)
 
 
 def test_a_reply_in_order_is_used() -> None:
@@ -61,49 +74,68 @@ def test_a_reply_in_order_is_used() -> None:
         (letter(loss_before=None), "loss_before None"),
         (letter(loss_after=[0.5, 0.5]), "loss_after, which nobody asked for"),
         (letter([torch.ones(6)]), "1 updates instead of 2"),
-        (letter([torch.ones(6), torch.ones(5)]), "an update of shape [5] 'float32' in 20 bytes instead of [6] float32"),
+        (
+            letter([torch.ones(6), torch.ones(5)]),
+            "an update of shape [5] 'float32' in 20 bytes instead of [6] float32",
+        ),
         (letter([torch.ones(6), torch.ones(6).double()]), "'float64' in 48 bytes"),
         (letter([torch.ones(6), torch.ones(2, 3)]), "an update of shape [2, 3]"),
-        (letter([torch.ones(6), torch.full((6,), float("nan"))]), "an update that is not finite (nan)"),
-        (letter([torch.ones(6), torch.full((6,), float("inf"))]), "an update that is not finite (inf)"),
-        (letter([torch.ones(6), torch.full((6,), 5.0)]), "an update of length 12.2474, longer than 10"),
+        (
+            letter([torch.ones(6), torch.full((6,), float("nan"))]),
+            "an update that is not finite (nan)",
+        ),
+        (
+            letter([torch.ones(6), torch.full((6,), float("inf"))]),
+            "an update that is not finite (inf)",
+        ),
+        (
+            letter([torch.ones(6), torch.full((6,), 5.0)]),
+            "an update of length 12.2474, longer than 10",
+        ),
         (letter([torch.ones(6), torch.ones(10**6)]), "a reply of 4000024 bytes, where"),
-        (letter(refused="its policy does not allow 8 local steps"), "a refusal: its policy does not allow 8"),
+        (
+            letter(refused="its policy does not allow 8 local steps"),
+            "a refusal: its policy does not allow 8",
+        ),
     ],
-)  # fmt: skip
-def test_forged_replies_are_named(forged: Letter, words: str) -> None:
+)
+def test_forged_replies_are_named(forged: NodeMessage, words: str) -> None:
     found = objection(forged, ASKED, {"yesterday"})
     assert words in found
 
 
 def test_bytes_that_do_not_match_their_form() -> None:
-    claim = Parcel("float32", (6,), b"\0" * 23)
-    bad = replace(letter(), parcels={"0": claim, "1": Parcel.of(torch.zeros(6))})
+    claim = TensorBytes("float32", (6,), b"\0" * 23)
+    bad = replace(letter(), tensors={"0": claim, "1": TensorBytes.of(torch.zeros(6))})
     assert "in 23 bytes" in objection(bad, ASKED)
     with pytest.raises(UpdateRefused, match="23 bytes are not a tensor"):
         claim.vector()
-    huge = Parcel("float32", (10**15,), b"\0" * 24)
+    huge = TensorBytes("float32", (10**15,), b"\0" * 24)
     with pytest.raises(UpdateRefused):
         huge.vector()
     with pytest.raises(UpdateRefused):
-        Parcel("object", (3,), b"\0" * 24).vector()
+        TensorBytes("object", (3,), b"\0" * 24).vector()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_vectors_survive_the_way(dtype: torch.dtype) -> None:
     vector = torch.randn(17, dtype=dtype)
-    assert torch.equal(Parcel.of(vector).vector(), vector)
+    assert torch.equal(TensorBytes.of(vector).vector(), vector)
 
 
 def test_a_message_that_is_not_a_letter() -> None:
     metadata = SimpleNamespace(src_node_id=77)
     contents: list[Any] = [
-        {}, {"facts": {}}, {"facts": {"json": "{"}, "vectors": {}}, {"facts": {"json": "[1]"}, "vectors": {}},
-        {"facts": {"json": 3}, "vectors": {}}, {"facts": {"json": "[" * 100_000}, "vectors": {}},
-    ]  # fmt: skip
+        {},
+        {"facts": {}},
+        {"facts": {"json": "{"}, "vectors": {}},
+        {"facts": {"json": "[1]"}, "vectors": {}},
+        {"facts": {"json": 3}, "vectors": {}},
+        {"facts": {"json": "[" * 100_000}, "vectors": {}},
+    ]
     for content in contents:
         with pytest.raises(UpdateRefused, match="a message that cannot be read"):
-            Letter.read(SimpleNamespace(content=content, metadata=metadata))
+            NodeMessage.read(SimpleNamespace(content=content, metadata=metadata))
     long = {"facts": {"json": f'"{"x" * 2_000_000}"'}, "vectors": {}}
     with pytest.raises(UpdateRefused, match="2000002 bytes of facts"):
-        Letter.read(SimpleNamespace(content=long, metadata=metadata))
+        NodeMessage.read(SimpleNamespace(content=long, metadata=metadata))

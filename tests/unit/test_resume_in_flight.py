@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 import poise
-from poise.composition import composed
 from poise.config.run_options import RunOptions
 from poise.core.durations import as_durations
-from poise.core.types import Flight, Record, Setting, Sky, Step
+from poise.core.types import Assignment, InFlight, Record, Setting, Step
 from poise.solvers import SGD
 from poise.tasks import Task
 from poise.testing import SampleFederation
-from poise.training import begin, resume_run
+from poise.training import begin, composed, resume_run
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,20 @@ class FirstTwo:
     def times(self, clients: int) -> Any:
         return as_durations([1.0 + 0.37 * i for i in range(clients)], clients)
 
-    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
-        flights = sorted((*sky.flights, *started))
-        return Step(index, flights[1].finish, tuple(flights[:2])), Sky(flights[1].finish, tuple(flights[2:]))
+    def advance(
+        self, in_flight: InFlight, started: Sequence[Assignment], index: int
+    ) -> tuple[Step, InFlight]:
+        assignments = sorted((*in_flight.assignments, *started))
+        return Step(index, assignments[1].finish, tuple(assignments[:2])), InFlight(
+            assignments[1].finish, tuple(assignments[2:])
+        )
 
 
 @pytest.mark.parametrize("path", [None, "rows"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_run_taken_up_with_work_in_flight_is_the_same_run(tmp_path: Path, path: Any, dtype: Any) -> None:
+def test_a_run_taken_up_with_work_in_flight_is_the_same_run(
+    tmp_path: Path, path: Any, dtype: Any
+) -> None:
     fed = SampleFederation.random([25, 3, 17, 40, 8, 13, 1, 31], shape=(64,), classes=10)
     task = Task("mlp", {"hidden": 50}, dtype=dtype, path=path)
     chosen = {"solver": SGD(lr=0.1, epochs=2, batch_size=10), "clock": FirstTwo()}
@@ -52,7 +57,7 @@ def test_a_run_taken_up_with_work_in_flight_is_the_same_run(tmp_path: Path, path
     whole = begin(composition, tmp_path / "whole")
     seen: list[Record] = []
     begin(composition, tmp_path / "stopped", [seen.append], stop=lambda: len(seen) >= 2).close()
-    assert seen[-1].sky.flights, "somebody was in the air"
+    assert seen[-1].in_flight.assignments, "somebody was in the air"
     resumed = resume_run(composition, tmp_path / "stopped")
     gap = np.abs(resumed.model - whole.model).max()
     assert gap < (1e-5 if dtype == "float32" else 1e-13)
@@ -62,7 +67,8 @@ def test_a_run_taken_up_with_work_in_flight_is_the_same_run(tmp_path: Path, path
 
 
 def test_a_window_in_which_nobody_answered_can_be_written_down(tmp_path: Path) -> None:
-    """The server's vectors are then those that are still out with the first version: one tensor under two names."""
+    """The server's vectors are then those that are still out with the first version: one tensor
+    under two names."""
     fed = poise.federation("digits", "iid", 3)
     solver = poise.solvers.Scaffold(lr=0.1, steps=1, batch_size=8)
     clock = poise.clocks.FixedWindow(0.4, [1.0, 1.0, 1.0])

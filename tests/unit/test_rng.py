@@ -12,7 +12,9 @@ from scipy.stats import chi2
 
 from poise.core.rng import address, generator, keys, permutations, torch_generator, words
 
-LEVEL = 1e-6  # probability that a right implementation fails a chi-square test (the streams are fixed)
+LEVEL = (
+    1e-6  # probability that a right implementation fails a chi-square test (the streams are fixed)
+)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -35,7 +37,12 @@ def test_permutations_are_uniform(size: int, streams: str) -> None:
 
 
 def test_words_of_neighbouring_streams_are_uncorrelated() -> None:
-    bits = np.unpackbits(words(keys(0, "work", 0, np.arange(4000), 0), 2).view(np.uint8), axis=1).astype(float) - 0.5
+    bits = (
+        np.unpackbits(
+            words(keys(0, "work", 0, np.arange(4000), 0), 2).view(np.uint8), axis=1
+        ).astype(float)
+        - 0.5
+    )
     correlation = (bits.T @ bits) / len(bits) * 4
     off = correlation - np.diag(np.diag(correlation))
     assert np.abs(off).max() < 6 / np.sqrt(len(bits))  # 128*127/2 pairs at six sigma
@@ -50,7 +57,10 @@ def test_asking_for_less_gives_a_prefix(seed: int, size: int, need: int) -> None
     assert np.array_equal(permutations(key, size, need), whole[:, : min(need, size)])
 
 
-@given(st.lists(st.integers(0, 1000), min_size=1, max_size=8, unique=True), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.integers(0, 1000), min_size=1, max_size=8, unique=True),
+    st.randoms(use_true_random=False),
+)
 def test_a_key_does_not_depend_on_the_cohort(clients: list[int], random: object) -> None:
     together = keys(3, "work", 7, np.array(clients), 0)
     alone = np.concatenate([keys(3, "work", 7, c, 0) for c in clients])
@@ -70,7 +80,9 @@ def test_addresses_differ_by_seed_purpose_and_every_number() -> None:
     ]
     assert len({address(*n) for n in names}) == len(names)
     assert len({int(keys(*n)[0]) for n in names}) == len(names)
-    draws = [generator(*n).integers(2**62) for n in names] + [int(torch_generator(*n).initial_seed()) for n in names]
+    draws = [generator(*n).integers(2**62) for n in names] + [
+        int(torch_generator(*n).initial_seed()) for n in names
+    ]
     assert len(set(draws)) == len(draws)
 
 
@@ -82,5 +94,7 @@ def test_words_are_addressed_by_position(seed: int, start: int, count: int) -> N
 
 
 def test_keys_of_versions_clients_and_occurrences_do_not_collide() -> None:
-    version, client, occurrence = (a.ravel() for a in np.meshgrid(np.arange(60), np.arange(60), np.arange(4)))
+    version, client, occurrence = (
+        a.ravel() for a in np.meshgrid(np.arange(60), np.arange(60), np.arange(4))
+    )
     assert len(np.unique(keys(0, "work", version, client, occurrence))) == len(version)

@@ -45,9 +45,14 @@ LOOKING_BACK = {
 
 @pytest.mark.parametrize("name", LOOKING_BACK)
 @pytest.mark.parametrize("after", [1, 6])
-def test_a_resumed_run_draws_what_it_would_have_drawn(name: str, after: int, tmp_path: Path) -> None:
+def test_a_resumed_run_draws_what_it_would_have_drawn(
+    name: str, after: int, tmp_path: Path
+) -> None:
     text = FILE.format(sampler=LOOKING_BACK[name])
-    whole, part = run_into(text, tmp_path / "whole"), run_into(text, tmp_path / "part", stop_after=after)
+    whole, part = (
+        run_into(text, tmp_path / "whole"),
+        run_into(text, tmp_path / "part", stop_after=after),
+    )
     resume(part).close()
     same(part, whole)
 
@@ -94,7 +99,12 @@ def test_updating_rows_is_the_same_as_starting_over() -> None:
 def test_similarities_by_hand() -> None:
     rows = torch.tensor([[3.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
     expected = {
-        "arccos": [[0, np.pi / 2, np.pi, 0], [np.pi / 2, 0, np.pi / 2, 0], [np.pi, np.pi / 2, 0, 0], [0, 0, 0, 0]],
+        "arccos": [
+            [0, np.pi / 2, np.pi, 0],
+            [np.pi / 2, 0, np.pi / 2, 0],
+            [np.pi, np.pi / 2, 0, 0],
+            [0, 0, 0, 0],
+        ],
         "L2": [[0, 13, 16, 9], [13, 0, 5, 4], [16, 5, 0, 1], [9, 4, 1, 0]],
         "L1": [[0, 5, 4, 3], [5, 0, 3, 2], [4, 3, 0, 1], [3, 2, 1, 0]],
     }
@@ -110,7 +120,9 @@ def test_a_client_drawn_twice_works_twice_only_if_asked() -> None:
     runs, records = {}, {True: list[Any](), False: list[Any]()}
     for twice in (False, True):
         sampler = MD(6, independent_draws=twice)
-        runs[twice] = poise.train(fed, task, solver, sampler=sampler, rounds=4, callbacks=[records[twice].append])
+        runs[twice] = poise.train(
+            fed, task, solver, sampler=sampler, rounds=4, callbacks=[records[twice].append]
+        )
     for twice, run in runs.items():
         rows = [c for record in records[twice] for c in record.contributions]
         assert len(rows) == (24 if twice else len({(n, c) for n, c in np.argwhere(run.weights)}))
@@ -121,7 +133,9 @@ def test_a_client_drawn_twice_works_twice_only_if_asked() -> None:
 
 def test_what_samplers_look_back_on() -> None:
     setting = Setting(4, np.ones(4, dtype=int), np.full(4, 0.25))
-    past = History(last_norm={0: 9.0, 1: 1.0, 2: 1.0, 3: 1.0}, last_loss={0: 0.1, 1: 0.2, 2: 0.3, 3: 0.4})
+    past = History(
+        last_norm={0: 9.0, 1: 1.0, 2: 1.0, 3: 1.0}, last_loss={0: 0.1, 1: 0.2, 2: 0.3, 3: 0.4}
+    )
     count = np.zeros(4)
     for n in range(2000):
         count[Optimal(1).draw(setting, np.random.default_rng(n), n, past).clients] += 1
@@ -150,4 +164,10 @@ def test_reports_for_a_sampler_are_counted_as_communication() -> None:
 def test_clients_that_never_come_back_cannot_be_compared() -> None:
     fed = poise.federation("synthetic", clients=1000, on_demand=True, samples_per_client=5)
     with pytest.raises(poise.PoiseError, match="made on demand"):
-        poise.train(fed, poise.task("logistic"), SGD(lr=0.1, steps=1), sampler=ClusteredBySimilarity(3), rounds=1)
+        poise.train(
+            fed,
+            poise.task("logistic"),
+            SGD(lr=0.1, steps=1),
+            sampler=ClusteredBySimilarity(3),
+            rounds=1,
+        )

@@ -21,9 +21,15 @@ def test_bytes_become_scaled_floats() -> None:
     assert torch.equal(plain.features(ROWS), raw[ROWS].float())
     scaled = Samples(raw, torch.zeros(3), scale=1 / 255, shift=-0.5)
     assert torch.allclose(scaled.features(ROWS), raw[ROWS].float() / 255 - 0.5)
-    per_column = Samples(raw, torch.zeros(3), scale=torch.tensor([1.0, 2.0, 3.0, 4.0]), shift=torch.ones(4))
-    assert torch.allclose(per_column.features(ROWS), raw[ROWS] * torch.tensor([1.0, 2.0, 3.0, 4.0]) + 1)
-    assert torch.equal(raw, torch.arange(12, dtype=torch.uint8).view(3, 4)), "the storage is left alone"
+    per_column = Samples(
+        raw, torch.zeros(3), scale=torch.tensor([1.0, 2.0, 3.0, 4.0]), shift=torch.ones(4)
+    )
+    assert torch.allclose(
+        per_column.features(ROWS), raw[ROWS] * torch.tensor([1.0, 2.0, 3.0, 4.0]) + 1
+    )
+    assert torch.equal(raw, torch.arange(12, dtype=torch.uint8).view(3, 4)), (
+        "the storage is left alone"
+    )
 
 
 def test_floats_are_not_modified_by_scaling() -> None:
@@ -34,7 +40,9 @@ def test_floats_are_not_modified_by_scaling() -> None:
 
 
 def test_tokens_are_whole_numbers() -> None:
-    pool = Samples(torch.arange(6, dtype=torch.uint8).view(3, 2), torch.zeros(3), tokens=True, vocabulary=6)
+    pool = Samples(
+        torch.arange(6, dtype=torch.uint8).view(3, 2), torch.zeros(3), tokens=True, vocabulary=6
+    )
     assert pool.features(ROWS).dtype == torch.int64
 
 

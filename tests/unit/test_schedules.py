@@ -1,4 +1,5 @@
-"""Schedules in runs: saved and replayed, lazily batched, resumed in flight, and within their memory."""
+"""Schedules in runs: saved and replayed, lazily batched, resumed in flight, and within their
+memory."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ import poise
 from faults.support import run_into, same
 from poise import testing
 from poise.backends import Local
-from poise.clocks import Asynchronous, Buffered, Exponential, FixedWindow, Replay, load_schedule, save_schedule
+from poise.clocks import (
+    Asynchronous,
+    Buffered,
+    Exponential,
+    FixedWindow,
+    Replay,
+    load_schedule,
+    save_schedule,
+)
 from poise.core.arrivals import UPDATE, Arrivals
 from poise.core.errors import PoiseError
 from poise.core.protocols import WorkOrder
@@ -24,7 +33,12 @@ from poise.tasks import Task
 from poise.training import resume
 
 TAU = [1.0, 0.8, 0.55, 0.3, 0.2]
-CLOCKS = [Asynchronous(TAU), FixedWindow(0.25, TAU), Buffered(2, TAU), Asynchronous(Exponential(TAU))]
+CLOCKS = [
+    Asynchronous(TAU),
+    FixedWindow(0.25, TAU),
+    Buffered(2, TAU),
+    Asynchronous(Exponential(TAU)),
+]
 
 
 def federation() -> Any:
@@ -32,7 +46,11 @@ def federation() -> Any:
 
 
 def train(clock: Any, **options: Any) -> Any:
-    chosen = {"task": poise.task("mlp", hidden=8), "solver": SGD(lr=0.1, steps=3, batch_size=4), **options}
+    chosen = {
+        "task": poise.task("mlp", hidden=8),
+        "solver": SGD(lr=0.1, steps=3, batch_size=4),
+        **options,
+    }
     return poise.train(federation(), chosen.pop("task"), clock=clock, rounds=25, seed=2, **chosen)
 
 
@@ -46,7 +64,13 @@ def test_a_saved_schedule_replays_the_run(clock: Any, tmp_path: Path) -> None:
     assert np.array_equal(again.times, first.times)
     assert np.array_equal(again.weights, first.weights)
     assert again.model.tobytes() == first.model.tobytes()
-    longer = poise.train(federation(), poise.task("logistic"), SGD(lr=0.1, steps=1), clock=Replay(str(path)), rounds=99)
+    longer = poise.train(
+        federation(),
+        poise.task("logistic"),
+        SGD(lr=0.1, steps=1),
+        clock=Replay(str(path)),
+        rounds=99,
+    )
     assert longer.rounds == 25  # it ends where the schedule ends
 
 
@@ -78,17 +102,19 @@ def test_a_bad_schedule_is_named(text: str, what: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("path", ["rows", None])
-def test_lazy_batching_changes_nothing(clock: Any, path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lazy_batching_changes_nothing(
+    clock: Any, path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All that is in flight at once, or each piece by itself when it arrives: the same bits."""
     task = Task("mlp", {"hidden": 8}, path=path)
     batched = train(clock, task=task)
     lazily = LazyExecutor.collect
 
     def one_by_one(self: LazyExecutor, arrived: Any, state: Any) -> Any:
-        for flight in arrived:
-            if flight.key not in self._done:
-                order = WorkOrder([flight], state.models, self.reports, state.memories)
-                self._done[flight.key] = (self.backend.work(order), 0)
+        for assignment in arrived:
+            if assignment.key not in self._done:
+                order = WorkOrder([assignment], state.models, self.reports, state.algorithm_state)
+                self._done[assignment.key] = (self.backend.work(order), 0)
         return lazily(self, arrived, state)
 
     monkeypatch.setattr(LazyExecutor, "collect", one_by_one)
@@ -118,14 +144,34 @@ name = "{weighting}"
 rounds = 16
 """
 RUNS = {
-    "asynchronous": ("sgd", 'name = "full"', 'name = "asynchronous"\ndurations = "F80"', "time-based"),
-    "window": ("scaffold", 'name = "full"', 'name = "fixed-window"\ndt = 0.3\ndurations = "F80"', "identical"),
-    "buffer": ("sgd", 'name = "uniform"\nm = 3', 'name = "buffered"\nc = 2\ndurations = "F80"', "proportional"),
-    "random": (
-        "sgd", 'name = "full"',
-        'name = "asynchronous"\ndurations = { slot = "durations", name = "exponential", tau = "F50" }', "time-based",
+    "asynchronous": (
+        "sgd",
+        'name = "full"',
+        'name = "asynchronous"\ndurations = "F80"',
+        "time-based",
     ),
-}  # fmt: skip
+    "window": (
+        "scaffold",
+        'name = "full"',
+        'name = "fixed-window"\ndt = 0.3\ndurations = "F80"',
+        "identical",
+    ),
+    "buffer": (
+        "sgd",
+        'name = "uniform"\nm = 3',
+        'name = "buffered"\nc = 2\ndurations = "F80"',
+        "proportional",
+    ),
+    "random": (
+        "sgd",
+        'name = "full"',
+        (
+            'name = "asynchronous"\ndurations = { slot = "durations", name = "exponential", tau = '
+            '"F50" }'
+        ),
+        "time-based",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -133,7 +179,10 @@ RUNS = {
 def test_a_run_resumed_in_flight_ends_the_same(name: str, after: int, tmp_path: Path) -> None:
     solver, sampler, clock, weighting = RUNS[name]
     text = FILE.format(solver=solver, sampler=sampler, clock=clock, weighting=weighting)
-    whole, part = run_into(text, tmp_path / "whole"), run_into(text, tmp_path / "part", stop_after=after)
+    whole, part = (
+        run_into(text, tmp_path / "whole"),
+        run_into(text, tmp_path / "part", stop_after=after),
+    )
     resume(part).close()
     same(part, whole)
 
@@ -144,20 +193,29 @@ def test_workers_do_not_change_an_asynchronous_run() -> None:
 
 
 def test_a_budget_of_time_is_kept() -> None:
-    run = poise.train(federation(), poise.task("logistic"), SGD(lr=0.1, steps=1), clock=Asynchronous(TAU), time=2.0)
+    run = poise.train(
+        federation(),
+        poise.task("logistic"),
+        SGD(lr=0.1, steps=1),
+        clock=Asynchronous(TAU),
+        time=2.0,
+    )
     assert run.times[-1] <= 2.0
     assert run.rounds == sum(int(2.0 / t + 1e-9) for t in TAU)
 
 
 def test_only_versions_in_flight_and_one_stack_are_kept() -> None:
-    """Memory: rows that are done and not yet here, plus the new ones, are never more than the clients at work."""
+    """Memory: rows that are done and not yet here, plus the new ones, are never more than the
+    clients at work."""
     fed, seen = federation(), []
 
     class Watched(LazyExecutor):
         def collect(self, *given: Any, **more: Any) -> Any:
             found = super().collect(*given, **more)
             stacks = {
-                a.payload[UPDATE].untyped_storage().data_ptr(): a.payload[UPDATE].untyped_storage().nbytes()
+                a.payload[UPDATE].untyped_storage().data_ptr(): a.payload[UPDATE]
+                .untyped_storage()
+                .nbytes()
                 for a, _ in self._done.values()
             }
             here = found.payload[UPDATE].untyped_storage()
@@ -169,9 +227,13 @@ def test_only_versions_in_flight_and_one_stack_are_kept() -> None:
         patch.setattr("poise.engine.loop.LazyExecutor", Watched)
         records: list[Any] = []
         poise.train(
-            fed, poise.task("logistic"), SGD(lr=0.1, steps=1), clock=Asynchronous(TAU), rounds=60,
+            fed,
+            poise.task("logistic"),
+            SGD(lr=0.1, steps=1),
+            clock=Asynchronous(TAU),
+            rounds=60,
             callbacks=[records.append],
-        )  # fmt: skip
+        )
     row = records[0].bytes_up  # one update
     assert max(seen) <= 6 * row  # five clients at work, and the row that was handed out
 
@@ -179,7 +241,7 @@ def test_only_versions_in_flight_and_one_stack_are_kept() -> None:
 def test_a_uniform_sampler_keeps_its_cohort_at_work() -> None:
     records: list[Any] = []
     run = train(Asynchronous(TAU), sampler=Uniform(2), callbacks=[records.append])
-    assert all(len(r.contributions) == 1 and len(r.sky.flights) == 1 for r in records)
+    assert all(len(r.contributions) == 1 and len(r.in_flight.assignments) == 1 for r in records)
     assert (run.weights > 0).sum(axis=0).min() > 0  # everyone gets a turn
 
 

@@ -45,7 +45,9 @@ def test_momentum_without_momentum_is_add() -> None:
 
 def test_adagrad_is_that_of_torch() -> None:
     tau = 1e-3
-    theirs = of_torch(lambda p: torch.optim.Adagrad(p, lr=0.1, initial_accumulator_value=tau**2, eps=tau))
+    theirs = of_torch(
+        lambda p: torch.optim.Adagrad(p, lr=0.1, initial_accumulator_value=tau**2, eps=tau)
+    )
     torch.testing.assert_close(trajectory(Adagrad(lr=0.1, tau=tau)), theirs, rtol=1e-9, atol=1e-9)
 
 

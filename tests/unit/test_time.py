@@ -9,7 +9,7 @@ from poise.clocks import Synchronous
 from poise.core.durations import as_durations, scenario
 from poise.core.errors import InvalidOption
 from poise.core.timeline import launch
-from poise.core.types import Cohort, Flight, Sky
+from poise.core.types import Assignment, Cohort, InFlight
 
 
 def test_scenarios_run_from_slow_to_fast() -> None:
@@ -24,7 +24,13 @@ def test_scenarios_run_from_slow_to_fast() -> None:
 def test_durations_are_checked_against_the_number_of_clients() -> None:
     assert as_durations(None, 3).of(np.array([0, 2]), 0, 0, 0.0).tolist() == [1.0, 1.0]
     assert as_durations([1, 2, 3], 3).of(np.array([2, 0]), 5, 9, 0.0).tolist() == [3.0, 1.0]
-    for wrong in ([1.0, 2.0], [1.0, 2.0, 0.0], [1.0, 2.0, float("nan")], [1.0, float("inf"), 1.0], [[1.0, 2.0, 3.0]]):
+    for wrong in (
+        [1.0, 2.0],
+        [1.0, 2.0, 0.0],
+        [1.0, 2.0, float("nan")],
+        [1.0, float("inf"), 1.0],
+        [[1.0, 2.0, 3.0]],
+    ):
         with pytest.raises(InvalidOption):
             as_durations(wrong, 3)  # type: ignore[arg-type]
 
@@ -39,7 +45,9 @@ def test_a_synchronous_timeline_by_hand() -> None:
 
 
 def test_a_step_exactly_at_the_budget_counts() -> None:
-    assert len(list(Synchronous().timeline([0.1], time=1.0))) == 10, "ten times 0.1 is 1.0 for a user"
+    assert len(list(Synchronous().timeline([0.1], time=1.0))) == 10, (
+        "ten times 0.1 is 1.0 for a user"
+    )
 
 
 def test_a_timeline_needs_an_end_and_a_number_of_clients() -> None:
@@ -52,21 +60,21 @@ def test_a_timeline_needs_an_end_and_a_number_of_clients() -> None:
 def test_a_round_lasts_as_long_as_its_slowest_client() -> None:
     clock, cohort = Synchronous((5.0, 1.0, 2.0)), Cohort(np.array([1, 2]), np.array([0.3, 0.7]))
     started = launch(cohort, clock.times(3), 10.0, 4, 0)
-    step, sky = clock.advance(Sky(10.0), started, 4)
-    assert (step.time, sky) == (12.0, Sky(12.0))
+    step, in_flight = clock.advance(InFlight(10.0), started, 4)
+    assert (step.time, in_flight) == (12.0, InFlight(12.0))
     assert step.weights.tolist() == [0.3, 0.7]
     assert step.versions.tolist() == [4, 4]
-    assert clock.advance(Sky(10.0), (), 4)[0].time == 10.0
+    assert clock.advance(InFlight(10.0), (), 4)[0].time == 10.0
 
 
 def test_a_client_drawn_twice_has_two_addresses() -> None:
     cohort = Cohort(np.array([3, 1, 3, 3]), np.full(4, 0.25))
     assert cohort.occurrences().tolist() == [0, 0, 1, 2]
-    flights = launch(cohort, as_durations(None, 4), 0.0, 7, 0)
-    assert [f.key for f in flights] == [(7, 3, 0), (7, 1, 0), (7, 3, 1), (7, 3, 2)]
-    assert len({f.key for f in flights}) == 4
+    assignments = launch(cohort, as_durations(None, 4), 0.0, 7, 0)
+    assert [f.key for f in assignments] == [(7, 3, 0), (7, 1, 0), (7, 3, 1), (7, 3, 2)]
+    assert len({f.key for f in assignments}) == 4
 
 
 def test_flights_sort_by_arrival_then_client() -> None:
-    late, early, tie = Flight(2.0, 0, 0), Flight(1.0, 5, 0), Flight(1.0, 2, 0)
+    late, early, tie = Assignment(2.0, 0, 0), Assignment(1.0, 5, 0), Assignment(1.0, 2, 0)
     assert sorted([late, early, tie]) == [tie, early, late]

@@ -8,16 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poise.core.errors import PoiseError
+from poise.core.sampling_distributions import (
+    SamplingDistributions,
+    cohort,
+    in_line,
+    packed,
+    units_of,
+    whole,
+)
 from poise.core.statistics import WeightStatistics
 from poise.core.types import Setting
-from poise.core.urns import Urns, cohort, in_line, packed, units_of, whole
 from poise.samplers import MD, ClusteredBySimilarity, ClusteredBySize
 from poise.samplers.clustered_by_similarity import subtrees
 
 SIZES = st.lists(st.integers(0, 10**6), min_size=1, max_size=40).filter(lambda s: sum(s) > 0)
 
 
-def exact(urns: Urns, sizes: list[int], m: int) -> np.ndarray:
+def exact(urns: SamplingDistributions, sizes: list[int], m: int) -> np.ndarray:
     """Whole units whose rows and columns have the sums that they must have."""
     counts = urns.units(len(sizes)).toarray()
     assert counts.dtype == np.int64
@@ -34,40 +41,50 @@ def test_algorithm_2_is_exact(sizes: list[int], m: int) -> None:
 
 
 @given(SIZES, st.data(), st.sampled_from(["random", "equal", "colinear", "zero", "some zero"]))
-def test_algorithm_3_is_exact_whatever_the_gradients(sizes: list[int], data: st.DataObject, kind: str) -> None:
+def test_algorithm_3_is_exact_whatever_the_gradients(
+    sizes: list[int], data: st.DataObject, kind: str
+) -> None:
     m = data.draw(st.sampled_from(sorted({1, 2, 7, len(sizes), len(sizes) + 3})))
     measure = data.draw(st.sampled_from(["arccos", "L2", "L1"]))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     n = len(sizes)
     rows = {
-        "random": rng.normal(size=(n, 4)), "equal": np.ones((n, 4)), "zero": np.zeros((n, 4)),
+        "random": rng.normal(size=(n, 4)),
+        "equal": np.ones((n, 4)),
+        "zero": np.zeros((n, 4)),
         "colinear": rng.normal(size=(n, 1)) * np.ones(4),
         "some zero": rng.normal(size=(n, 4)) * rng.integers(0, 2, (n, 1)),
-    }[kind]  # fmt: skip
+    }[kind]
     sampler = ClusteredBySimilarity(m, measure=measure)
     units = np.array(sizes)
     groups = subtrees(units, sampler.similarity(rows, n), m)
     room = sum(sizes)
     rest = (m * units) % room
-    assert sorted(i for g in groups for i in g) == np.flatnonzero(rest).tolist()  # everyone who takes part, once
+    assert (
+        sorted(i for g in groups for i in g) == np.flatnonzero(rest).tolist()
+    )  # everyone who takes part, once
     assert all(rest[g].sum() <= room for g in groups)
     exact(packed(units, groups, m), sizes, m)
 
 
 @given(SIZES, st.data())
 def test_packing_keeps_the_sums_with_any_groups(sizes: list[int], data: st.DataObject) -> None:
-    labels = np.array(data.draw(st.lists(st.integers(0, 5), min_size=len(sizes), max_size=len(sizes))))
+    labels = np.array(
+        data.draw(st.lists(st.integers(0, 5), min_size=len(sizes), max_size=len(sizes)))
+    )
     m = data.draw(st.integers(1, 12))
     exact(packed(np.array(sizes), [np.flatnonzero(labels == g) for g in range(6)], m), sizes, m)
 
 
 def test_algorithm_2_by_hand() -> None:
-    """Sizes 1, 4, 3 and m = 2: the line is client 1 (8 units), client 2 (6), client 0 (2), cut at 8."""
+    """Sizes 1, 4, 3 and m = 2: the line is client 1 (8 units), client 2 (6), client 0 (2), cut at
+    8."""
     assert in_line(np.array([1, 4, 3]), 2).units(3).toarray().tolist() == [[0, 8, 0], [2, 0, 6]]
 
 
 def test_algorithm_3_by_hand() -> None:
-    """Six equal clients, m = 3, M = 6: of {0, 1}, {2}, {3}, {4, 5} the pairs and {2} open urns; 3 fills the last."""
+    """Six equal clients, m = 3, M = 6: of {0, 1}, {2}, {3}, {4, 5} the pairs and {2} open urns; 3
+    fills the last."""
     groups = [np.array(g) for g in ([0, 1], [2], [3], [4, 5])]
     counts = packed(np.ones(6, dtype=np.int64), groups, 3).units(6).toarray()
     assert counts.tolist() == [[3, 3, 0, 0, 0, 0], [0, 0, 0, 0, 3, 3], [0, 0, 3, 3, 0, 0]]
@@ -91,9 +108,19 @@ def test_equal_clients_that_divide_are_drawn_once_each() -> None:
 def test_identical_urns_are_md() -> None:
     """Clustered sampling with r_k = p for every k is MD sampling (E section 3.3.1)."""
     sizes, m = np.array([5, 1, 3]), 4
-    urns = Urns(np.tile(np.arange(3), m), np.cumsum(np.tile(sizes, m)), int(sizes.sum()))
+    urns = SamplingDistributions(
+        np.tile(np.arange(3), m), np.cumsum(np.tile(sizes, m)), int(sizes.sum())
+    )
     got, md = urns.statistics(3), MD(m).statistics(sizes / 9)
-    for name in ("mean", "variance", "covariance", "sum_variance", "expected_clients", "sigma", "gamma"):
+    for name in (
+        "mean",
+        "variance",
+        "covariance",
+        "sum_variance",
+        "expected_clients",
+        "sigma",
+        "gamma",
+    ):
         assert np.allclose(getattr(got, name), getattr(md, name), atol=1e-14), name
 
 
@@ -123,5 +150,7 @@ def test_independent_draws_are_rows_of_their_own() -> None:
 
 
 def test_a_scheme_without_alpha_has_gamma_from_its_overlap() -> None:
-    s = WeightStatistics(np.array([0.5, 0.5]), np.array([0.1, 0.2]), None, 0.0, 1.0, overlap=np.array([0.3, 0.0]))
+    s = WeightStatistics(
+        np.array([0.5, 0.5]), np.array([0.1, 0.2]), None, 0.0, 1.0, overlap=np.array([0.3, 0.0])
+    )
     assert s.gamma == pytest.approx(0.6)

@@ -57,7 +57,11 @@ def test_frozen_parameters_are_no_part_of_the_vector() -> None:
 def test_batch_norm_buffers_follow_the_parameters() -> None:
     module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     layout = Layout.of_module(module)
-    assert [e.name for e in layout.resting] == ["1.running_mean", "1.running_var", "1.num_batches_tracked"]
+    assert [e.name for e in layout.resting] == [
+        "1.running_mean",
+        "1.running_var",
+        "1.num_batches_tracked",
+    ]
     assert layout.entries[-1].dtype == torch.int64
     assert layout.entries[-1].shape == ()
     module[1].num_batches_tracked.fill_(7)

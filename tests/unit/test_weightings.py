@@ -90,9 +90,17 @@ def test_a_loss_that_is_not_finite_is_refused_by_client(weighting) -> None:
 
 def test_floors() -> None:
     clients = np.array([0, 1, 2])
-    assert weigh(Max(1, floor=(0.0, 2.5, 0.0)), clients=clients).tolist() == [0, 0, 1]  # gaps 1, 0.5, 2
+    assert weigh(Max(1, floor=(0.0, 2.5, 0.0)), clients=clients).tolist() == [
+        0,
+        0,
+        1,
+    ]  # gaps 1, 0.5, 2
     lowest = np.array([0.9, 0.1, np.inf])  # gaps 0.1, 2.9, and 0 for a client never seen before
-    assert weigh(Max(1, floor="running_min"), clients=clients, lowest_loss=lowest).tolist() == [0, 1, 0]
+    assert weigh(Max(1, floor="running_min"), clients=clients, lowest_loss=lowest).tolist() == [
+        0,
+        1,
+        0,
+    ]
     assert weigh(SoftMax(0.7, floor=5.0)) == pytest.approx(weigh(SoftMax(0.7)))
     with pytest.raises(InvalidOption, match="client"):
         weigh(Max(1, floor=(0.0,)), clients=clients)
@@ -122,7 +130,9 @@ def test_anneal_is_a_straight_line_between_the_two() -> None:
         assert weigh(mixed, round=n) == pytest.approx((1 - t) * weigh(Max(1)) + t * BASE)
 
 
-def test_a_run_asks_the_clients_for_what_its_weighting_needs_and_remembers_the_lowest_loss() -> None:
+def test_a_run_asks_the_clients_for_what_its_weighting_needs_and_remembers_the_lowest_loss() -> (
+    None
+):
     quad = poise.quadratics([[0.0], [4.0], [10.0]])
     solver = poise.solvers.SGD(lr=0.1, steps=2)
     run = poise.train(quad, quad.task, solver, weighting=Exp(0.5), rounds=5)
@@ -139,7 +149,11 @@ def test_switch_by_accuracy_in_a_run_stays_switched() -> None:
     fed = poise.federation("digits", partition="iid", clients=10)
     stages = Switch([(0.5, Max(1)), (None, Proportional())])
     run = poise.train(
-        fed, poise.task("logistic"), poise.solvers.SGD(lr=0.5, epochs=1, batch_size=20), weighting=stages, rounds=12
+        fed,
+        poise.task("logistic"),
+        poise.solvers.SGD(lr=0.5, epochs=1, batch_size=20),
+        weighting=stages,
+        rounds=12,
     )
     reached = np.flatnonzero(run.metric("accuracy") >= 0.5)[0]
     alone = (run.weights > 0).sum(axis=1) == 1
@@ -149,7 +163,11 @@ def test_switch_by_accuracy_in_a_run_stays_switched() -> None:
 
 
 def test_exp_without_scale_ignores_sizes_and_agrees_for_equal_ones() -> None:
-    base, before, after = np.array([0.5, 0.3, 0.2]), np.array([2.0, 2.0, 2.0]), np.array([1.9, 1.5, 1.0])
+    base, before, after = (
+        np.array([0.5, 0.3, 0.2]),
+        np.array([2.0, 2.0, 2.0]),
+        np.array([1.9, 1.5, 1.0]),
+    )
     reports = {"loss_before": before, "loss_after": after}
     unequal, equal = np.array([10, 20, 30]), np.array([7, 7, 7])
     plain = Exp(0.5, scale="none").coefficients(base, sizes=unequal, **reports)

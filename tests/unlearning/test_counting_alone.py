@@ -14,5 +14,7 @@ def test_sensitivities_can_be_counted_by_a_process_that_trained_nothing(tmp_path
         "import sys; from poise.ledger.run import open_run; from poise.unlearning import sensitivity; "
         "print(sensitivity(open_run(sys.argv[1])).shape)"
     )
-    said = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True)
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True
+    )
     assert said.stdout.strip() == "(3, 3)", said.stderr

@@ -1,4 +1,5 @@
-"""dp: the accountant against closed forms and integration by hand, and the guarantee on certificates."""
+"""dp: the accountant against closed forms and integration by hand, and the guarantee on
+certificates."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from poise.samplers import MD, Binomial, Full, Optimal, Poisson, Uniform
 from poise.servers import Add, Noisy
 from poise.solvers import SGD, Scaffold
 from poise.unlearning import epsilon_at, privacy_spent, verify
-from poise.unlearning.accounting import Release, by_distributions, epsilon_of, releases, rounded_up
+from poise.unlearning.privacy_accounting import (
+    Release,
+    by_distributions,
+    epsilon_of,
+    releases,
+    rounded_up,
+)
 from poise.weightings import Clipped, Proportional, SoftMax
 
 SIZES = np.array([1, 2, 3, 4, 5, 5])
@@ -28,35 +35,54 @@ P = SIZES / SIZES.sum()
 
 def trained(out: Path | None = None, **options: Any) -> poise.Run:
     given = {
-        "solver": SGD(lr=0.2, steps=2), "rounds": ROUNDS, "weighting": Clipped(C), "server": Noisy(SIGMA), **options
-    }  # fmt: skip
+        "solver": SGD(lr=0.2, steps=2),
+        "rounds": ROUNDS,
+        "weighting": Clipped(C),
+        "server": Noisy(SIGMA),
+        **options,
+    }
     return poise.train(FED, FED.task, out=out, **given)
 
 
 def forget(run: poise.Run, clients: list[int], **options: Any) -> Any:
-    given = {"method": "dp", "min_rounds": 3, "max_rounds": 4, "target": 0.0, "delta": 0.01, **options}
+    given = {
+        "method": "dp",
+        "min_rounds": 3,
+        "max_rounds": 4,
+        "target": 0.0,
+        "delta": 0.01,
+        **options,
+    }
     return poise.unlearn(run, clients, federation=FED, task=FED.task, **given)
 
 
 def test_with_everyone_in_every_round_it_is_exact_gaussian_composition() -> None:
     spent = privacy_spent(trained(), range(6), delta=0.01)
     for client, epsilon in spent.items():
-        assert epsilon == pytest.approx(epsilon_at(sqrt(ROUNDS) * P[client] * C / SIGMA, 0.01), rel=1e-12)
+        assert epsilon == pytest.approx(
+            epsilon_at(sqrt(ROUNDS) * P[client] * C / SIGMA, 0.01), rel=1e-12
+        )
 
 
 @pytest.mark.parametrize(("ratio", "count"), [(0.05, 400), (0.4, 9), (1.0, 4), (2.0, 1)])
-def test_the_accountant_of_the_package_agrees_with_the_closed_form(ratio: float, count: int) -> None:
+def test_the_accountant_of_the_package_agrees_with_the_closed_form(
+    ratio: float, count: int
+) -> None:
     exact = epsilon_at(sqrt(count) * ratio, 0.01)
     assert exact <= by_distributions((Release(ratio, count),), 0.01) <= exact * 1.001
 
 
 def delta_of_one_draw(ratio: float, chance: float, epsilon: float) -> float:
-    """The larger hockey-stick divergence between N(0, 1) and (1 - q) N(0, 1) + q N(r, 1), on a fine grid."""
+    """The larger hockey-stick divergence between N(0, 1) and (1 - q) N(0, 1) + q N(r, 1), on a fine
+    grid."""
     x = np.linspace(-12, 12 + ratio, 400_001)
     alone = np.exp(-(x**2) / 2) / sqrt(2 * np.pi)
     mixed = (1 - chance) * alone + chance * np.exp(-((x - ratio) ** 2) / 2) / sqrt(2 * np.pi)
     width = x[1] - x[0]
-    return max(float(np.maximum(a - exp(epsilon) * b, 0).sum() * width) for a, b in ((mixed, alone), (alone, mixed)))
+    return max(
+        float(np.maximum(a - exp(epsilon) * b, 0).sum() * width)
+        for a, b in ((mixed, alone), (alone, mixed))
+    )
 
 
 @pytest.mark.parametrize(("ratio", "chance"), [(1.0, 0.3), (2.0, 0.1), (0.5, 0.9)])
@@ -64,11 +90,16 @@ def test_a_sampled_round_against_the_two_densities(ratio: float, chance: float) 
     epsilon = epsilon_of([Release(ratio, 1, chance)], 0.01)
     assert delta_of_one_draw(ratio, chance, epsilon) == pytest.approx(0.01, rel=1e-3)
     total_variation = chance * erf(ratio / 2 / sqrt(2))
-    assert delta_of_one_draw(ratio, chance, 0.0) == pytest.approx(total_variation, rel=1e-5), "the oracle itself"
+    assert delta_of_one_draw(ratio, chance, 0.0) == pytest.approx(total_variation, rel=1e-5), (
+        "the oracle itself"
+    )
 
 
 def test_chance_helps_and_certainty_is_no_chance() -> None:
-    certain, sure = epsilon_of([Release(0.3, 50)], 0.01), epsilon_of([Release(0.3, 50, chance=1.0)], 0.01)
+    certain, sure = (
+        epsilon_of([Release(0.3, 50)], 0.01),
+        epsilon_of([Release(0.3, 50, chance=1.0)], 0.01),
+    )
     assert epsilon_of([Release(0.3, 50, chance=0.2)], 0.01) < certain == sure
     assert epsilon_of([], 0.01) == epsilon_of([Release(0.0, 5)], 0.01) == 0.0
 
@@ -79,8 +110,9 @@ def test_draws_that_are_not_independent_count_the_rounds_that_were(sampler: Any)
     c = run.contributions
     for client in range(6):
         squares = sum(
-            c["base"][(c["round"] == n) & (c["client"] == client)].sum() ** 2 for n in range(run.rounds)
-        )  # fmt: skip
+            c["base"][(c["round"] == n) & (c["client"] == client)].sum() ** 2
+            for n in range(run.rounds)
+        )
         expected = epsilon_at(sqrt(squares) * C / SIGMA, 0.01)
         assert privacy_spent(run, [client])[client] == pytest.approx(expected, rel=1e-10)
 
@@ -103,7 +135,9 @@ def test_the_weights_of_the_ledger_bound_what_each_client_added() -> None:
         assert (added <= rows["base"] * C * (1 + 1e-12)).all()
 
 
-def test_the_certificate_promises_what_was_spent_on_everyone_forgotten_so_far(tmp_path: Path) -> None:
+def test_the_certificate_promises_what_was_spent_on_everyone_forgotten_so_far(
+    tmp_path: Path,
+) -> None:
     run = trained(tmp_path / "run")
     first = forget(run, [1], epsilon=10.0)
     second = forget(run, [5], epsilon=0.01)
@@ -128,13 +162,21 @@ def test_the_certificate_promises_what_was_spent_on_everyone_forgotten_so_far(tm
 
 def test_the_branch_draws_noise_of_its_own() -> None:
     """The same noise twice would cancel in the difference of two models."""
-    flat = poise.quadratics(np.zeros((3, 500)))  # nothing to learn: a model is the sum of its noises
+    flat = poise.quadratics(
+        np.zeros((3, 500))
+    )  # nothing to learn: a model is the sum of its noises
     run = poise.train(
-        flat, flat.task, SGD(lr=1e-9, steps=1), weighting=Clipped(C), server=Noisy(SIGMA), rounds=2, keep="all"
+        flat,
+        flat.task,
+        SGD(lr=1e-9, steps=1),
+        weighting=Clipped(C),
+        server=Noisy(SIGMA),
+        rounds=2,
+        keep="all",
     )
     done = poise.unlearn(
         run, [0], "dp", federation=flat, task=flat.task, min_rounds=2, max_rounds=2, target=0.0
-    ).run  # fmt: skip
+    ).run
     noises = np.stack([np.diff([r.models(0), r.model], axis=0)[0] for r in (run, done)])
     np.testing.assert_allclose(noises.std(axis=1), SIGMA * sqrt(2), rtol=0.2)
     assert abs(np.corrcoef(noises)[0, 1]) < 0.25
@@ -182,7 +224,9 @@ def test_a_run_that_was_not_trained_so_is_refused(parts: dict[str, Any], word: s
         ({"clock": Asynchronous("F80")}, "Asynchronous"),
     ],
 )
-def test_what_gets_out_without_noise_is_no_guarantee_but_may_be_a_heuristic(parts: dict[str, Any], word: str) -> None:
+def test_what_gets_out_without_noise_is_no_guarantee_but_may_be_a_heuristic(
+    parts: dict[str, Any], word: str
+) -> None:
     run = trained(**parts)
     with pytest.raises(IncompatibleParts, match=word):
         forget(run, [0])

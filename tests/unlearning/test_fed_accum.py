@@ -14,19 +14,27 @@ from poise.samplers import MD, Binomial, Full, Uniform
 from poise.servers import Add, Momentum, Noisy
 from poise.solvers import SGD, Scaffold
 from poise.unlearning import verify
-from poise.unlearning.accumulation import reaggregated
+from poise.unlearning.fed_accum import reaggregated
 from poise.unlearning.histories import Histories
 from poise.unlearning.retraining import composition_of
 from poise.weightings import Clipped
 
 FED = poise.quadratics(
-    np.random.default_rng(3).normal(size=(6, 4)), curvature=[1, 2, 0.5, 1, 3, 1], sizes=[1, 2, 3, 4, 5, 6]
+    np.random.default_rng(3).normal(size=(6, 4)),
+    curvature=[1, 2, 0.5, 1, 3, 1],
+    sizes=[1, 2, 3, 4, 5, 6],
 )
 SHORT: dict[str, Any] = {"method": "fed-accum", "min_rounds": 3, "max_rounds": 3, "target": 0.0}
 
 
 def trained(fed: Any = FED, out: Path | None = None, **options: Any) -> poise.Run:
-    given = {"solver": SGD(lr=0.2, steps=2), "sampler": Uniform(3), "rounds": 7, "keep_updates": True, **options}
+    given = {
+        "solver": SGD(lr=0.2, steps=2),
+        "sampler": Uniform(3),
+        "rounds": 7,
+        "keep_updates": True,
+        **options,
+    }
     return poise.train(fed, fed.task, out=out, **given)
 
 
@@ -36,7 +44,8 @@ def forget(run: poise.Run, clients: list[int], fed: Any = FED, **options: Any) -
 
 @pytest.mark.parametrize(("gone", "start"), [(1, 1.0), (0, 5.0)])
 def test_two_clients_and_two_rounds_by_hand(gone: int, start: float) -> None:
-    """Optima 2 and 6, one step of rate 1/2: updates (1, 3) at 0, then (0, 2) at 2; alone, 0+1+0 = 1 and 0+3+2 = 5."""
+    """Optima 2 and 6, one step of rate 1/2: updates (1, 3) at 0, then (0, 2) at 2; alone, 0+1+0 = 1
+    and 0+3+2 = 5."""
     fed = poise.quadratics([[2.0], [6.0]])
     run = trained(fed, solver=SGD(lr=0.5, steps=1), sampler=Full(), rounds=2)
     assert [run.updates(n)[:, 0].tolist() for n in range(2)] == [[1.0, 3.0], [0.0, 2.0]]
@@ -47,10 +56,13 @@ def test_two_clients_and_two_rounds_by_hand(gone: int, start: float) -> None:
 @pytest.mark.parametrize(
     "parts",
     [
-        {}, {"sampler": MD(4)}, {"sampler": Binomial(1)}, {"server": Momentum(lr=0.5)},
+        {},
+        {"sampler": MD(4)},
+        {"sampler": Binomial(1)},
+        {"server": Momentum(lr=0.5)},
         {"weighting": Clipped(0.2), "server": Noisy(0.1, of=Add(0.5))},
     ],
-)  # fmt: skip
+)
 def test_with_nobody_gone_it_is_the_run_itself_to_the_bit(parts: dict[str, Any]) -> None:
     run = trained(**parts)
     whole = composition_of(run, FED, FED.task)
@@ -67,7 +79,12 @@ def test_a_client_that_was_never_drawn_leaves_the_final_model() -> None:
 def naive(run: poise.Run, theta: np.ndarray, members: list[int], gone: set[int]) -> np.ndarray:
     """One branch, row by row."""
     for n in range(run.rounds):
-        rows = [(c, d) for c, d in zip(run.contributions[run.contributions["round"] == n], run.updates(n), strict=True)]
+        rows = [
+            (c, d)
+            for c, d in zip(
+                run.contributions[run.contributions["round"] == n], run.updates(n), strict=True
+            )
+        ]
         total = sum(c["coefficient"] for c, _ in rows)
         stay = [(c["coefficient"], d) for c, d in rows if members[c["client"]] not in gone]
         left = sum(w for w, _ in stay)
@@ -82,7 +99,9 @@ def test_a_sequence_of_requests_re_aggregates_every_branch(sampler: Any) -> None
     first = forget(run, [1])
     second = forget(first.run, [4, 0])
     zero = np.zeros(4)
-    np.testing.assert_allclose(first.run.models(0), naive(run, zero, list(range(6)), {1}), rtol=1e-12)
+    np.testing.assert_allclose(
+        first.run.models(0), naive(run, zero, list(range(6)), {1}), rtol=1e-12
+    )
     there = naive(run, zero, list(range(6)), {0, 1, 4})
     expected = naive(first.run, there, [0, 2, 3, 4, 5], {0, 1, 4})
     np.testing.assert_allclose(second.run.models(0), expected, rtol=1e-12)

@@ -1,4 +1,5 @@
-"""The Gaussian mechanism: the privacy curve against numerical integration, budgets against published numbers."""
+"""The Gaussian mechanism: the privacy curve against numerical integration, budgets against
+published numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from poise.unlearning import Budget, epsilon_at, privacy_curve, sensitivity_budg
 
 
 def distinguishable(r: float, epsilon: float) -> float:
-    """The definition itself: the most that P(S) - e^epsilon Q(S) can be, P = N(r, 1), Q = N(0, 1)."""
+    """The definition itself: the most that P(S) - e^epsilon Q(S) can be, P = N(r, 1), Q = N(0,
+    1)."""
 
     def more(x: float) -> float:
         return max(0.0, float(norm.pdf(x - r) - np.exp(epsilon) * norm.pdf(x)))
@@ -32,7 +34,8 @@ def test_the_privacy_curve_is_the_definition_in_one_dimension(r: float, epsilon:
 
 
 def test_the_published_case() -> None:
-    """epsilon = 10, delta = 0.01: the classical formula takes too little noise, the exact one does not."""
+    """epsilon = 10, delta = 0.01: the classical formula takes too little noise, the exact one does
+    not."""
     with pytest.warns(UserWarning, match="gives delta = 0.0405"):
         classical = sensitivity_budget(1.0, 10, 0.01, "classical")
     assert classical == pytest.approx(3.218, abs=5e-4)
@@ -42,9 +45,9 @@ def test_the_published_case() -> None:
 
 def test_a_budget_warns_of_the_classical_formula_once_and_names_the_line_that_made_it() -> None:
     with pytest.warns(UserWarning, match="proved for epsilon < 1") as said:
-        assert Budget(epsilon=10, delta=0.01, sigma=1.0, calibration="classical").limit == pytest.approx(
-            3.218, abs=5e-4
-        )
+        assert Budget(
+            epsilon=10, delta=0.01, sigma=1.0, calibration="classical"
+        ).limit == pytest.approx(3.218, abs=5e-4)
     assert [w.filename for w in said] == [__file__]
 
 
@@ -82,12 +85,17 @@ def test_the_ends() -> None:
 @pytest.mark.parametrize(
     ("values", "what"),
     [
-        ({"sigma": -1.0}, "sigma"), ({"sigma": np.inf}, "sigma"), ({"epsilon": 0.0}, "epsilon"),
-        ({"delta": 0.0}, "delta"), ({"delta": 1.0}, "delta"), ({"epsilon": "10"}, "epsilon"),
-        ({"calibration": "exact"}, "calibration"), ({"participation": "none"}, "participation"),
+        ({"sigma": -1.0}, "sigma"),
+        ({"sigma": np.inf}, "sigma"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"epsilon": "10"}, "epsilon"),
+        ({"calibration": "exact"}, "calibration"),
+        ({"participation": "none"}, "participation"),
         ({"strong_convexity": -0.1}, "strong_convexity"),
     ],
-)  # fmt: skip
+)
 def test_a_budget_that_means_nothing_is_refused(values: dict[str, object], what: str) -> None:
     with pytest.raises(InvalidOption, match=what):
         Budget(**values)  # type: ignore[arg-type]

@@ -20,8 +20,8 @@ from poise.engine.plan import Parts
 from poise.privacy.budget import Budget
 from poise.solvers.base import LocalSGD
 from poise.unlearning import privacy_spent
-from poise.unlearning.accounting import mechanism, releases
 from poise.unlearning.methods import grounds_for
+from poise.unlearning.privacy_accounting import mechanism, releases
 from poise.unlearning.proof import grounds, private_grounds
 from poise.unlearning.retraining import for_clients
 
@@ -95,7 +95,9 @@ class Declared(LocalSGD):
 
 def unlearned(solver: Any) -> Any:
     run = poise.train(FED, FED.task, solver, rounds=4, keep="all")
-    return poise.unlearn(run, [2], federation=FED, task=FED.task, min_rounds=1, max_rounds=2, target=0.0)
+    return poise.unlearn(
+        run, [2], federation=FED, task=FED.task, min_rounds=1, max_rounds=2, target=0.0
+    )
 
 
 def test_a_class_called_sgd_is_refused_a_certificate() -> None:
@@ -142,7 +144,11 @@ def test_a_lower_case_class_of_ones_own_is_not_taken_for_a_part() -> None:
 @pytest.mark.parametrize("member", ["rule", "terms", "memory", "rate", "steps_for"])
 def test_whatever_the_proof_rests_on_may_not_be_replaced(member: str) -> None:
     was = vars(LocalSGD)[member]
-    other: Any = property(lambda self: was.fget(self)) if isinstance(was, property) else lambda *given: was(*given)
+    other: Any = (
+        property(lambda self: was.fget(self))
+        if isinstance(was, property)
+        else lambda *given: was(*given)
+    )
     changed = type("Changed", (solvers.SGD,), {member: other})
     assert f"Changed replaces {member} of SGD" in gaps(solver=changed(0.1, steps=2))
     assert f"Changed replaces {member} of SGD" in private_gaps(solver=changed(0.1, steps=2))
@@ -150,7 +156,9 @@ def test_whatever_the_proof_rests_on_may_not_be_replaced(member: str) -> None:
 
 def test_a_corollary_is_for_solvers_that_declare_it() -> None:
     strong = Budget(strong_convexity=0.5)
-    assert strong.contraction(solvers.SGD(0.1, steps=1)) == strong.contraction(Declared(lr=0.1, steps=1))
+    assert strong.contraction(solvers.SGD(0.1, steps=1)) == strong.contraction(
+        Declared(lr=0.1, steps=1)
+    )
     for solver in (SGD(lr=0.1, steps=1), Hasty(0.1, steps=1), solvers.Prox(0.1, lr=0.1, steps=1)):
         with pytest.raises(IncompatibleParts, match="plain SGD"):
             strong.contraction(solver)
@@ -223,7 +231,9 @@ def test_an_own_clock_is_refused() -> None:
 def test_weightings_inside_others_are_asked_too() -> None:
     inside = weightings.Discount(weightings.Clipped(0.5))
     assert "shortened" in gaps(weighting=inside)
-    assert "shortened" in gaps(weighting=weightings.Switch([(3, weightings.Clipped(1.0)), (None, PLAIN.weighting)]))
+    assert "shortened" in gaps(
+        weighting=weightings.Switch([(3, weightings.Clipped(1.0)), (None, PLAIN.weighting)])
+    )
     assert gaps(weighting=weightings.Discount(weightings.Proportional())) == ""
 
 
@@ -303,11 +313,14 @@ def test_a_saved_schedule_cannot_be_renumbered() -> None:
 def test_floors_follow_their_clients_into_the_branch() -> None:
     weighting = weightings.SoftMax(1.0, floor=TAU)
     run = poise.train(FED, FED.task, PLAIN.solver, weighting=weighting, rounds=4, keep="all")
-    done = poise.unlearn(run, [1, 2, 5], federation=FED, task=FED.task, min_rounds=1, max_rounds=2, target=0.0)
+    done = poise.unlearn(
+        run, [1, 2, 5], federation=FED, task=FED.task, min_rounds=1, max_rounds=2, target=0.0
+    )
     assert "floor = [\n    1.0,\n    4.0,\n    5.0,\n]" in done.run.experiment
 
 
-# ways around the rule ---------------------------------------------------------------------------------
+# ways around the rule
+# ---------------------------------------------------------------------------------
 
 
 class Tripled(LocalSGD):
@@ -325,14 +338,18 @@ def test_a_class_slipped_in_between_by_inheritance_is_noticed() -> None:
 
 
 def test_a_member_that_poise_reads_may_not_be_added() -> None:
-    sly = type("Sly", (servers.Add,), {"seeded": lambda self, seed: servers.Momentum(1.0, beta=0.9)})()
+    sly = type(
+        "Sly", (servers.Add,), {"seeded": lambda self, seed: servers.Momentum(1.0, beta=0.9)}
+    )()
     assert "Sly replaces seeded of Add" in gaps(server=sly)
     assert describe(sly)["name"] != "add"
 
 
 def test_an_instance_may_not_replace_a_method() -> None:
     server = servers.Add()
-    object.__setattr__(server, "apply", lambda theta, direction, state: (theta + 5 * direction, state))
+    object.__setattr__(
+        server, "apply", lambda theta, direction, state: (theta + 5 * direction, state)
+    )
     assert "Add replaces apply of Add" in gaps(server=server)
     assert describe(server)["name"] != "add"
 

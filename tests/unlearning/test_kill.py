@@ -21,7 +21,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("at", [0, 3, 40, 77])
-def test_a_killed_request_is_finished_by_asking_again(trained: Path, at: int, tmp_path: Path) -> None:
+def test_a_killed_request_is_finished_by_asking_again(
+    trained: Path, at: int, tmp_path: Path
+) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
     shutil.copytree(trained, run)
     shutil.copytree(trained, whole)

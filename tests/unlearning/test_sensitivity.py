@@ -1,4 +1,5 @@
-"""Psi against its definition, computed the slow way from the models of a run; and that it bounds what it must."""
+"""Psi against its definition, computed the slow way from the models of a run; and that it bounds
+what it must."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ OPTIMA = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0], [3.0, -2.0]])
 CURVATURE = np.array([1.0, 0.5, 2.0, 0.8])
 
 
-def quadratic_run(steps: int = 1, rounds: int = 8, sizes: Any = None, curvature: Any = CURVATURE, **parts: Any) -> Any:
+def quadratic_run(
+    steps: int = 1, rounds: int = 8, sizes: Any = None, curvature: Any = CURVATURE, **parts: Any
+) -> Any:
     quad = poise.quadratics(OPTIMA, curvature, sizes)
     solver = solvers.SGD(lr=0.2, steps=steps)
     return poise.train(quad, quad.task, solver=solver, rounds=rounds, keep="all", **parts)
@@ -32,7 +35,8 @@ def updates_at(theta: np.ndarray, steps: int, curvature: np.ndarray = CURVATURE)
 
 
 def naively(run: Any, steps: int, lr: float = 1.0) -> np.ndarray:
-    """Eq. 5.8 with the cohorts and coefficients that really were, others renormalised inside the cohort."""
+    """Eq. 5.8 with the cohorts and coefficients that really were, others renormalised inside the
+    cohort."""
     psi = np.zeros((run.rounds + 1, run.clients))
     for n in range(run.rounds):
         deltas = updates_at(run.models(n), steps)
@@ -41,7 +45,11 @@ def naively(run: Any, steps: int, lr: float = 1.0) -> np.ndarray:
         for c in range(run.clients):
             others = weights.copy()
             others[c] = 0.0
-            without = others @ deltas * (weights.sum() / others.sum()) if others.sum() > 0 else np.zeros(2)
+            without = (
+                others @ deltas * (weights.sum() / others.sum())
+                if others.sum() > 0
+                else np.zeros(2)
+            )
             gap = np.linalg.norm(direction - without) if weights[c] else 0.0
             psi[n + 1, c] = psi[n, c] + lr * gap
     return psi
@@ -51,12 +59,17 @@ def naively(run: Any, steps: int, lr: float = 1.0) -> np.ndarray:
 @pytest.mark.parametrize(
     "parts",
     [
-        {}, {"sizes": [1, 2, 3, 4]}, {"sampler": samplers.Uniform(2)}, {"sampler": samplers.MD(3)},
-        {"sampler": samplers.MD(1)}, {"sampler": samplers.Binomial(2), "sizes": [4, 3, 2, 1]},
-        {"sampler": samplers.Uniform(3), "weighting": weightings.SoftMax(0.5)}, {"weighting": weightings.Max(2)},
+        {},
+        {"sizes": [1, 2, 3, 4]},
+        {"sampler": samplers.Uniform(2)},
+        {"sampler": samplers.MD(3)},
+        {"sampler": samplers.MD(1)},
+        {"sampler": samplers.Binomial(2), "sizes": [4, 3, 2, 1]},
+        {"sampler": samplers.Uniform(3), "weighting": weightings.SoftMax(0.5)},
+        {"weighting": weightings.Max(2)},
     ],
     ids=["full", "sizes", "uniform", "md", "md one", "binomial", "softmax", "max"],
-)  # fmt: skip
+)
 def test_psi_is_its_definition(steps: int, parts: dict[str, Any]) -> None:
     run = quadratic_run(steps, **parts)
     assert np.abs(sensitivity(run) - naively(run, steps)).max() < 1e-10
@@ -76,7 +89,8 @@ def test_equal_weights_give_the_formula_of_the_appendix() -> None:
 
 
 def test_optimism_divides_by_the_federation() -> None:
-    """Equal weights, m of M: 1/(M - 1) |theta_c - theta| instead of 1/(m - 1); the same where everyone takes part."""
+    """Equal weights, m of M: 1/(M - 1) |theta_c - theta| instead of 1/(m - 1); the same where
+    everyone takes part."""
     run = quadratic_run(2, sampler=samplers.Uniform(2))
     ratio = sensitivity(run, "optimistic")[-1] / sensitivity(run)[-1]
     assert ratio == pytest.approx((2 - 1) / (4 - 1), abs=1e-12)
@@ -96,7 +110,8 @@ def test_contraction_is_the_sum_of_the_corollary() -> None:
 
 @pytest.mark.parametrize("steps", [1, 4])
 def test_retraining_without_a_client_ends_within_psi(steps: int) -> None:
-    """alpha(n, c) <= Psi(n, c), by really retraining; the contracting form is tighter and still a bound."""
+    """alpha(n, c) <= Psi(n, c), by really retraining; the contracting form is tighter and still a
+    bound."""
     run = quadratic_run(steps, rounds=12, sizes=[1, 2, 3, 4])
     quad = poise.quadratics(OPTIMA, CURVATURE, [1, 2, 3, 4])
     loose, tight = sensitivity(run), sensitivity(run, strong_convexity=float(CURVATURE.min()))
@@ -104,7 +119,11 @@ def test_retraining_without_a_client_ends_within_psi(steps: int) -> None:
     assert tight[-1].max() < 0.8 * loose[-1].max()
     for c in range(4):
         other = poise.train(
-            quad.without([c]), quad.task, solver=solvers.SGD(lr=0.2, steps=steps), rounds=12, keep="all"
+            quad.without([c]),
+            quad.task,
+            solver=solvers.SGD(lr=0.2, steps=steps),
+            rounds=12,
+            keep="all",
         )
         apart = np.array([np.linalg.norm(run.models(n) - other.models(n)) for n in range(13)])
         assert (apart <= tight[:, c] + 1e-12).all(), c
@@ -115,12 +134,19 @@ def test_retraining_without_a_client_ends_within_psi(steps: int) -> None:
 def test_a_server_that_keeps_some_of_the_old_model_lets_less_fade(lr: float) -> None:
     """With eta_g < 1 a round contracts by 1 - eta_g (1 - decay^K), not by decay^K."""
     quad, solver = poise.quadratics(OPTIMA, 1.0), solvers.SGD(lr=0.3, steps=3)
-    run = poise.train(quad, quad.task, solver=solver, server=servers.Add(lr=lr), rounds=30, keep="all")
+    run = poise.train(
+        quad, quad.task, solver=solver, server=servers.Add(lr=lr), rounds=30, keep="all"
+    )
     psi, loose = sensitivity(run, strong_convexity=1.0), sensitivity(run)
     assert psi[-1].max() < 0.8 * loose[-1].max()
     for c in range(4):
         other = poise.train(
-            quad.without([c]), quad.task, solver=solver, server=servers.Add(lr=lr), rounds=30, keep="all"
+            quad.without([c]),
+            quad.task,
+            solver=solver,
+            server=servers.Add(lr=lr),
+            rounds=30,
+            keep="all",
         )
         apart = np.array([np.linalg.norm(run.models(n) - other.models(n)) for n in range(31)])
         assert (apart <= psi[:, c] + 1e-12).all(), c
@@ -128,12 +154,19 @@ def test_a_server_that_keeps_some_of_the_old_model_lets_less_fade(lr: float) -> 
 
 @pytest.mark.parametrize("sampler", [samplers.Binomial(1), samplers.Poisson(1)])
 def test_rounds_whose_coefficients_overshoot_are_counted(sampler: Any) -> None:
-    """alpha <= Psi where coefficients add up to more than 2; the same others are drawn, in the same proportions."""
+    """alpha <= Psi where coefficients add up to more than 2; the same others are drawn, in the same
+    proportions."""
     quad = poise.quadratics(OPTIMA, 1.0)
     totals, close = [], []
     for seed in range(6):
         run = poise.train(
-            quad, quad.task, solver=solvers.SGD(lr=0.5, steps=5), sampler=sampler, rounds=40, seed=seed, keep="all"
+            quad,
+            quad.task,
+            solver=solvers.SGD(lr=0.5, steps=5),
+            sampler=sampler,
+            rounds=40,
+            seed=seed,
+            keep="all",
         )
         psi, totals = sensitivity(run), [*totals, run.weights.sum(axis=1).max()]
         for c in range(4):
@@ -151,7 +184,8 @@ def test_rounds_whose_coefficients_overshoot_are_counted(sampler: Any) -> None:
 
 
 def test_the_contracting_bound_is_met_with_equality_where_all_curve_alike() -> None:
-    """Section 5.3.2: it is tight for identical Hessians (one dimension, so that summands point the same way)."""
+    """Section 5.3.2: it is tight for identical Hessians (one dimension, so that summands point the
+    same way)."""
     quad = poise.quadratics([[0.0], [1.0], [5.0]], curvature=0.7)
     solver = solvers.SGD(lr=0.3, steps=2)
     run = poise.train(quad, quad.task, solver=solver, rounds=10, keep="all")
@@ -183,7 +217,9 @@ def test_linear_regression_stays_within_psi() -> None:
     run = poise.train(fed, task, solver=solver, rounds=15, keep="all")
     psi = sensitivity(run)
     for c in range(6):
-        other = poise.train(fed.without([c]), task, solver=solver, rounds=15, keep="all", start=run.models(0))
+        other = poise.train(
+            fed.without([c]), task, solver=solver, rounds=15, keep="all", start=run.models(0)
+        )
         apart = np.array([np.linalg.norm(run.models(n) - other.models(n)) for n in range(16)])
         assert (apart <= psi[:, c] * (1 + 1e-5)).all(), c
         assert apart[-1] > 1e-3
@@ -202,11 +238,14 @@ def test_what_fades_must_fade_by_a_known_factor() -> None:
 def arrived(clients: list[int], deltas: list[list[float]], omega: list[float]) -> RoundUpdates:
     rows, weights = torch.tensor(deltas, dtype=torch.float64), np.array(omega)
     direction = torch.from_numpy(weights) @ rows
-    return RoundUpdates.of_columns(weights, clients=clients, stack=rows).combined(weights, direction)
+    return RoundUpdates.of_columns(weights, clients=clients, stack=rows).combined(
+        weights, direction
+    )
 
 
 def test_by_hand() -> None:
-    """Weights 1/2, 1/4, 1/4 on the line: D = 2.5; without the first 1, without the second 3, without the third 3.33."""
+    """Weights 1/2, 1/4, 1/4 on the line: D = 2.5; without the first 1, without the second 3,
+    without the third 3.33."""
     found = moved(arrived([0, 1, 2], [[4.0], [1.0], [1.0]], [0.5, 0.25, 0.25]))
     assert found == pytest.approx([1.5, 0.5, 0.5])
     twice = moved(arrived([7, 7, 3], [[4.0], [1.0], [1.0]], [0.5, 0.25, 0.25]))
@@ -214,7 +253,9 @@ def test_by_hand() -> None:
     alone = moved(arrived([7, 7], [[4.0], [1.0]], [0.5, 0.5]))
     assert alone == pytest.approx([2.5, 0.0]), "nobody else: against no step at all"
     assert moved(arrived([0, 1], [[4.0], [1.0]], [0.0, 1.0]))[0] == 0.0
-    assert moved(arrived([0, 1], [[4.0], [1.0]], [1.0, -1.0])) == pytest.approx([3.0, 3.0]), "weights that cancel"
+    assert moved(arrived([0, 1], [[4.0], [1.0]], [1.0, -1.0])) == pytest.approx([3.0, 3.0]), (
+        "weights that cancel"
+    )
 
 
 def test_a_declared_budget_stops_the_reading_of_clients_beyond_it() -> None:

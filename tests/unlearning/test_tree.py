@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poise.unlearning.tree import grown, influence, restart
+from poise.unlearning.restart_tree import grown, influence, restart
 
 
 def rising(*rates: float, rounds: int = 10) -> np.ndarray:
@@ -15,11 +15,13 @@ def rising(*rates: float, rounds: int = 10) -> np.ndarray:
 
 
 def test_three_requests_branch_as_in_the_figure() -> None:
-    """E Fig. 5.1: O(1) = {(0, T1)}, O(2) = {(0, T1), (1, T2)}, and the third goes back into branch 1, T3 < T2.
+    """E Fig. 5.1: O(1) = {(0, T1)}, O(2) = {(0, T1), (1, T2)}, and the third goes back into branch
+    1, T3 < T2.
 
-    Psi* = 6. Branch 0: clients 0, 1, 2 rise by 1.0, 0.5, 0.2, so forgetting 0 restarts at T1 = 6, where client 1
-    stands at 3 and client 2 at 1.2: both within. Branch 1: clients 1 and 2 rise by 0.75 and 2.0: forgetting 1 restarts
-    at T2 = 8, where client 2 stands at 16, beyond. Forgetting 2 finds node (1, 8) beyond and restarts at T3 = 3.
+    Psi* = 6. Branch 0: clients 0, 1, 2 rise by 1.0, 0.5, 0.2, so forgetting 0 restarts at T1 = 6,
+    where client 1 stands at 3 and client 2 at 1.2: both within. Branch 1: clients 1 and 2 rise by
+    0.75 and 2.0: forgetting 1 restarts at T2 = 8, where client 2 stands at 16, beyond. Forgetting 2
+    finds node (1, 8) beyond and restarts at T3 = 3.
     """
     limit, psi = 6.0, [rising(1.0, 0.5, 0.2)]
     first = restart(psi, [], [0], limit)
@@ -34,7 +36,9 @@ def test_three_requests_branch_as_in_the_figure() -> None:
     oracle = grown(oracle, third)
     assert (third, oracle) == ((1, 3), [(0, 6), (1, 3)])
     psi.append(rising(0.0, 0.0, 0.0))
-    assert restart(psi, oracle, [], limit) == (3, 10), "nobody: the newest model of the newest branch"
+    assert restart(psi, oracle, [], limit) == (3, 10), (
+        "nobody: the newest model of the newest branch"
+    )
 
 
 def test_a_request_beyond_the_first_node_goes_back_to_the_training() -> None:
@@ -44,7 +48,8 @@ def test_a_request_beyond_the_first_node_goes_back_to_the_training() -> None:
 
 
 def test_where_sensitivities_fade_a_later_request_does_not_uncover_an_earlier_one() -> None:
-    """Client 1 has faded by round 10, but there client 0, forgotten from round 2, is beyond; at 1 it was too."""
+    """Client 1 has faded by round 10, but there client 0, forgotten from round 2, is beyond; at 1
+    it was too."""
     psi = [np.array([[0, 0], [9, 2], [3, 8], [9, 7], [9, 1]], dtype=float), rising(0.0, 0.1)]
     assert restart(psi, [(0, 2)], [1], limit=4.0, forgotten=[0]) == (0, 0)
 
@@ -59,10 +64,16 @@ def test_a_client_never_seen_restarts_at_the_end() -> None:
     assert restart([rising(1.0, 0.0)], [], [1], limit=0.0) == (0, 10)
 
 
-@given(st.lists(st.floats(0.01, 5), min_size=3, max_size=3), st.lists(st.floats(0.01, 5), min_size=3, max_size=3),
-       st.floats(0.1, 30))  # fmt: skip
-def test_every_node_of_the_oracle_covers_everyone_forgotten(a: list[float], b: list[float], limit: float) -> None:
-    """Theorem 5.3's invariant: at each node (s, n) of O(r), every forgotten client is within Psi*."""
+@given(
+    st.lists(st.floats(0.01, 5), min_size=3, max_size=3),
+    st.lists(st.floats(0.01, 5), min_size=3, max_size=3),
+    st.floats(0.1, 30),
+)
+def test_every_node_of_the_oracle_covers_everyone_forgotten(
+    a: list[float], b: list[float], limit: float
+) -> None:
+    """Theorem 5.3's invariant: at each node (s, n) of O(r), every forgotten client is within
+    Psi*."""
     psi, oracle, gone = [rising(*a)], [], []
     for client, later in ((0, [0.0, *b[1:]]), (1, [0.0, 0.0, b[2]]), (2, [0.0, 0.0, 0.0])):
         oracle = grown(oracle, restart(psi, oracle, [client], limit))

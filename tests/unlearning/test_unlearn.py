@@ -13,21 +13,32 @@ import poise
 from poise import clocks, samplers, servers, solvers
 from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError, RunLocked
 from poise.core.types import Record
-from poise.data.federated import Federation
+from poise.data.federation_data import Federation
 from poise.unlearning import Budget, operation, sensitivity
 from poise.unlearning.histories import Histories
-from poise.unlearning.previewing import preview
+from poise.unlearning.preview import preview
 
-SHORT: dict[str, Any] = {"min_rounds": 3, "max_rounds": 12, "target": 2.0}  # an accuracy nobody reaches
+SHORT: dict[str, Any] = {
+    "min_rounds": 3,
+    "max_rounds": 12,
+    "target": 2.0,
+}  # an accuracy nobody reaches
 
 
 def trained(out: Path | None = None, **options: Any) -> Any:
     """12 rounds on digits: 8 clients, 3 of them at a time."""
-    fed = options.pop("fed", None) or poise.federation("digits", "dirichlet", clients=8, alpha=0.5, samples=400)
+    fed = options.pop("fed", None) or poise.federation(
+        "digits", "dirichlet", clients=8, alpha=0.5, samples=400
+    )
     chosen = {
-        "solver": solvers.SGD(lr=0.05, steps=2, batch_size=16), "sampler": samplers.Uniform(3), "rounds": 12,
-        "seed": 3, "keep": "all", "out": out, **options,
-    }  # fmt: skip
+        "solver": solvers.SGD(lr=0.05, steps=2, batch_size=16),
+        "sampler": samplers.Uniform(3),
+        "rounds": 12,
+        "seed": 3,
+        "keep": "all",
+        "out": out,
+        **options,
+    }
     return poise.train(fed, poise.task("logistic"), **chosen)
 
 
@@ -79,7 +90,8 @@ def test_fine_tuning_starts_where_training_ended_and_promises_nothing(run: Any) 
 
 
 def test_branches_keep_models_for_the_budget_of_their_requests(tmp_path: Path) -> None:
-    """keep = 'unlearnable' with a budget beyond the default one: the second request finds the model it wants."""
+    """keep = 'unlearnable' with a budget beyond the default one: the second request finds the model
+    it wants."""
     budget = Budget(sigma=0.1)
     run = trained(tmp_path / "run", keep="unlearnable", unlearning=budget, rounds=20)
     options = {"sigma": 0.1, "target": 2.0, "min_rounds": 3, "max_rounds": 20}
@@ -122,10 +134,17 @@ def test_a_client_covered_by_two_noises_is_told_what_they_make_together(run: Any
     second = poise.unlearn(run, [1], **options)
     nodes = second.certificate["history"]
     runs = [poise.open_run(run.path), poise.open_run(run.path / "unlearning" / "001")]
-    moved = [sensitivity(runs[s])[n, {0: 1, 1: 0}[s]] for s, n in nodes]  # client 1 is the first of branch 1
+    moved = [
+        sensitivity(runs[s])[n, {0: 1, 1: 0}[s]] for s, n in nodes
+    ]  # client 1 is the first of branch 1
     together = poise.unlearning.epsilon_at(float(np.sqrt(sum((m / 0.2) ** 2 for m in moved))), 0.01)
-    covered = {c: poise.unlearning.epsilon_at(sensitivity(runs[0])[nodes[0][1], c] / 0.2, 0.01) for c in (0, 1)}
-    assert second.certificate["guarantee"]["composed epsilon"] == pytest.approx(max(together, covered[0]))
+    covered = {
+        c: poise.unlearning.epsilon_at(sensitivity(runs[0])[nodes[0][1], c] / 0.2, 0.01)
+        for c in (0, 1)
+    }
+    assert second.certificate["guarantee"]["composed epsilon"] == pytest.approx(
+        max(together, covered[0])
+    )
     assert together > covered[1]
 
 
@@ -161,13 +180,18 @@ def test_the_same_request_twice_is_refused(run: Any) -> None:
         poise.unlearn(run, [0, 1, 2, 4, 5, 6, 7], **SHORT)
 
 
-def test_one_history_has_one_budget_and_no_method_that_promises_nothing(run: Any, tmp_path: Path) -> None:
+def test_one_history_has_one_budget_and_no_method_that_promises_nothing(
+    run: Any, tmp_path: Path
+) -> None:
     poise.unlearn(run, [3], **SHORT)
     with pytest.raises(IncompatibleParts, match="promised something else"):
         poise.unlearn(run, [4], epsilon=1.0, **SHORT)
     with pytest.raises(IncompatibleParts, match="earlier requests of this history used sifu"):
         poise.unlearn(run, [4], method="fine-tune", **SHORT)
-    assert poise.unlearn(run, [4], method="fine-tune", out=tmp_path / "other", **SHORT).restart == (0, 12)
+    assert poise.unlearn(run, [4], method="fine-tune", out=tmp_path / "other", **SHORT).restart == (
+        0,
+        12,
+    )
     assert poise.unlearn(run, [4], method="scratch", **SHORT).certificate["history"] == [[0, 0]]
 
 
@@ -225,7 +249,9 @@ def test_retraining_ends_when_the_remaining_are_served(run: Any) -> None:
 
 
 def test_secret_noise_is_not_the_same_twice(run: Any, tmp_path: Path) -> None:
-    both = [poise.unlearn(run, [2], noise="secret", out=tmp_path / name, **SHORT) for name in ("a", "b")]
+    both = [
+        poise.unlearn(run, [2], noise="secret", out=tmp_path / name, **SHORT) for name in ("a", "b")
+    ]
     assert not np.array_equal(both[0].run.models(0), both[1].run.models(0))
     assert both[0].certificate["noise"]["commitment"] != both[1].certificate["noise"]["commitment"]
     poise.unlearning.verify(both[0].path, run.path)
@@ -242,7 +268,9 @@ UNPROVED = [
 
 
 @pytest.mark.parametrize(("parts", "reason"), UNPROVED, ids=[reason for _, reason in UNPROVED])
-def test_without_a_proof_there_is_no_certificate_unless_as_a_heuristic(parts: dict[str, Any], reason: str) -> None:
+def test_without_a_proof_there_is_no_certificate_unless_as_a_heuristic(
+    parts: dict[str, Any], reason: str
+) -> None:
     run = trained(rounds=3, **parts)
     with pytest.raises(IncompatibleParts, match=reason):
         poise.unlearn(run, [2], **SHORT)
@@ -272,12 +300,20 @@ def test_where_models_are_missing_it_restarts_earlier_and_says_so(tmp_path: Path
 
 
 def test_a_watermark_is_recognised_before_and_not_after() -> None:
-    signed = poise.federation("digits", "dirichlet", clients=6, alpha=0.1, samples=300).with_corruption("watermark")
+    signed = poise.federation(
+        "digits", "dirichlet", clients=6, alpha=0.1, samples=300
+    ).with_corruption("watermark")
     run = poise.train(
-        signed, poise.task("mlp"), solver=solvers.SGD(lr=0.1, steps=10, batch_size=25), rounds=40, keep="all"
+        signed,
+        poise.task("mlp"),
+        solver=solvers.SGD(lr=0.1, steps=10, batch_size=25),
+        rounds=40,
+        keep="all",
     )
     gone = poise.unlearn(run, [2], method="scratch", target=0.9, min_rounds=10, max_rounds=60)
-    found = poise.unlearning.examine(run, {"before": run, "after": gone.run, "start": run.models(0)}, [2])
+    found = poise.unlearning.examine(
+        run, {"before": run, "after": gone.run, "start": run.models(0)}, [2]
+    )
     recognised = {name: trace.recognition for name, trace in found.items()}
     assert found["before"].score > found["after"].score + 0.4
     assert recognised["before"] > 0.1
@@ -287,7 +323,8 @@ def test_a_watermark_is_recognised_before_and_not_after() -> None:
 
 
 def test_a_request_after_last_still_covers_the_one_before() -> None:
-    """The noise of `last` is gone once a later request restarts before it: the new node has to do for both."""
+    """The noise of `last` is gone once a later request restarts before it: the new node has to do
+    for both."""
     optima = np.zeros((5, 3))
     optima[0, 0], optima[1, 1] = 9.0, 0.3
     quad = poise.quadratics(optima)
@@ -295,7 +332,9 @@ def test_a_request_after_last_still_covers_the_one_before() -> None:
     options = {**SHORT, "target": -1.0, "federation": quad, "task": quad.task}
     first = poise.unlearn(run, [0], method="last", **options)
     promise = first.certificate["guarantee"]
-    assert promise["psi"]["0"] == pytest.approx(promise["psi limit"]), "the limit is that of the noise it got"
+    assert promise["psi"]["0"] == pytest.approx(promise["psi limit"]), (
+        "the limit is that of the noise it got"
+    )
     second = poise.unlearn(first.run, [1], **options)
     branch, n = second.restart
     assert branch == 0
@@ -307,10 +346,21 @@ def test_of_many_clients_each_keeps_its_own_sensitivity(tmp_path: Path) -> None:
     """Beyond 10,000 clients a run keeps no table of them, but it has to know who has left."""
     quad = poise.quadratics(np.random.default_rng(0).normal(size=(10_003, 2)))
     run = poise.train(
-        quad, quad.task, solver=solvers.SGD(lr=0.1, steps=1), sampler=samplers.Uniform(5), rounds=2, keep="all",
+        quad,
+        quad.task,
+        solver=solvers.SGD(lr=0.1, steps=1),
+        sampler=samplers.Uniform(5),
+        rounds=2,
+        keep="all",
         out=tmp_path / "run",
-    )  # fmt: skip
-    options = {"min_rounds": 2, "max_rounds": 2, "target": -1.0, "federation": quad, "task": quad.task}
+    )
+    options = {
+        "min_rounds": 2,
+        "max_rounds": 2,
+        "target": -1.0,
+        "federation": quad,
+        "task": quad.task,
+    }
     first = poise.unlearn(run, [0], **options)
     worked = np.flatnonzero(first.run.weights.sum(axis=0))  # as branch 1 counts them: one up
     moved = Histories.of(poise.open_run(tmp_path / "run")).psi(1, Budget())[-1]
@@ -330,7 +380,9 @@ def test_a_training_under_way_forgets_nobody_yet(tmp_path: Path) -> None:
                 met.append(refused.value.message)
 
     done = trained(tmp_path / "run", callbacks=[meanwhile])
-    assert [said.partition(": ")[0].rpartition(" is ")[2] for said in met] == ["still being trained"] * 2
+    assert [said.partition(": ")[0].rpartition(" is ")[2] for said in met] == [
+        "still being trained"
+    ] * 2
     assert not (tmp_path / "run" / "unlearning").exists()
     assert poise.unlearn(done, [2], **SHORT).certificate["forgotten so far"] == [2]
 
@@ -351,7 +403,9 @@ def test_one_request_at_a_time(run: Any) -> None:
     assert poise.unlearn(run.path, [5], **SHORT).certificate["forgotten so far"] == [2, 5]
 
 
-def test_requests_made_at_the_same_moment_do_not_undo_each_other(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_made_at_the_same_moment_do_not_undo_each_other(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The slow one looked at the folder before the quick one began in it."""
     slow = operation.Histories.of
     asked: list[Any] = []
@@ -389,14 +443,18 @@ def test_a_request_in_the_middle_without_its_certificate_is_said(run: Any) -> No
     ],
     ids=["durations", "laws", "groups"],
 )
-def test_what_was_given_client_by_client_stays_with_its_client(tmp_path: Path, parts: dict[str, Any]) -> None:
+def test_what_was_given_client_by_client_stays_with_its_client(
+    tmp_path: Path, parts: dict[str, Any]
+) -> None:
     run = trained(tmp_path / "run", rounds=3, **parts)
     done = poise.unlearn(run, [2, 7], **SHORT)
     assert poise.unlearning.verify(done.path)
     if "clock" in parts:
         assert "1.0,\n    2.0,\n    4.0,\n    5.0,\n    6.0,\n    7.0,\n]" in done.run.experiment
     else:
-        assert "groups = [\n    0,\n    0,\n    1,\n    0,\n    0,\n    1,\n]" in done.run.experiment
+        assert (
+            "groups = [\n    0,\n    0,\n    1,\n    0,\n    0,\n    1,\n]" in done.run.experiment
+        )
 
 
 def test_what_is_no_target_and_no_list_of_clients_is_said(run: Any) -> None:
@@ -406,8 +464,11 @@ def test_what_is_no_target_and_no_list_of_clients_is_said(run: Any) -> None:
         poise.unlearn(run, None)
 
 
-def test_a_recipe_that_does_not_fit_those_who_are_left_leaves_no_request_behind(tmp_path: Path) -> None:
-    """Eight at a time of eight: nobody can be forgotten, and another run's request is not held up by it."""
+def test_a_recipe_that_does_not_fit_those_who_are_left_leaves_no_request_behind(
+    tmp_path: Path,
+) -> None:
+    """Eight at a time of eight: nobody can be forgotten, and another run's request is not held up
+    by it."""
     run = trained(tmp_path / "run", rounds=2, sampler=samplers.Uniform(8))
     with pytest.raises(IncompatibleParts, match="8 clients per round"):
         poise.unlearn(run, [2], **SHORT)
@@ -422,7 +483,12 @@ def test_a_recipe_that_does_not_fit_those_who_are_left_leaves_no_request_behind(
 def test_a_request_to_finish_says_how_it_was_asked(run: Any) -> None:
     rounds: list[int] = []
     stopped = poise.unlearn(
-        run.path, [2], **SHORT, sigma=0.1, callbacks=[lambda r: rounds.append(r.index)], stop=lambda: len(rounds) > 3
+        run.path,
+        [2],
+        **SHORT,
+        sigma=0.1,
+        callbacks=[lambda r: rounds.append(r.index)],
+        stop=lambda: len(rounds) > 3,
     )
     assert stopped.certificate == {}
     with pytest.raises(InvalidOption) as refused:
@@ -434,7 +500,8 @@ def test_a_request_to_finish_says_how_it_was_asked(run: Any) -> None:
 
 
 def test_forgetting_a_free_rider_leaves_the_others_who_they_were() -> None:
-    """Client 2 free-rides and is forgotten; client 5 free-rides on, and is client 4 of those who are left."""
+    """Client 2 free-rides and is forgotten; client 5 free-rides on, and is client 4 of those who
+    are left."""
     run = trained(sampler=samplers.Full(), attacks=[poise.attacks.FreeRider([2, 5])], rounds=3)
     done = poise.unlearn(run, [2], method="scratch", **{**SHORT, "max_rounds": 3})
     norms = done.run.contributions["norm"].reshape(3, 7)

@@ -24,8 +24,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that honoured two requests."""
     fed = poise.federation("digits", "dirichlet", clients=6, alpha=0.5, samples=300)
     out = tmp_path_factory.mktemp("certified") / "run"
-    poise.train(fed, poise.task("logistic"), solver=solvers.SGD(lr=0.05, steps=2, batch_size=16),
-                sampler=samplers.Uniform(3), rounds=8, keep="all", out=out)  # fmt: skip
+    poise.train(
+        fed,
+        poise.task("logistic"),
+        solver=solvers.SGD(lr=0.05, steps=2, batch_size=16),
+        sampler=samplers.Uniform(3),
+        rounds=8,
+        keep="all",
+        out=out,
+    )
     for clients in ([1], [4]):
         poise.unlearn(out, clients, sigma=0.1, target=2.0, min_rounds=2, max_rounds=4)
     return out
@@ -55,11 +62,16 @@ def test_it_holds_wherever_the_run_lies(run: Path) -> None:
 
 
 FILES = [
-    "ledger.sqlite", "unlearning/001/ledger.sqlite", "unlearning/002/ledger.sqlite",
-    "unlearning/002/models/00000000.safetensors", "unlearning/002/models/00000004.safetensors",
-    "unlearning/002/certificate.json", "unlearning/002/request.json", "experiment.toml",
+    "ledger.sqlite",
+    "unlearning/001/ledger.sqlite",
+    "unlearning/002/ledger.sqlite",
+    "unlearning/002/models/00000000.safetensors",
+    "unlearning/002/models/00000004.safetensors",
+    "unlearning/002/certificate.json",
+    "unlearning/002/request.json",
+    "experiment.toml",
     "unlearning/002/experiment.toml",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -67,7 +79,9 @@ def test_one_changed_byte_anywhere_is_found(run: Path, name: str) -> None:
     file = run / name
     size = file.stat().st_size
     before = file.read_bytes()
-    for position in np.random.default_rng(0).choice(size, size=min(size, 12), replace=False).tolist():
+    for position in (
+        np.random.default_rng(0).choice(size, size=min(size, 12), replace=False).tolist()
+    ):
         flip(file, position)
         with pytest.raises(poise.PoiseError):
             verify(certificate(run))
@@ -118,22 +132,29 @@ def test_a_forged_certificate_with_a_fitting_digest_does_not_hold(run: Path, how
 
 
 def test_a_promise_that_the_noise_is_too_small_for_does_not_hold(run: Path) -> None:
-    """Request and certificate are changed alike: a smaller epsilon, as if the noise had been twice as large."""
+    """Request and certificate are changed alike: a smaller epsilon, as if the noise had been twice
+    as large."""
     place = certificate(run).parent / "request.json"
     asked = json.loads(place.read_text())
     asked["budget"] |= {"epsilon": 5.0, "sigma": 2 * asked["budget"]["sigma"]}
     place.write_text(json.dumps(asked, indent=1))
-    limits = [sensitivity_budget(sigma, 5.0, 0.01) for sigma in (asked["budget"]["sigma"], asked["sigma"])]
+    limits = [
+        sensitivity_budget(sigma, 5.0, 0.01) for sigma in (asked["budget"]["sigma"], asked["sigma"])
+    ]
     for limit in limits:
-        forge(certificate(run), lambda d, psi=limit: d["guarantee"].update({"epsilon": 5.0, "psi limit": psi}))
+        forge(
+            certificate(run),
+            lambda d, psi=limit: d["guarantee"].update({"epsilon": 5.0, "psi limit": psi}),
+        )
         with pytest.raises(LedgerError, match=r"psi limit|noise is as large"):
             verify(certificate(run))
 
 
 def test_a_ledger_rewritten_with_care_does_not_hold(run: Path) -> None:
-    """Someone makes a client's influence small in the training's ledger, in a way that SQLite finds in order."""
+    """Someone makes a client's influence small in the training's ledger, in a way that SQLite finds
+    in order."""
     with sqlite3.connect(run / "ledger.sqlite") as database:
-        database.execute("UPDATE readings SET data = zeroblob(length(data)) WHERE n = 0")
+        database.execute("UPDATE measurements SET data = zeroblob(length(data)) WHERE n = 0")
     database.close()
     with pytest.raises(LedgerError, match="round 0 is not as it was recorded"):
         verify(certificate(run))
@@ -143,7 +164,9 @@ def test_a_training_that_went_on_since_still_shows_what_it_showed(run: Path) -> 
     resume(run, rounds=10).close()
     verify(certificate(run))
     with sqlite3.connect(run / "ledger.sqlite") as database:
-        database.execute("UPDATE arrays SET data = zeroblob(length(data)) WHERE name = 'importance'")
+        database.execute(
+            "UPDATE arrays SET data = zeroblob(length(data)) WHERE name = 'importance'"
+        )
     database.close()
     with pytest.raises(LedgerError, match="facts"):
         verify(certificate(run))

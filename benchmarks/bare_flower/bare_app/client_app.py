@@ -19,7 +19,9 @@ app = ClientApp()
 def train(message: Message, context: Context) -> Message:
     net = model()
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    x, y = samples(Path(os.environ["POISE_NODE"]) / "mine.npz")  # the file that poise reads on this node
+    x, y = samples(
+        Path(os.environ["POISE_NODE"]) / "mine.npz"
+    )  # the file that poise reads on this node
     optimiser = torch.optim.SGD(net.parameters(), lr=LR)
     for _ in range(EPOCHS):
         for rows in torch.randperm(len(y)).split(BATCH):
@@ -27,4 +29,6 @@ def train(message: Message, context: Context) -> Message:
             cross_entropy(net(x[rows]), y[rows]).backward()
             optimiser.step()
     metrics = MetricRecord({"num-examples": len(y)})
-    return Message(RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message)
+    return Message(
+        RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message
+    )

@@ -1,4 +1,6 @@
-"""An ordinary ServerApp: Flower's FedAvg, and accuracy on held-out samples; notes when each round ended."""
+"""An ordinary ServerApp: Flower's FedAvg, and accuracy on held-out samples; notes when each round
+ended.
+"""
 
 from __future__ import annotations
 
@@ -34,5 +36,10 @@ def main(grid: Grid, context: Context) -> None:
 
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=4, min_available_nodes=4)
     rounds = int(context.run_config["rounds"])
-    strategy.start(grid=grid, initial_arrays=ArrayRecord(model().state_dict()), num_rounds=rounds, evaluate_fn=evaluate)
+    strategy.start(
+        grid=grid,
+        initial_arrays=ArrayRecord(model().state_dict()),
+        num_rounds=rounds,
+        evaluate_fn=evaluate,
+    )
     note("done")

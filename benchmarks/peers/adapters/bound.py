@@ -1,6 +1,8 @@
-"""The lower bound: as many samples through one model at the best batch size and layout; no federated learning.
+"""The lower bound: as many samples through one model at the best batch size and layout; no
+federated learning.
 
-With ``threads`` inside an operation, or (``w``) by two workers with one thread and half of the samples each.
+With ``threads`` inside an operation, or (``w``) by two workers with one thread and half of the
+samples each.
 """
 
 from __future__ import annotations
@@ -28,15 +30,30 @@ def main(file: str, threads: str) -> None:
     torch.set_num_threads(1 if workers == 2 else int(threads))
     total = data.clients * data.steps * data.batch
     features = data.features(data.x[: data.clients])
-    x, y = torch.from_numpy(features.reshape(-1, *features.shape[2:])), torch.from_numpy(data.y[: data.clients])
+    x, y = (
+        torch.from_numpy(features.reshape(-1, *features.shape[2:])),
+        torch.from_numpy(data.y[: data.clients]),
+    )
     x, y = x[:total], y.reshape(-1)[:total]
-    models = [with_weights(data.model, data.weights, layout) for layout in ("", "c")[: 1 + (data.model == "cnn")]]
+    models = [
+        with_weights(data.model, data.weights, layout)
+        for layout in ("", "c")[: 1 + (data.model == "cnn")]
+    ]
     probe = min(total, BATCHES[-1])
     one_model(models[0], x[:probe], y[:probe], BATCHES[-1])
-    model, best = min(product(models, BATCHES), key=lambda way: one_model(way[0], x[:probe], y[:probe], way[1]))
+    model, best = min(
+        product(models, BATCHES), key=lambda way: one_model(way[0], x[:probe], y[:probe], way[1])
+    )
 
     pool = ThreadPoolExecutor(workers)
-    parts = list(zip([copy.deepcopy(model) for _ in range(workers)], x.chunk(workers), y.chunk(workers), strict=True))
+    parts = list(
+        zip(
+            [copy.deepcopy(model) for _ in range(workers)],
+            x.chunk(workers),
+            y.chunk(workers),
+            strict=True,
+        )
+    )
 
     def share(part: tuple[torch.nn.Module, torch.Tensor, torch.Tensor]) -> None:
         if workers > 1:

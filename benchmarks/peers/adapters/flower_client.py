@@ -1,4 +1,6 @@
-"""The client's side of the Flower app, imported by Ray's workers: data is read once in each of them."""
+"""The client's side of the Flower app, imported by Ray's workers: data is read once in each of
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ def _loaded(file: str, variant: str) -> tuple[Exported, torch.Tensor, torch.Tens
     """What a worker keeps: the data as tensors and a module to fill."""
     torch.set_num_threads(1)  # one worker per core
     data = read(file)
-    return data, torch.from_numpy(data.features(data.x)), torch.from_numpy(data.y), laid_out(build(data.model), variant)
+    return (
+        data,
+        torch.from_numpy(data.features(data.x)),
+        torch.from_numpy(data.y),
+        laid_out(build(data.model), variant),
+    )
 
 
 @app.train()
@@ -35,5 +42,8 @@ def train(message: Message, context: Context) -> Message:
         optimiser.zero_grad()
         F.cross_entropy(model(x[rows]), y[rows]).backward()
         optimiser.step()
-    content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": len(x)})}
+    content = {
+        "arrays": ArrayRecord(model.state_dict()),
+        "metrics": MetricRecord({"num-examples": len(x)}),
+    }
     return Message(content=RecordDict(content), reply_to=message)

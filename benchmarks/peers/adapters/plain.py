@@ -1,4 +1,6 @@
-"""The plain PyTorch loop of `benchmarks/baselines.py`, with this many threads; ``c`` puts channels last."""
+"""The plain PyTorch loop of `benchmarks/baselines.py`, with this many threads; ``c`` puts channels
+last.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """FedJAX: its own federated averaging, with jit on one device or with pmap on as many as told.
 
-Models are written in JAX on the same weights: PyTorch's names and shapes, converted inside the compiled functions.
+Models are written in JAX on the same weights: PyTorch's names and shapes, converted inside the
+compiled functions.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def cnn(w: Weights, x: Any) -> Any:
     x = x.transpose(0, 2, 3, 1)
     for layer in ("0", "3"):
         kernel = w[f"{layer}.weight"].transpose(2, 3, 1, 0)
-        x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = jax.lax.conv_general_dilated(
+            x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
         n, height, width, channels = x.shape
         x = (x + w[f"{layer}.bias"])[:, : height // 2 * 2, : width // 2 * 2]
         x = jax.nn.relu(x.reshape(n, height // 2, 2, width // 2, 2, channels).max((2, 4)))
@@ -54,7 +57,11 @@ def lstm(w: Weights, x: Any) -> Any:
     """Embedding, two LSTM layers, dense layer on the last state; gates in PyTorch's order."""
     states = w["embedding.weight"][x].transpose(1, 0, 2)
     for layer in ("l0", "l1"):
-        into = states @ w[f"lstm.weight_ih_{layer}"].T + w[f"lstm.bias_ih_{layer}"] + w[f"lstm.bias_hh_{layer}"]
+        into = (
+            states @ w[f"lstm.weight_ih_{layer}"].T
+            + w[f"lstm.bias_ih_{layer}"]
+            + w[f"lstm.bias_hh_{layer}"]
+        )
         states = _recurrent(into, w[f"lstm.weight_hh_{layer}"].T)
     return states[-1] @ w["head.weight"].T + w["head.bias"]
 
@@ -84,9 +91,11 @@ def algorithm(data: Exported) -> Any:
 
     with fedjax.for_each_client_backend("pmap" if DEVICES > 1 else "jit"):
         return fed_avg.federated_averaging(
-            jax.grad(loss), fedjax.optimizers.sgd(data.lr), fedjax.optimizers.sgd(1.0),
+            jax.grad(loss),
+            fedjax.optimizers.sgd(data.lr),
+            fedjax.optimizers.sgd(1.0),
             fedjax.ShuffleRepeatBatchHParams(batch_size=data.batch, num_epochs=1),
-        )  # fmt: skip
+        )
 
 
 def main(file: str) -> None:
@@ -103,11 +112,15 @@ def main(file: str) -> None:
     def rounds(count: int) -> None:
         nonlocal state, done
         for n in range(done, done + count):
-            state, _ = method.apply(state, [(str(i).encode(), datasets[i], keys[i]) for i in data.cohort(n)])
+            state, _ = method.apply(
+                state, [(str(i).encode(), datasets[i], keys[i]) for i in data.cohort(n)]
+            )
         jax.block_until_ready(state.params)
         done += count
 
-    talk.ready(fedjax=version("fedjax"), jax=version("jax"), jaxlib=version("jaxlib"), devices=DEVICES)
+    talk.ready(
+        fedjax=version("fedjax"), jax=version("jax"), jaxlib=version("jaxlib"), devices=DEVICES
+    )
     talk.serve(rounds, lambda: {name: np.asarray(value) for name, value in state.params.items()})
 
 

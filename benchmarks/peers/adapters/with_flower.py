@@ -1,4 +1,6 @@
-"""Flower's simulation engine on Ray with its own FedAvg: one-thread workers on all cores; ``c`` puts channels last."""
+"""Flower's simulation engine on Ray with its own FedAvg: one-thread workers on all cores; ``c``
+puts channels last.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from talk import Arrays, Exported, Talk, read
 
 
 class ListedFedAvg(FedAvg):
-    """FedAvg that sends every message with the number of the client to be played, as the file lists them."""
+    """FedAvg that sends every message with the number of the client to be played, as the file lists
+    them.
+    """
 
     def __init__(self, data: Exported, file: str, variant: str) -> None:
         super().__init__(fraction_evaluate=0.0)
@@ -35,11 +39,17 @@ class ListedFedAvg(FedAvg):
         nodes = list(grid.get_node_ids())[: len(cohort)]
         return [
             Message(
-                content=RecordDict({"arrays": arrays, "config": ConfigRecord({"client": int(client), **self.order})}),
-                message_type="train", dst_node_id=node,
+                content=RecordDict(
+                    {
+                        "arrays": arrays,
+                        "config": ConfigRecord({"client": int(client), **self.order}),
+                    }
+                ),
+                message_type="train",
+                dst_node_id=node,
             )
             for node, client in zip(nodes, cohort, strict=True)
-        ]  # fmt: skip
+        ]
 
 
 def main(file: str, variant: str = "") -> None:
@@ -66,12 +76,14 @@ def main(file: str, variant: str = "") -> None:
 
     cores = len(os.sched_getaffinity(0))
     run_simulation(
-        server_app, client_app, num_supernodes=len(data.y),
+        server_app,
+        client_app,
+        num_supernodes=len(data.y),
         backend_config={
             "init_args": {"num_cpus": cores, "include_dashboard": False, "log_to_driver": False},
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
         },
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""pfl-research: its FederatedAveraging on the simulated backend, in one process or in several under torchrun.
+"""pfl-research: its FederatedAveraging on the simulated backend, in one process or in several under
+torchrun.
 
-The variant says how many; ``c`` puts channels last. pfl goes through a client's samples in the same order in every
-round; it does not shuffle them.
+The variant says how many; ``c`` puts channels last. pfl goes through a client's samples in the same
+order in every round; it does not shuffle them.
 """
 
 from __future__ import annotations
@@ -73,35 +74,56 @@ class Pause(TrainingProcessCallback):
 
     def _next(self) -> int:
         """The number of rounds that the first process is told, in all processes."""
-        told = torch.tensor(self.talk.block(lambda: weights_of(self.module.inner)) if self.talk is not None else 0)
+        told = torch.tensor(
+            self.talk.block(lambda: weights_of(self.module.inner)) if self.talk is not None else 0
+        )
         if torch.distributed.is_initialized():
             torch.distributed.broadcast(told, 0)
         return int(told)
 
 
 def main(file: str, variant: str) -> None:
-    """Train until the driver has enough. pfl measures clients in the very first round, which is not counted."""
+    """Train until the driver has enough. pfl measures clients in the very first round, which is not
+    counted.
+    """
     talk, data = Talk() if os.environ.get("RANK", "0") == "0" else None, read(file)
     torch.set_num_threads(1)  # one process per core
     module = WithLoss(with_weights(data.model, data.weights, variant))
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
     samples = federated(data)
     if talk is not None:
-        talk.ready(pfl=version("pfl"), torch=version("torch"), processes=get_ops().distributed.world_size)
+        talk.ready(
+            pfl=version("pfl"), torch=version("torch"), processes=get_ops().distributed.world_size
+        )
     pause = Pause(talk, module)
     FederatedAveraging().run(
         NNAlgorithmParams(
-            central_num_iterations=10**9, evaluation_frequency=10**9, train_cohort_size=data.clients, val_cohort_size=0
+            central_num_iterations=10**9,
+            evaluation_frequency=10**9,
+            train_cohort_size=data.clients,
+            val_cohort_size=0,
         ),
-        SimulatedBackend(samples, samples), model,
-        NNTrainHyperParams(local_batch_size=data.batch, local_num_epochs=1, local_learning_rate=data.lr),
-        NNEvalHyperParams(local_batch_size=None), [pause], send_metrics_to_platform=False,
-    )  # fmt: skip
+        SimulatedBackend(samples, samples),
+        model,
+        NNTrainHyperParams(
+            local_batch_size=data.batch, local_num_epochs=1, local_learning_rate=data.lr
+        ),
+        NNEvalHyperParams(local_batch_size=None),
+        [pause],
+        send_metrics_to_platform=False,
+    )
 
 
 if __name__ == "__main__":
     processes = sys.argv[2].rstrip("c")
     if processes != "1" and "RANK" not in os.environ:
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", processes]
+        launch = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            processes,
+        ]
         os.execv(sys.executable, [*launch, __file__, *sys.argv[1:]])
     main(*sys.argv[1:])

@@ -33,24 +33,39 @@ class Listed:
 
 
 def main(file: str, seed: str = "0") -> None:
-    """Train until the driver has enough; the seed is that of the batches, for all else is in the file."""
+    """Train until the driver has enough; the seed is that of the batches, for all else is in the
+    file.
+    """
     talk, data = Talk(), read(file)
     rows = np.arange(data.y.size).reshape(data.y.shape)
     text = {"vocabulary": 100} if data.tokens else {}
     flat = data.x.reshape(-1, *data.x.shape[2:])
     fed = poise.federation(
-        (flat, data.y.reshape(-1)), list(rows), classes=100 if text else 10, importance="equal", **text
+        (flat, data.y.reshape(-1)),
+        list(rows),
+        classes=100 if text else 10,
+        importance="equal",
+        **text,
     )
     task = poise.task(data.model)
     layout = task.bind(fed, "cpu").layout
-    start = layout.flatten({name: torch.from_numpy(value) for name, value in data.weights.items()}, torch.float32)
+    start = layout.flatten(
+        {name: torch.from_numpy(value) for name, value in data.weights.items()}, torch.float32
+    )
     with tempfile.TemporaryDirectory() as folder:
         pause = Pause(talk, Path(folder) / "run", layout)
         poise.train(
-            fed, task, poise.solvers.SGD(lr=data.lr, steps=data.steps, batch_size=data.batch),
-            sampler=_sampler(data), rounds=10**9, evaluate_every=10**9, out=pause.path, start=start.numpy(), stop=pause,
+            fed,
+            task,
+            poise.solvers.SGD(lr=data.lr, steps=data.steps, batch_size=data.batch),
+            sampler=_sampler(data),
+            rounds=10**9,
+            evaluate_every=10**9,
+            out=pause.path,
+            start=start.numpy(),
+            stop=pause,
             seed=int(seed),
-        ).close()  # fmt: skip
+        ).close()
 
 
 def _sampler(data: Exported) -> Any:
@@ -58,7 +73,9 @@ def _sampler(data: Exported) -> Any:
 
 
 class Pause:
-    """Asked before each round: waits for the driver where a block is over; true where it has enough."""
+    """Asked before each round: waits for the driver where a block is over; true where it has
+    enough.
+    """
 
     def __init__(self, talk: Talk, path: Path, layout: Any) -> None:
         self.talk, self.path, self.layout, self.left, self.over = talk, path, layout, 0, False

@@ -1,4 +1,6 @@
-"""What a client does: an ordinary ClientApp, which also tells the loss of the model that it received."""
+"""What a client does: an ordinary ClientApp, which also tells the loss of the model that it
+received.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def train(message: Message, context: Context) -> Message:
     """Some epochs of SGD on the client's own samples."""
     net = model()
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    x, y = partition(int(context.node_config["partition-id"]), int(context.node_config["num-partitions"]))
+    x, y = partition(
+        int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
+    )
     with torch.no_grad():
         loss_before = float(cross_entropy(net(x), y))  # what FedSoftMax weighs by
     optimiser = torch.optim.SGD(net.parameters(), lr=float(context.run_config["learning-rate"]))
@@ -27,4 +31,6 @@ def train(message: Message, context: Context) -> Message:
             cross_entropy(net(x[rows]), y[rows]).backward()
             optimiser.step()
     metrics = MetricRecord({"num-examples": len(y), "loss-before": loss_before})
-    return Message(RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message)
+    return Message(
+        RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message
+    )

@@ -15,11 +15,15 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train, and print the accuracy of every round."""
-    strategy = FedSoftMax(temperature=float(context.run_config["temperature"]), fraction_evaluate=0.0)
+    strategy = FedSoftMax(
+        temperature=float(context.run_config["temperature"]), fraction_evaluate=0.0
+    )
     strategy.start(
-        grid=grid, initial_arrays=ArrayRecord(model().state_dict()),
-        num_rounds=int(context.run_config["num-server-rounds"]), evaluate_fn=evaluate,
-    )  # fmt: skip
+        grid=grid,
+        initial_arrays=ArrayRecord(model().state_dict()),
+        num_rounds=int(context.run_config["num-server-rounds"]),
+        evaluate_fn=evaluate,
+    )
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:

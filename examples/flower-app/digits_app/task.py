@@ -23,13 +23,17 @@ def held_out() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def partition(number: int, of: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The samples of one client: every class is dealt by its own Dirichlet(0.5) draw, so that clients differ."""
+    """The samples of one client: every class is dealt by its own Dirichlet(0.5) draw, so that
+    clients differ.
+    """
     x, y = (values[HELD_OUT:] for values in _shuffled())
     draw = np.random.default_rng(0)
     mine = []
     for label in range(10):
         rows = torch.nonzero(y == label).flatten()
-        ends = np.concatenate([[0], np.round(np.cumsum(draw.dirichlet(np.full(of, 0.5))) * len(rows))]).astype(int)
+        ends = np.concatenate(
+            [[0], np.round(np.cumsum(draw.dirichlet(np.full(of, 0.5))) * len(rows))]
+        ).astype(int)
         mine.append(rows[ends[number] : ends[number + 1]])
     chosen = torch.cat(mine)
     return x[chosen], y[chosen]
@@ -38,4 +42,6 @@ def partition(number: int, of: int) -> tuple[torch.Tensor, torch.Tensor]:
 def _shuffled() -> tuple[torch.Tensor, torch.Tensor]:
     x, y = load_digits(return_X_y=True)
     order = np.random.default_rng(1).permutation(len(y))
-    return torch.tensor(x[order] / 16, dtype=torch.float32), torch.tensor(y[order], dtype=torch.int64)
+    return torch.tensor(x[order] / 16, dtype=torch.float32), torch.tensor(
+        y[order], dtype=torch.int64
+    )

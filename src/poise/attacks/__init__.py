@@ -1,8 +1,9 @@
 """What dishonest clients send instead of their work.
 
-A part of this slot has ``clients``, ``works``, ``fit`` and ``answer`` (see `poise.core.protocols.Attack`). Its clients
-are asked one at a time and see the model they received, what they put aside themselves and, where the attack ``works``,
-their own honest update: nothing else (`poise.core.types.AttackerView`).
+A part of this slot has ``clients``, ``works``, ``fit`` and ``answer`` (see
+`poise.core.protocols.Attack`). Its clients are asked one at a time and see the model they received,
+what they put aside themselves and, where the attack ``works``, their own honest update: nothing
+else (`poise.core.types.AttackerView`).
 """
 
 from poise.attacks.free_rider import FreeRider

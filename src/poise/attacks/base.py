@@ -23,7 +23,8 @@ def check_clients(name: str, clients: Sequence[int]) -> None:
     whole = all(isinstance(c, int) and not isinstance(c, bool) and c >= 0 for c in clients)
     if not clients or not whole or len(set(clients)) < len(clients):
         raise InvalidOption(
-            f"{name}: clients must be different client numbers, not {list(clients)}", where=("clients",)
+            f"{name}: clients must be different client numbers, not {list(clients)}",
+            where=("clients",),
         )
 
 
@@ -38,7 +39,9 @@ def fit_clients(name: str, clients: Sequence[int], setting: Setting) -> None:
 
 
 def noise(seen: AttackerView, seed: int, scale: float) -> Vector:
-    """``scale * N(0, I)`` on what gradients move, 0 elsewhere; one stream per (seed, version, client, occurrence)."""
+    """``scale * N(0, I)`` on what gradients move, 0 elsewhere; one stream per (seed, version,
+    client, occurrence).
+    """
     source = torch_generator(seed, "attack", seen.version, seen.client, seen.occurrence)
     drawn = torch.randn(seen.trainable, generator=source, dtype=torch.float64) * scale
     update = torch.zeros_like(seen.received)

@@ -16,18 +16,20 @@ FIRST, SIGMA = "first", "sigma"
 
 @part("attack", "free-rider")
 class FreeRider:
-    """Clients without data: plain ones return the model as it came, disguised ones add noise that fades.
+    """Clients without data: plain ones return the model as it came, disguised ones add noise that
+    fades.
 
-    ``Delta = 0``, or ``Delta = phi(t) N(0, I)`` with ``phi(t) = scale * sigma * t^-gamma`` in round t; 1e-3 as long as
-    the client has not seen the model change. What a client declares to own is its size in the federation
-    (``poise.federation(…, free_riders=k)`` adds clients that own nothing and declare the mean of the others).
+    ``Delta = 0``, or ``Delta = phi(t) N(0, I)`` with ``phi(t) = scale * sigma * t^-gamma`` in round
+    t; 1e-3 as long as the client has not seen the model change. What a client declares to own is
+    its size in the federation (``poise.federation(…, free_riders=k)`` adds clients that own nothing
+    and declare the mean of the others).
 
     Args:
         clients: who free-rides.
         kind: ``"plain"`` or ``"disguised"``.
-        sigma: ``"estimate"``: the standard deviation of the entries of the first change of the model that the client
-            sees (theta^1 - theta^0 for one that takes part in every round); ``"estimate-mean"``: the mean of their
-            absolute values; or a number.
+        sigma: ``"estimate"``: the standard deviation of the entries of the first change of the
+            model that the client sees (theta^1 - theta^0 for one that takes part in every round);
+            ``"estimate-mean"``: the mean of their absolute values; or a number.
         gamma: how fast the noise fades; 0 keeps it.
         scale: how many sigma.
         loss: what it reports where losses are asked for: it has no data to compute one on.
@@ -54,8 +56,12 @@ class FreeRider:
             f"FreeRider: sigma must be at least 0: {self.sigma}",
             where="sigma",
         )
-        require(self.gamma >= 0, f"FreeRider: gamma must be at least 0, not {self.gamma}", where="gamma")
-        require(self.scale >= 0, f"FreeRider: scale must be at least 0, not {self.scale}", where="scale")
+        require(
+            self.gamma >= 0, f"FreeRider: gamma must be at least 0, not {self.gamma}", where="gamma"
+        )
+        require(
+            self.scale >= 0, f"FreeRider: scale must be at least 0, not {self.scale}", where="scale"
+        )
 
     def fit(self, setting: Setting) -> None:
         """The clients must exist."""

@@ -14,7 +14,8 @@ from poise.core.types import AttackerView, ForgedUpdate, Setting
 
 @part("attack", "mimic")
 class Mimic:
-    """``Delta = scale * (s + noise * |s| / sqrt(d) * N(0, I))``, s the last change of the model that the client saw.
+    """``Delta = scale * (s + noise * |s| / sqrt(d) * N(0, I))``, s the last change of the model
+    that the client saw.
 
     In its first round it sends noise of standard deviation 1e-3.
 
@@ -37,7 +38,9 @@ class Mimic:
 
     def __post_init__(self) -> None:
         check_clients("Mimic", self.clients)
-        require(self.noise >= 0, f"Mimic: noise must be at least 0, not {self.noise}", where="noise")
+        require(
+            self.noise >= 0, f"Mimic: noise must be at least 0, not {self.noise}", where="noise"
+        )
 
     def fit(self, setting: Setting) -> None:
         """The clients must exist."""

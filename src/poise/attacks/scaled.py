@@ -27,7 +27,11 @@ class Scaled:
 
     def __post_init__(self) -> None:
         check_clients("Scaled", self.clients)
-        require(self.fraction >= 0, f"Scaled: fraction must be at least 0, not {self.fraction}", where="fraction")
+        require(
+            self.fraction >= 0,
+            f"Scaled: fraction must be at least 0, not {self.fraction}",
+            where="fraction",
+        )
 
     def fit(self, setting: Setting) -> None:
         """The clients must exist."""

@@ -9,10 +9,11 @@ from poise.core.types import AttackerView, ForgedUpdate, Setting
 
 @part("attack", "stale-replay")
 class StaleReplay:
-    """``Delta = scale * (theta^n - theta^m)``, m the round in which this client received the model last.
+    """``Delta = scale * (theta^n - theta^m)``, m the round in which this client received the model
+    last.
 
-    In its first round it sends noise of standard deviation 1e-3. A client that takes part in every round returns the
-    last global step.
+    In its first round it sends noise of standard deviation 1e-3. A client that takes part in every
+    round returns the last global step.
 
     Args:
         clients: who replays.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poise.auditing.auditor import Auditor
-from poise.auditing.gauge import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD
+from poise.auditing.probe import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD
 from poise.core.errors import InvalidOption, require
 from poise.core.types import Floats
 from poise.ledger.run import Run
@@ -22,8 +22,10 @@ class Audit:
     """What a run says about its clients.
 
     Args:
-        scores: (N,) ``-log10`` of the p-value of the way of free-riding that fits best; 0 is no suspicion at all.
-        p_values: (N,) how likely a working client looks as this one does; 1 for one that never took part.
+        scores: (N,) ``-log10`` of the p-value of the way of free-riding that fits best; 0 is no
+            suspicion at all.
+        p_values: (N,) how likely a working client looks as this one does; 1 for one that never took
+            part.
         by_round: (R, N) scores after each aggregation; nan before a client first took part.
         alarm: clients with a p-value up to this are suspected.
     """
@@ -41,11 +43,16 @@ class Audit:
 
     def explain(self, i: int) -> str:
         """What is held against client i, in words."""
-        require(0 <= i < len(self.p_values), f"there is no client {i}", f"clients are 0 to {len(self.p_values) - 1}")
+        require(
+            0 <= i < len(self.p_values),
+            f"there is no client {i}",
+            f"clients are 0 to {len(self.p_values) - 1}",
+        )
         return self.auditor.explain(i)
 
     def auc(self, true: ArrayLike, round: int | None = None) -> float:
-        """The chance that a free-rider scores higher than a working client (ROC-AUC; ties count half).
+        """The chance that a free-rider scores higher than a working client (ROC-AUC; ties count
+        half).
 
         Args:
             true: the free-riders, by number, or (N,) booleans.
@@ -57,7 +64,8 @@ class Audit:
         return float(((left > right) + 0.5 * (left == right)).mean())
 
     def roc(self, true: ArrayLike) -> tuple[Floats, Floats]:
-        """(false alarms, found) as shares of the working clients and of the free-riders, for every limit on the score.
+        """(false alarms, found) as shares of the working clients and of the free-riders, for every
+        limit on the score.
 
         From (0, 0), nobody suspected, to (1, 1); the area under it is `auc`.
 
@@ -104,12 +112,18 @@ def audit(run: Run, alarm: float = ALARM) -> Audit:
     Source: the attacks are those of E chapter 6; the audit is poise's own.
     """
     require(0 < alarm < 1, f"alarm must lie between 0 and 1, not {alarm}")
-    if SKETCH not in run.readings and run.rounds:
-        raise InvalidOption("nothing was read of this run's updates for an audit", "it was made by an older poise")
+    if SKETCH not in run.measurements and run.rounds:
+        raise InvalidOption(
+            "nothing was read of this run's updates for an audit", "it was made by an older poise"
+        )
     auditor = Auditor(len(run.model))
     by_round = np.full((run.rounds, run.clients), np.nan)
     c = run.contributions
-    read = {name: run.reading(name) for name in (SKETCH, COHORT, SPREAD, LAYERS, RECEIVED) if name in run.readings}
+    read = {
+        name: run.measurement(name)
+        for name in (SKETCH, COHORT, SPREAD, LAYERS, RECEIVED)
+        if name in run.measurements
+    }
     cuts = np.searchsorted(c["round"], np.arange(run.rounds + 1))
     for n in range(run.rounds):
         rows = slice(cuts[n], cuts[n + 1])
@@ -119,11 +133,14 @@ def audit(run: Run, alarm: float = ALARM) -> Audit:
             part["version"],
             omega=part["coefficient"],
             norms=part["norm"],
-            readings={name: values[rows] for name, values in read.items()},
+            measurements={name: values[rows] for name, values in read.items()},
             loss_before=part["loss_before"],
             loss_after=part["loss_after"],
         )
         by_round[n, auditor.clients] = score(auditor.evidence())
     scores, p_values = np.zeros(run.clients), np.ones(run.clients)
-    scores[auditor.clients], p_values[auditor.clients] = score(auditor.evidence()), auditor.p_values()
+    scores[auditor.clients], p_values[auditor.clients] = (
+        score(auditor.evidence()),
+        auditor.p_values(),
+    )
     return Audit(scores, p_values, by_round, alarm, auditor)

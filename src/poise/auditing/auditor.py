@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from poise.auditing.counts import Nothing, Reports
-from poise.auditing.gauge import COHORT, ENTRIES, LAYERS, LOOKED_AT, RECEIVED, SKETCH, SPREAD
-from poise.auditing.noise import Direction, Entries, Layers, Persistence
-from poise.auditing.sight import Detector, Sight
+from poise.auditing.count_detectors import Nothing, Reports
+from poise.auditing.detector import Detector, Sight
+from poise.auditing.noise_detectors import Direction, Entries, Layers, Persistence
+from poise.auditing.probe import COHORT, ENTRIES, LAYERS, LOOKED_AT, RECEIVED, SKETCH, SPREAD
 from poise.core.types import Floats, Ints
 
 EVERYONE = 0.05
@@ -22,13 +22,16 @@ SHORTEST = 8
 
 
 class Way(NamedTuple):
-    """A way of free-riding: all of its detectors must find a client odd before it is held against it."""
+    """A way of free-riding: all of its detectors must find a client odd before it is held against
+    it.
+    """
 
     what: str
     detectors: tuple[Detector, ...]
 
     def p_values(self) -> Floats:
-        """The largest p-value of the detectors: a working client is safe as soon as one of them vouches for it.
+        """The largest p-value of the detectors: a working client is safe as soon as one of them
+        vouches for it.
 
         Where all clients look alike, it is the problem that is so: nothing is held against anyone.
         """
@@ -41,11 +44,16 @@ class Way(NamedTuple):
 
 
 def ways() -> tuple[Way, ...]:
-    """The ways of free-riding that are looked for; their limits were chosen on data of their own (docs/audit.md)."""
+    """The ways of free-riding that are looked for; their limits were chosen on data of their own
+    (docs/audit.md).
+    """
     return (
         Way("it sends nothing of its own", (Nothing(),)),
         Way("it sends noise", (Entries(), Persistence(), Direction(), Layers())),
-        Way("it sends what it received, with noise", (Entries(of_rest=True), Persistence(of_rest=True))),
+        Way(
+            "it sends what it received, with noise",
+            (Entries(of_rest=True), Persistence(of_rest=True)),
+        ),
         Way("it reports losses it has not computed", (Reports(),)),
     )
 
@@ -64,7 +72,8 @@ class Past:
 class Auditor:
     """Takes in rounds in their order; `p_values` speaks of the clients in the order of `clients`.
 
-    A way of free-riding has the largest p-value of its detectors, a client the smallest of the ways, times their
+    A way of free-riding has the largest p-value of its detectors, a client the smallest of the
+    ways, times their
     number (Bonferroni): ``p = min(1, ways * min over ways of max over detectors)``.
 
     Args:
@@ -80,7 +89,9 @@ class Auditor:
     def __post_init__(self) -> None:
         self.ways = tuple(self.make())
         self._number: dict[int, int] = {}
-        self._moved: list[Floats] = []  # sketch of theta^n - theta^0, n = 0, 1, …; by versions, where models were read
+        self._moved: list[
+            Floats
+        ] = []  # sketch of theta^n - theta^0, n = 0, 1, …; by versions, where models were read
 
     def add(
         self,
@@ -88,12 +99,14 @@ class Auditor:
         versions: Ints,
         omega: Floats,
         norms: Floats,
-        readings: Mapping[str, Floats],
+        measurements: Mapping[str, Floats],
         loss_before: Floats,
         loss_after: Floats,
     ) -> None:
-        """Take in one round, one row for each contribution; a round without readings moves nothing."""
-        sketch = readings.get(SKETCH)
+        """Take in one round, one row for each contribution; a round without measurements moves
+        nothing.
+        """
+        sketch = measurements.get(SKETCH)
         width = self._moved[0].shape[0] if self._moved else 0
         if sketch is None or not len(clients):
             self._moved.append(self._moved[-1] if self._moved else np.zeros(width))
@@ -101,7 +114,7 @@ class Auditor:
         rows = sketch.astype(np.float64)
         if not self._moved or not width:
             self._moved = [np.zeros(rows.shape[1])] * max(len(self._moved), 1)
-        for version, model in zip(versions.tolist(), readings.get(RECEIVED, ()), strict=False):
+        for version, model in zip(versions.tolist(), measurements.get(RECEIVED, ()), strict=False):
             self._moved[version] = model
         who = self._numbers(clients)
         left, copied = self._left(clients, versions, rows)
@@ -110,15 +123,15 @@ class Auditor:
             norms=norms,
             sketch=rows,
             entries=min(ENTRIES, rows.shape[1]),
-            spread=readings[SPREAD],
+            spread=measurements[SPREAD],
             looked_at=min(LOOKED_AT, self.dimension),
-            cohort=readings[COHORT],
+            cohort=measurements[COHORT],
             dimension=self.dimension,
             left=left,
             copied=copied,
             loss_before=loss_before,
             loss_after=loss_after,
-            layers=readings.get(LAYERS, np.zeros((len(rows), 0))),
+            layers=measurements.get(LAYERS, np.zeros((len(rows), 0))),
         )
         for way in self.ways:
             for detector in way.detectors:
@@ -137,7 +150,9 @@ class Auditor:
         return np.minimum(1.0, len(self.ways) * self.evidence())
 
     def explain(self, client: int) -> str:
-        """Why a client is, or is not, suspected: the way of free-riding that fits it best, and what was seen."""
+        """Why a client is, or is not, suspected: the way of free-riding that fits it best, and what
+        was seen.
+        """
         return self._said(client, [way.p_values() for way in self.ways])
 
     def explain_all(self, clients: int) -> list[str]:
@@ -182,12 +197,15 @@ class Auditor:
         return np.array([self._number[c] for c in clients.tolist()], dtype=np.int64)
 
     def _left(self, clients: Ints, versions: Ints, rows: Floats) -> tuple[Floats, Ints]:
-        """What is left of the sketches without what a client can have copied, and how many directions that were.
+        """What is left of the sketches without what a client can have copied, and how many
+        directions that were.
 
         It knows how the model changed since it received it last, and since it received it first.
         """
         left, copied = rows.copy(), np.zeros(len(rows), dtype=np.int64)
-        for k, (client, version) in enumerate(zip(clients.tolist(), versions.tolist(), strict=True)):
+        for k, (client, version) in enumerate(
+            zip(clients.tolist(), versions.tolist(), strict=True)
+        ):
             past = self.pasts.get(client)
             if past is None or past.last >= version or self.dimension < SHORTEST:
                 continue
@@ -204,7 +222,9 @@ class Auditor:
         return left, copied
 
     def _remember(self, clients: Ints, versions: Ints, norms: Floats) -> None:
-        for client, version, norm in zip(clients.tolist(), versions.tolist(), norms.tolist(), strict=True):
+        for client, version, norm in zip(
+            clients.tolist(), versions.tolist(), norms.tolist(), strict=True
+        ):
             past = self.pasts.setdefault(client, Past(version, version))
             past.last = version
             past.versions.append(version)

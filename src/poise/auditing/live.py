@@ -22,14 +22,16 @@ CLEARED = 0.5
 class LiveAudit:
     """After every round, who is suspected; a fold over the records, so the same after a resume.
 
-    A client is looked at again and again: at its k-th contribution the limit is ``alarm * 6/(pi k)^2``, which adds up
-    to ``alarm`` over any number of rounds. A suspect goes on sending; it is cleared when there is nothing against it
-    any more (p above `CLEARED`).
+    A client is looked at again and again: at its k-th contribution the limit is ``alarm * 6/(pi
+    k)^2``, which adds up to ``alarm`` over any number of rounds. A suspect goes on sending; it is
+    cleared when there is nothing against it any more (p above `CLEARED`).
 
     Args:
-        action: ``"warn"`` says so; ``"quarantine"`` gives the client weight 0 from the next round on, the others more.
+        action: ``"warn"`` says so; ``"quarantine"`` gives the client weight 0 from the next round
+            on, the others more.
         dimension: entries of an update that gradients move.
-        alarm: the probability, over the whole run, with which a working client is suspected, at most.
+        alarm: the probability, over the whole run, with which a working client is suspected, at
+            most.
     """
 
     action: Action
@@ -42,7 +44,7 @@ class LiveAudit:
         self.auditor = Auditor(self.dimension)
 
     @property
-    def barred(self) -> frozenset[int]:
+    def excluded(self) -> frozenset[int]:
         """Whose contributions have weight 0 from now on."""
         return frozenset(self.suspects) if self.action == "quarantine" else frozenset()
 
@@ -54,7 +56,7 @@ class LiveAudit:
             np.array([x.version for x in c], dtype=np.int64),
             omega=np.array([x.coefficient for x in c]),
             norms=np.array([x.norm for x in c]),
-            readings=record.readings,
+            measurements=record.measurements,
             loss_before=_losses(x.loss_before for x in c),
             loss_after=_losses(x.loss_after for x in c),
         )

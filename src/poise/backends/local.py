@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from poise.core.algorithm_state import AlgorithmState, Versions
 from poise.core.allocator import keep_freed_memory
 from poise.core.arrivals import Arrivals
 from poise.core.errors import require
-from poise.core.memory import Memories, Versions
 from poise.core.parts import part
 from poise.core.protocols import Owners, WorkOrder
 from poise.core.threads import one_thread
@@ -27,11 +27,12 @@ from poise.engine.local_work import LocalWork
 class Local:
     """Simulate in this process.
 
-    The cohort is cut into chunks of clients; workers (the calling thread and others) take one chunk each, with one
-    thread inside PyTorch, so that results do not depend on the number of workers.
+    The cohort is cut into chunks of clients; workers (the calling thread and others) take one chunk
+    each, with one thread inside PyTorch, so that results do not depend on the number of workers.
 
     Args:
-        workers: threads at work, the calling one among them; None for one per core that this process may use.
+        workers: threads at work, the calling one among them; None for one per core that this
+            process may use.
         device: where models and gradients live, e.g. ``"cpu"`` or ``"cuda:0"``.
     """
 
@@ -39,12 +40,19 @@ class Local:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        require(self.workers is None or self.workers >= 1, f"Local: workers must be at least 1, not {self.workers}")
+        require(
+            self.workers is None or self.workers >= 1,
+            f"Local: workers must be at least 1, not {self.workers}",
+        )
 
     def open(self, local: LocalWork, clients: Owners, seed: int) -> LocalWorkers:
         """Start the workers for a federation with these client sizes."""
         keep_freed_memory()
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
         workers = self.workers or (cores if self.device == "cpu" else 1)
         return LocalWorkers(local, clients, seed, workers)
 
@@ -66,29 +74,32 @@ class LocalWorkers:
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
         """Do these pieces of work, each from the model version it names."""
-        batches = client_batches(self.local, self.clients.sizes, self.seed, order.flights)
+        batches = client_batches(self.local, self.clients.sizes, self.seed, order.assignments)
         gathered = Gathered.of(self.local, batches, order, spare)
 
         def do(batch: ClientBatch) -> Arrivals:
             place = gathered.place(batch)
-            done = batch.work(self.local, order.models, order.reports, order.memories, place)
+            done = batch.work(self.local, order.models, order.reports, order.algorithm_state, place)
             if place is None:
                 gathered.put(batch, done)
             return done
 
-        return gathered.joined(self.spread(do, batches))
+        return gathered.joined(self.map_workers(do, batches))
 
-    def measure(self, theta: Vector, names: frozenset[str], memories: Memories) -> dict[str, Any]:
+    def measure(
+        self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
+    ) -> dict[str, Any]:
         """Metrics of a model; with personal layers, of each client's own version of it."""
         oracle, personal = self.local.oracle, self.local.wire.personal
         if personal is None:
-            return oracle.measure(theta, names, self.spread)
-        return oracle.measure(theta, names, self.spread, Versions(personal, memories))
+            return oracle.measure(theta, names, self.map_workers)
+        return oracle.measure(theta, names, self.map_workers, Versions(personal, algorithm_state))
 
-    def spread(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    def map_workers(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """Map over the workers, of which the calling thread is one; results in order.
 
-        Where an item fails, those after it are let be and its error is raised: the first one's, in the items' order.
+        Where an item fails, those after it are let be and its error is raised: the first one's, in
+        the items' order.
         """
         todo = list(items)
         found: list[Any] = [None] * len(todo)
@@ -97,7 +108,9 @@ class LocalWorkers:
 
         def take() -> None:
             for k in queue:
-                torch.set_num_threads(1)  # each time: PyTorch forgets a thread's setting when another changes its own
+                torch.set_num_threads(
+                    1
+                )  # each time: PyTorch forgets a thread's setting when another changes its own
                 try:
                     found[k] = function(todo[k])
                 except Exception as error:
@@ -105,7 +118,10 @@ class LocalWorkers:
                 if failed:
                     return
 
-        with one_thread(), torch.autocast("cpu", enabled=False):  # helpers know nothing of the caller's modes
+        with (
+            one_thread(),
+            torch.autocast("cpu", enabled=False),
+        ):  # helpers know nothing of the caller's modes
             helping = [self._pool.submit(take) for _ in range(min(self.workers, len(todo)) - 1)]
             try:
                 take()

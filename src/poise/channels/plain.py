@@ -33,7 +33,9 @@ class Plain:
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""
 
-    def encode(self, deltas: Stack, kept: Mapping[str, Stack], streams: U64 | None = None) -> Encoded:
+    def encode(
+        self, deltas: Stack, kept: Mapping[str, Stack], streams: U64 | None = None
+    ) -> Encoded:
         """The updates themselves."""
         return Encoded({"update": deltas})
 

@@ -61,7 +61,9 @@ class TopK:
     traits = ChannelTraits()
 
     def __post_init__(self) -> None:
-        require(0 < self.share <= 1, f"TopK: share must be in (0, 1], not {self.share}", where="share")
+        require(
+            0 < self.share <= 1, f"TopK: share must be in (0, 1], not {self.share}", where="share"
+        )
 
     @property
     def keeps(self) -> tuple[str, ...]:
@@ -71,7 +73,9 @@ class TopK:
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""
 
-    def encode(self, deltas: Stack, kept: Mapping[str, Stack], streams: U64 | None = None) -> Encoded:
+    def encode(
+        self, deltas: Stack, kept: Mapping[str, Stack], streams: U64 | None = None
+    ) -> Encoded:
         """The largest entries of update plus residual, and the rest."""
         if self.share == 1:
             return Encoded({"value": deltas})

@@ -11,18 +11,20 @@ from poise.clocks.base import Paced
 from poise.core.durations import SAME, Durations, as_durations
 from poise.core.parts import part
 from poise.core.traits import ClockTraits
-from poise.core.types import Flight, Floats, Sky, Step
+from poise.core.types import Assignment, Floats, InFlight, Step
 
 
 @part("clock", "asynchronous")
 class Asynchronous(Paced):
-    """Aggregate at each single arrival; answers at the same time count one after the other, by client number.
+    """Aggregate at each single arrival; answers at the same time count one after the other, by
+    client number.
 
-    A client that answered receives the new model and starts again; the others go on with the version they have.
+    A client that answered receives the new model and starts again; the others go on with the
+    version they have.
 
     Args:
-        durations: simulated time of a piece of work: numbers (one per client), a scenario such as ``"F80"``,
-            `Exponential`, `Trace`, or None for one unit each.
+        durations: simulated time of a piece of work: numbers (one per client), a scenario such as
+            ``"F80"``, `Exponential`, `Trace`, or None for one unit each.
 
     Source: E section 4.4.3 (Algorithm 4).
 
@@ -33,17 +35,25 @@ class Asynchronous(Paced):
     durations: Durations = None
 
     waits = False
-    traits = ClockTraits(schedule="asynchronous", balance_rule="d_i = (Σ 1/τ_j) τ_i p_i (E eq. 4.36)")
+    traits = ClockTraits(
+        schedule="asynchronous", balance_rule="d_i = (Σ 1/τ_j) τ_i p_i (E eq. 4.36)"
+    )
 
-    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
-        """The first to answer, and of those who answer at the same time the lowest client number."""
-        flights = [*sky.flights, *started]
-        if not flights:
-            return Step(index, sky.now, ()), sky
-        first = min(flights, key=attrgetter("finish")).finish * (1 + SAME)
-        arrived = min([f for f in flights if f.finish <= first], key=attrgetter("client"))
-        now = max(sky.now, arrived.finish)
-        return Step(index, now, (arrived,)), Sky(now, tuple([f for f in flights if f is not arrived]))
+    def advance(
+        self, in_flight: InFlight, started: Sequence[Assignment], index: int
+    ) -> tuple[Step, InFlight]:
+        """The first to answer, and of those who answer at the same time the lowest client
+        number.
+        """
+        assignments = [*in_flight.assignments, *started]
+        if not assignments:
+            return Step(index, in_flight.now, ()), in_flight
+        first = min(assignments, key=attrgetter("finish")).finish * (1 + SAME)
+        arrived = min([f for f in assignments if f.finish <= first], key=attrgetter("client"))
+        now = max(in_flight.now, arrived.finish)
+        return Step(index, now, (arrived,)), InFlight(
+            now, tuple([f for f in assignments if f is not arrived])
+        )
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
         """``d_i = (sum_j 1/tau_j) tau_i p_i``, tau_i the mean time of client i (E eq. 4.36)."""

@@ -16,7 +16,9 @@ from poise.core.types import Floats, Setting, Step
 
 
 def in_time(clock: Clock, durations: Durations, importance: Floats) -> Floats:
-    """``d_i = p_i / f_i``, f_i the long-run share of aggregations with client i, counted on the timeline."""
+    """``d_i = p_i / f_i``, f_i the long-run share of aggregations with client i, counted on the
+    timeline.
+    """
     used: Any = clock if durations is None else with_options(clock, durations=durations)
     used.times(len(importance)).mean(len(importance))  # refuses times that have no law
     return np.asarray(importance / shares(used, len(importance)))
@@ -45,8 +47,17 @@ class Paced:
         return as_durations(self.durations, clients)
 
     def timeline(
-        self: Clock, durations: Durations = None, *, time: float | None = None,
-        aggregations: int | None = None, seed: int = 0, clients: int | None = None,
-    ) -> Iterator[Step]:  # fmt: skip
-        """The schedule of a federation in which every client starts again as soon as the clock lets it."""
-        return timeline(self, durations, clients=clients, time=time, aggregations=aggregations, seed=seed)
+        self: Clock,
+        durations: Durations = None,
+        *,
+        time: float | None = None,
+        aggregations: int | None = None,
+        seed: int = 0,
+        clients: int | None = None,
+    ) -> Iterator[Step]:
+        """The schedule of a federation in which every client starts again as soon as the clock lets
+        it.
+        """
+        return timeline(
+            self, durations, clients=clients, time=time, aggregations=aggregations, seed=seed
+        )

@@ -12,20 +12,21 @@ from poise.core.errors import IncompatibleParts, require
 from poise.core.parts import part
 from poise.core.timeline import in_order
 from poise.core.traits import ClockTraits
-from poise.core.types import Flight, Floats, Setting, Sky, Step
+from poise.core.types import Assignment, Floats, InFlight, Setting, Step
 
 
 @part("clock", "buffered")
 class Buffered(Paced):
-    """FedBuff: aggregate when c clients have answered; whoever answered waits, and then starts again.
+    """FedBuff: aggregate when c clients have answered; whoever answered waits, and then starts
+    again.
 
-    Answers at the same time come in the order of the client numbers. Where fewer than c clients are at work at all,
-    the aggregation takes those. c = M with equal times is synchronous.
+    Answers at the same time come in the order of the client numbers. Where fewer than c clients are
+    at work at all, the aggregation takes those. c = M with equal times is synchronous.
 
     Args:
         c: answers per aggregation.
-        durations: simulated time of a piece of work: numbers (one per client), a scenario such as ``"F80"``,
-            `Exponential`, `Trace`, or None for one unit each.
+        durations: simulated time of a piece of work: numbers (one per client), a scenario such as
+            ``"F80"``, `Exponential`, `Trace`, or None for one unit each.
 
     Source: E section 4.5 (Nguyen et al. 2021).
 
@@ -37,7 +38,9 @@ class Buffered(Paced):
     durations: Durations = None
 
     waits = False
-    traits = ClockTraits(balance_rule="d_i = p_i / f_i, f_i the share of aggregations with client i")
+    traits = ClockTraits(
+        balance_rule="d_i = p_i / f_i, f_i the share of aggregations with client i"
+    )
 
     def __post_init__(self) -> None:
         require(self.c >= 1, f"Buffered: c must be at least 1, not {self.c}", where="c")
@@ -47,22 +50,31 @@ class Buffered(Paced):
         """No buffer holds more clients than there are."""
         if self.c > setting.clients:
             raise IncompatibleParts(
-                f"Buffered: c = {self.c} answers per aggregation, but the federation has {setting.clients} clients",
+                (
+                    f"Buffered: c = {self.c} answers per aggregation, but the federation has "
+                    f"{setting.clients} clients"
+                ),
                 f"choose c <= {setting.clients}",
                 where=("c",),
             )
         super().fit(setting)
 
-    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
+    def advance(
+        self, in_flight: InFlight, started: Sequence[Assignment], index: int
+    ) -> tuple[Step, InFlight]:
         """The first c to answer; the last of them sets the time."""
-        flights = in_order((*sky.flights, *started))
-        arrived, rest = flights[: self.c], flights[self.c :]
-        now = max((f.finish for f in arrived), default=sky.now)
-        now = max(now, sky.now)
-        return Step(index, now, tuple(sorted(arrived, key=lambda f: f.client))), Sky(now, tuple(rest))
+        assignments = in_order((*in_flight.assignments, *started))
+        arrived, rest = assignments[: self.c], assignments[self.c :]
+        now = max((f.finish for f in arrived), default=in_flight.now)
+        now = max(now, in_flight.now)
+        return Step(index, now, tuple(sorted(arrived, key=lambda f: f.client))), InFlight(
+            now, tuple(rest)
+        )
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
-        """``d_i = p_i / f_i``, f_i the long-run share of aggregations with client i, counted on the timeline."""
+        """``d_i = p_i / f_i``, f_i the long-run share of aggregations with client i, counted on the
+        timeline.
+        """
         return in_time(self, durations, np.asarray(importance, dtype=np.float64))
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:

@@ -11,20 +11,21 @@ from poise.core.durations import SAME, Durations, as_durations
 from poise.core.errors import require
 from poise.core.parts import part
 from poise.core.traits import ClockTraits
-from poise.core.types import Flight, Floats, Sky, Step
+from poise.core.types import Assignment, Floats, InFlight, Step
 
 
 @part("clock", "fixed-window")
 class FixedWindow(Paced):
     """FedFix: window k ends at ``k dt``, and all that arrived in it is aggregated then.
 
-    An answer exactly at the end belongs to the window that ends there. A window without answers is an aggregation
-    that keeps the model. Whoever answered waits for the end of the window and starts again.
+    An answer exactly at the end belongs to the window that ends there. A window without answers is
+    an aggregation that keeps the model. Whoever answered waits for the end of the window and starts
+    again.
 
     Args:
         dt: length of a window, in simulated time.
-        durations: simulated time of a piece of work: numbers (one per client), a scenario such as ``"F80"``,
-            `Exponential`, `Trace`, or None for one unit each.
+        durations: simulated time of a piece of work: numbers (one per client), a scenario such as
+            ``"F80"``, `Exponential`, `Trace`, or None for one unit each.
 
     Source: E section 4.4.4.
 
@@ -44,15 +45,21 @@ class FixedWindow(Paced):
     @property
     def traits(self) -> ClockTraits:
         """Whoever has answered is heard at the end of a window."""
-        return ClockTraits(schedule="fixed-window", window=self.dt, balance_rule="d_i = ⌈τ_i/Δt⌉ p_i (E eq. 4.40)")
+        return ClockTraits(
+            schedule="fixed-window", window=self.dt, balance_rule="d_i = ⌈τ_i/Δt⌉ p_i (E eq. 4.40)"
+        )
 
-    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
+    def advance(
+        self, in_flight: InFlight, started: Sequence[Assignment], index: int
+    ) -> tuple[Step, InFlight]:
         """The end of the next window, with all who have finished by then."""
         now = (index + 1) * self.dt
-        flights = (*sky.flights, *started)
+        assignments = (*in_flight.assignments, *started)
         by_now = now * (1 + SAME)
-        arrived = sorted((f for f in flights if f.finish <= by_now), key=lambda f: f.client)
-        return Step(index, now, tuple(arrived)), Sky(now, tuple(f for f in flights if f.finish > by_now))
+        arrived = sorted((f for f in assignments if f.finish <= by_now), key=lambda f: f.client)
+        return Step(index, now, tuple(arrived)), InFlight(
+            now, tuple(f for f in assignments if f.finish > by_now)
+        )
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
         """``d_i = ceil(tau_i / dt) p_i``; the mean of it where times are random (E eq. 4.40)."""

@@ -20,13 +20,15 @@ NO_LAW = "a trace has no long-run times"
 
 @part("durations", "trace")
 class Trace:
-    """Recorded availability: client i can begin a piece of work at ``start`` and then needs ``duration``.
+    """Recorded availability: client i can begin a piece of work at ``start`` and then needs
+    ``duration``.
 
-    A client that is asked at time t begins at its first entry with start >= t: until then it is away. After its last
-    entry it is away for good, and a run ends when nobody answers any more.
+    A client that is asked at time t begins at its first entry with start >= t: until then it is
+    away. After its last entry it is away for good, and a run ends when nobody answers any more.
 
     Args:
-        entries: a CSV file with the columns client, start, duration; or rows of these three numbers.
+        entries: a CSV file with the columns client, start, duration; or rows of these three
+            numbers.
 
     >>> trace = Trace([(0, 0.0, 1.0), (0, 5.0, 2.0), (1, 0.0, 0.5)]).bind(2)
     >>> trace.of(np.array([0, 1]), 0, 0, 1.0)  # client 0 is away until 5, client 1 for good
@@ -62,7 +64,11 @@ class Trace:
             found = _by_client(_read(Path(self.entries)), f"{self.entries}: line")
         if clients is not None:
             known = [i for i in found if i >= clients]
-            require(not known, f"Trace: client {max(known, default=0)} of {clients} clients", "clients count from 0")
+            require(
+                not known,
+                f"Trace: client {max(known, default=0)} of {clients} clients",
+                "clients count from 0",
+            )
             missing = [i for i in range(clients) if i not in found]
             require(not missing, f"Trace: client {missing[0] if missing else ''} has no entry")
         return RecordedTimes(found)
@@ -81,7 +87,9 @@ class RecordedTimes:
 
     def next(self, now: float) -> float:
         """The first time after now at which anybody can begin; inf if nobody can."""
-        later = [float(starts[starts > now].min(initial=np.inf)) for starts, _ in self.entries.values()]
+        later = [
+            float(starts[starts > now].min(initial=np.inf)) for starts, _ in self.entries.values()
+        ]
         return min(later, default=np.inf)
 
     def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
@@ -108,22 +116,34 @@ def _read(path: Path) -> list[tuple[int, list[float]]]:
         with path.open(newline="", encoding="utf-8") as file:
             lines = list(csv.reader(file))
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror}", "a trace is a CSV file with client, start, duration") from error
+        raise DataError(
+            f"{path}: {error.strerror}", "a trace is a CSV file with client, start, duration"
+        ) from error
     header = [name.strip() for name in lines[0]] if lines else []
     if header != HEADER:
-        raise DataError(f"{path}: the first line is {','.join(header)!r}", f"it must be {','.join(HEADER)}")
+        raise DataError(
+            f"{path}: the first line is {','.join(header)!r}", f"it must be {','.join(HEADER)}"
+        )
     try:
         return [(k, [float(v) for v in line]) for k, line in enumerate(lines[1:], start=2) if line]
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
 
 
-def _by_client(rows: Iterable[tuple[int, Sequence[float]]], where: str) -> dict[int, tuple[Floats, Floats]]:
+def _by_client(
+    rows: Iterable[tuple[int, Sequence[float]]], where: str
+) -> dict[int, tuple[Floats, Floats]]:
     found: dict[int, list[tuple[float, float]]] = {}
     for number, row in rows:
         listed = isinstance(row, list | tuple)
-        require(listed, f"Trace: {where} {number} is {row!r}", "an entry is client, start, duration")
-        require(len(row) == 3, f"Trace: {where} {number} has {len(row)} numbers", "client, start, duration")
+        require(
+            listed, f"Trace: {where} {number} is {row!r}", "an entry is client, start, duration"
+        )
+        require(
+            len(row) == 3,
+            f"Trace: {where} {number} has {len(row)} numbers",
+            "client, start, duration",
+        )
         numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in row)
         require(numbers, f"Trace: {where} {number}: {list(row)} are not three numbers")
         client, start, duration = row
@@ -132,7 +152,10 @@ def _by_client(rows: Iterable[tuple[int, Sequence[float]]], where: str) -> dict[
         good = 0 <= start < np.inf and 0 < duration < np.inf
         require(
             good,
-            f"Trace: {where} {number}: start {start} and duration {duration} must be finite, start >= 0, duration > 0",
+            (
+                f"Trace: {where} {number}: start {start} and duration {duration} must be finite, "
+                "start >= 0, duration > 0"
+            ),
         )
         found.setdefault(int(client), []).append((float(start), float(duration)))
     require(len(found) > 0, "Trace: there is no entry")

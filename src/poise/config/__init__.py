@@ -1,1 +1,3 @@
-"""Options and experiment files: what a user may set, declared once, and read with the line of every mistake."""
+"""Options and experiment files: what a user may set, declared once, and read with the line of every
+mistake.
+"""

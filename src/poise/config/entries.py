@@ -1,4 +1,6 @@
-"""Options as command lines, forms and the JSON API take them: keys, types and texts, derived from the fields."""
+"""Options as command lines, forms and the JSON API take them: keys, types and texts, derived from
+the fields.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Entry:
 
     @property
     def default(self) -> Any:
-        """What stands for an option that is not given: None where the training may have declared it."""
+        """What stands for an option that is not given: None where the training may have declared
+        it.
+        """
         if self.is_switch:
             return False
         return None if self.option.declared.inherits else self.option.default
@@ -132,7 +136,9 @@ def entries_of(kind: type, without: Iterable[str] = ()) -> dict[str, Entry]:
 
 
 def values_of(given: Mapping[str, Any], entries: Mapping[str, Entry]) -> dict[str, Any]:
-    """Field values by name for what a user gave by key; None and switches that are off count as not given."""
+    """Field values by name for what a user gave by key; None and switches that are off count as not
+    given.
+    """
     values = {}
     for key, entry in entries.items():
         value = given.get(key)

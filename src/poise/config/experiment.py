@@ -91,7 +91,8 @@ def parse(text: str, path: Path | None = None, overrides: Iterable[str] = ()) ->
     >>> parse("[data]\nsource='digits'\n[run]\nrounds=1\n[smapler]\nname='full'")
     Traceback (most recent call last):
     ...
-    poise.core.errors.InvalidOption: experiment, line 5: unknown table [smapler] (did you mean 'sampler'?)
+    poise.core.errors.InvalidOption: experiment, line 5: unknown table [smapler] (did you mean
+    'sampler'?)
     """
     try:
         tables = tomllib.loads(text)
@@ -111,7 +112,9 @@ def parse(text: str, path: Path | None = None, overrides: Iterable[str] = ()) ->
 
 
 def migrated(tables: dict[str, Any]) -> dict[str, Any]:
-    """The tables as they are written today: ``[run] personal = "batchnorm"`` was the only kind of personal layers."""
+    """The tables as they are written today: ``[run] personal = "batchnorm"`` was the only kind of
+    personal layers.
+    """
     run = tables.get("run")
     if not isinstance(run, dict) or "personal" not in run or "personal" in tables:
         return tables
@@ -120,7 +123,9 @@ def migrated(tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_tables(tables: Mapping[str, Any]) -> None:
-    """Refuse tables that nobody reads, values that are no tables, and numbers that no machine holds."""
+    """Refuse tables that nobody reads, values that are no tables, and numbers that no machine
+    holds.
+    """
     for name, table in tables.items():
         if name not in TABLES:
             raise InvalidOption(f"unknown table [{name}]", suggest(name, TABLES), where=(name,))
@@ -149,7 +154,9 @@ def _override(tables: dict[str, Any], item: str) -> None:
     key, equals, value = item.partition("=")
     table, dot, option = key.strip().partition(".")
     if not equals or not dot or not option:
-        raise InvalidOption(f"--set {item!r} is not of the form table.key=value", "for example --set solver.lr=0.1")
+        raise InvalidOption(
+            f"--set {item!r} is not of the form table.key=value", "for example --set solver.lr=0.1"
+        )
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -159,5 +166,7 @@ def _override(tables: dict[str, Any], item: str) -> None:
     for step in path:
         target = target.setdefault(step, {}) if isinstance(target, dict) else target
     if not isinstance(target, dict):
-        raise InvalidOption(f"--set {item!r}: there is no table {key.strip().rpartition('.')[0]!r} to change")
+        raise InvalidOption(
+            f"--set {item!r}: there is no table {key.strip().rpartition('.')[0]!r} to change"
+        )
     target[last] = parsed

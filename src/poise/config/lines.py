@@ -14,7 +14,8 @@ _TEXT = re.compile(r"""\"\"\"|'''|"(?:[^"\\]|\\.)*"|'[^']*'|#.*""")
 
 
 def line_of(text: str, where: Sequence[str]) -> int | None:
-    r"""The line of an option, or of the innermost table around it that the text has; None where it has none.
+    r"""The line of an option, or of the innermost table around it that the text has; None where it
+    has none.
 
     >>> text = '[sampler]\nname = "uniform"\nm = 3\n[[attacks]]\nname = "mimic"\n'
     >>> line_of(text, ("sampler", "m")), line_of(text, ("sampler", "d")), line_of(text, ("attacks", "0", "name"))
@@ -29,7 +30,9 @@ def line_of(text: str, where: Sequence[str]) -> int | None:
 
 
 def lines_in(text: str) -> dict[Path, int]:
-    """The first line of every table, array entry and key; entries of arrays of tables count from 0."""
+    """The first line of every table, array entry and key; entries of arrays of tables count from
+    0.
+    """
     found: dict[Path, int] = {}
     table: Path = ()
     entries: dict[Path, int] = {}
@@ -67,7 +70,9 @@ def path_in(text: str) -> Path:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Headers and first lines of values, numbered from 1; the further lines of a long value are left out."""
+    """Headers and first lines of values, numbered from 1; the further lines of a long value are
+    left out.
+    """
     depth = 0
     quote = ""
     for number, line in enumerate(text.splitlines(), start=1):
@@ -88,7 +93,9 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _without_texts(line: str) -> tuple[str, str]:
-    """A line without texts and comments, and the quotation marks of a long text that goes on after it."""
+    """A line without texts and comments, and the quotation marks of a long text that goes on after
+    it.
+    """
     line = _LONG_TEXT.sub("", line)
     for match in _TEXT.finditer(line):
         if match[0] in ('"""', "'''"):

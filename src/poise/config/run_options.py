@@ -1,4 +1,6 @@
-"""The options of a run, declared once: `poise.train`, the table [run] and ``poise run`` derive from these fields."""
+"""The options of a run, declared once: `poise.train`, the table [run] and ``poise run`` derive from
+these fields.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +21,36 @@ DEFAULT_ROUNDS = 100
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How long a run lasts, what it measures, and what it keeps; `poise.core.options` checks every value."""
+    """How long a run lasts, what it measures, and what it keeps; `poise.core.options` checks every
+    value.
+    """
 
     rounds: int | None = option(
-        None, "number of aggregations (100 in Python where neither this nor ``time`` is given).", least=1
+        None,
+        "number of aggregations (100 in Python where neither this nor ``time`` is given).",
+        least=1,
     )
     time: float | None = option(None, "budget of simulated time.", above=0)
     seed: int = option(0, "one seed, one run.", least=0, key="seeds")
-    evaluate_every: int = option(1, "measure after every so many aggregations, and after the last.", least=1)
+    evaluate_every: int = option(
+        1, "measure after every so many aggregations, and after the last.", least=1
+    )
     metrics: tuple[str, ...] = option(
         (),
         'more to measure than the held-out metrics, e.g. ``"client_loss"``.',
         example='["client_loss"]',
     )
     keep: Keep = option("last", 'which models stay: ``"all"``, ``"unlearnable"``, ``"last"``.')
-    bad_updates: BadUpdates = option("stop", '``"stop"`` at an update that is not finite, or ``"drop"`` it and go on.')
+    bad_updates: BadUpdates = option(
+        "stop", '``"stop"`` at an update that is not finite, or ``"drop"`` it and go on.'
+    )
     backend: Any = option("local", "where work is executed, by name or as a part.")
-    start: str | None = option(None, "the hash of the model to begin with; the task's own initial model by default.")
+    start: str | None = option(
+        None, "the hash of the model to begin with; the task's own initial model by default."
+    )
     keep_updates: bool = option(
-        False, "keep every update of every round, for re-aggregation without some clients (``fed-accum``)."
+        False,
+        "keep every update of every round, for re-aggregation without some clients (``fed-accum``).",
     )
     audit: AuditAction | None = option(
         None,
@@ -52,7 +65,9 @@ class RunOptions:
 
     @classmethod
     def of(cls, table: Mapping[str, Any], seed: int | None = None) -> RunOptions:
-        """The options of one seed from the table [run] of an experiment file; the first seed by default."""
+        """The options of one seed from the table [run] of an experiment file; the first seed by
+        default.
+        """
         known_keys(table, RUN_KEYS, "[run]")
         given = dict(table)
         seeds = seeds_in(table)
@@ -83,7 +98,11 @@ def seeds_in(table: Mapping[str, Any]) -> list[int]:
     seeds = table.get("seeds", [0])
     whole = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
     if not whole or not seeds:
-        raise InvalidOption("seeds must be a list of whole numbers, for example [0, 1, 2]", where=("seeds",))
+        raise InvalidOption(
+            "seeds must be a list of whole numbers, for example [0, 1, 2]", where=("seeds",)
+        )
     if len(set(seeds)) < len(seeds):
-        raise InvalidOption("seeds has the same seed twice", "the same seed gives the same run", where=("seeds",))
+        raise InvalidOption(
+            "seeds has the same seed twice", "the same seed gives the same run", where=("seeds",)
+        )
     return list(seeds)

@@ -1,7 +1,7 @@
 """The options of a request to forget, declared once.
 
-`poise.unlearn`, ``poise unlearn``, the JSON API, the form of the console, the table [requests] of presets and
-request.json derive from the fields of `UnlearnRequest`.
+`poise.unlearn`, ``poise unlearn``, the JSON API, the form of the console, the table [requests] of
+presets and request.json derive from the fields of `UnlearnRequest`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def parse_clients(text: str) -> tuple[int, ...]:
     """
     bare = text.replace(" ", "")
     if not re.fullmatch(r"\d+(\.\.\d+)?(,\d+(\.\.\d+)?)*", bare):
-        raise InvalidOption(f"--clients {text!r} is not a list of clients", "write 3,7 or 0..4", where=("clients",))
+        raise InvalidOption(
+            f"--clients {text!r} is not a list of clients", "write 3,7 or 0..4", where=("clients",)
+        )
     found: list[int] = []
     for piece in bare.split(","):
         first, _, last = piece.partition("..")
@@ -45,16 +47,22 @@ def client_numbers(clients: int | Iterable[int]) -> tuple[Any, ...]:
     if isinstance(clients, Integral):
         return (clients,)
     listed = isinstance(clients, Iterable) and not isinstance(clients, str)
-    require(listed, f"clients = {clients!r} is not a list of clients", "as in [3, 7]", where="clients")
+    require(
+        listed, f"clients = {clients!r} is not a list of clients", "as in [3, 7]", where="clients"
+    )
     return tuple(cast(Iterable[int], clients))
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnlearnRequest(Budget):
-    """Who is to be forgotten, how, and what is guaranteed; `poise.core.options` checks every value."""
+    """Who is to be forgotten, how, and what is guaranteed; `poise.core.options` checks every
+    value.
+    """
 
     clients: tuple[int, ...] = option(
-        help="who is to be forgotten, numbered as in the training.", parser=parse_clients, example="3,7 or 0..4"
+        help="who is to be forgotten, numbered as in the training.",
+        parser=parse_clients,
+        example="3,7 or 0..4",
     )
     method: Method = option(
         "sifu",
@@ -68,8 +76,12 @@ class UnlearnRequest(Budget):
         label="Target score",
         example="99 % of the present one",
     )
-    min_rounds: int = option(50, "retrain for at least this many rounds.", least=0, label="At least rounds")
-    max_rounds: int = option(10_000, "give up after this many rounds.", least=1, label="At most rounds")
+    min_rounds: int = option(
+        50, "retrain for at least this many rounds.", least=0, label="At least rounds"
+    )
+    max_rounds: int = option(
+        10_000, "give up after this many rounds.", least=1, label="At most rounds"
+    )
     heuristic: bool = option(
         False,
         "go on where the bound has no proof; the certificate says so.",
@@ -97,7 +109,9 @@ class UnlearnRequest(Budget):
         label="aim at the held-out data",
         advanced=True,
     )
-    out: str | None = option(None, "folder of the branches; ``unlearning`` in the run's folder by default.")
+    out: str | None = option(
+        None, "folder of the branches; ``unlearning`` in the run's folder by default."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,12 +120,15 @@ class UnlearnRequest(Budget):
         require(orderly, message, where="min_rounds")
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], declared: Mapping[str, Any] | None = None) -> UnlearnRequest:
+    def of(
+        cls, given: Mapping[str, Any], declared: Mapping[str, Any] | None = None
+    ) -> UnlearnRequest:
         """A request from a command line, a form or the JSON API.
 
         Args:
             given: values by key; None stands for an option that is not given.
-            declared: the table [unlearning] of the training, whose values hold where the request gives none.
+            declared: the table [unlearning] of the training, whose values hold where the request
+                gives none.
         """
         entries = entries_of(cls)
         known_keys(given, entries, "a request")

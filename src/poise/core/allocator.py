@@ -15,11 +15,14 @@ LARGEST = 2**25  # bytes of a block that still comes from a heap: the most that 
 def keep_freed_memory() -> bool:
     """Ask the C library not to give freed memory back to the system at once; whether it took that.
 
-    The activations of a step are a few blocks of megabytes that are freed when it ends. By default the GNU library then
-    gives the end of its heap back, and the next step waits for the system to clear the same pages anew. A process
-    that has its own settings keeps them, and where there is another C library nothing happens.
+    The activations of a step are a few blocks of megabytes that are freed when it ends. By default
+    the GNU library then gives the end of its heap back, and the next step waits for the system to
+    clear the same pages anew. A process that has its own settings keeps them, and where there is
+    another C library nothing happens.
     """
-    own = any(os.environ.get(name) for name in SETTINGS) or "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")
+    own = any(os.environ.get(name) for name in SETTINGS) or "glibc.malloc." in os.environ.get(
+        "GLIBC_TUNABLES", ""
+    )
     if sys.platform != "linux" or own:
         return False
     try:

@@ -30,7 +30,8 @@ class Arrivals:
     """The answers to m pieces of work, one row each.
 
     Args:
-        payload: the updates as they travelled, one row per piece of work (`poise.engine.wire.Wire` reads them).
+        payload: the updates as they travelled, one row per piece of work (`poise.engine.wire.Wire`
+            reads them).
         samples: how many samples each client declares, (m,).
         steps: how many local steps each made, (m,).
         loss_before: reported losses before the work, (m,); None where nobody asked.
@@ -68,7 +69,10 @@ class Arrivals:
             found = [vars(part)[name] for part in parts]
             columns[name] = None if any(c is None for c in found) else np.concatenate(found)
         for name in TENSORS:
-            columns[name] = {key: torch.cat([vars(part)[name][key] for part in parts]) for key in vars(parts[0])[name]}
+            columns[name] = {
+                key: torch.cat([vars(part)[name][key] for part in parts])
+                for key in vars(parts[0])[name]
+            }
         if any(part.reasons for part in parts):
             columns["reasons"] = tuple(why for p in parts for why in p.reasons or ("",) * len(p))
         return cls(**columns)
@@ -83,7 +87,8 @@ TENSORS = ("payload", "client_state")
 
 
 def rows_of(value: Columns, rows: Ints) -> Columns:
-    """A frozen dataclass of columns, with some rows of each: arrays, tensors, mappings of them, tuples of words.
+    """A frozen dataclass of columns, with some rows of each: arrays, tensors, mappings of them,
+    tuples of words.
 
     A field is a column when its metadata do not say ``shared``.
     """
@@ -97,7 +102,8 @@ def rows_of(value: Columns, rows: Ints) -> Columns:
 def changed(value: Columns, **changes: Any) -> Columns:
     """The same frozen dataclass with other values of some fields, and nothing that was cached.
 
-    What `dataclasses.replace` does, in a tenth of the time: an asynchronous run does it for every single update.
+    What `dataclasses.replace` does, in a tenth of the time: an asynchronous run does it for every
+    single update.
     """
     every, _ = _names(type(value))
     made = object.__new__(type(value))
@@ -109,7 +115,9 @@ def changed(value: Columns, **changes: Any) -> Columns:
 def _names(kind: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of all fields of a dataclass, and of those that are columns."""
     every = fields(kind)
-    return tuple(f.name for f in every), tuple(f.name for f in every if not f.metadata.get("shared"))
+    return tuple(f.name for f in every), tuple(
+        f.name for f in every if not f.metadata.get("shared")
+    )
 
 
 def _taken(column: Column, rows: Ints, index: torch.Tensor) -> Column:

@@ -42,7 +42,9 @@ class Plan:
     counts: torch.Tensor  # (K, m); 0 after a client's last step
 
     @classmethod
-    def draw(cls, streams: U64, sizes: Ints, offsets: Ints, steps: Ints, batch_size: int | None) -> Plan:
+    def draw(
+        cls, streams: U64, sizes: Ints, offsets: Ints, steps: Ints, batch_size: int | None
+    ) -> Plan:
         """Draw the batches of clients with these stream keys, sizes and numbers of steps."""
         width = int(batch_widths(sizes, batch_size).max())
         positions = np.zeros((int(steps.max()), len(sizes), width), dtype=np.int64)
@@ -74,17 +76,21 @@ class Plan:
 
 
 def batch_widths(sizes: Ints, batch_size: int | None) -> Ints:
-    """How many positions a client's batches take, padding included: a function of its own size only.
+    """How many positions a client's batches take, padding included: a function of its own size
+    only.
 
-    A client with fewer samples than the batch size (or any client, where a step takes all samples) is
-    padded to the next of 1, 2, 3, 4, 6, 8, 12, 16, …, so that clients of similar size can work in one stack and none
-    of them in another shape than it would alone: the same bits whoever else is in the cohort.
+    A client with fewer samples than the batch size (or any client, where a step takes all samples)
+    is padded to the next of 1, 2, 3, 4, 6, 8, 12, 16, …, so that clients of similar size can work
+    in one stack and none of them in another shape than it would alone: the same bits whoever else
+    is in the cohort.
 
     >>> batch_widths(np.array([5, 9, 40, 100]), 50)
     array([ 6, 12, 48, 50])
     """
     power = 2 ** np.floor(np.log2(np.maximum(sizes, 1))).astype(np.int64)
-    grid = np.where(sizes <= power, power, np.where(2 * sizes <= 3 * power, 3 * power // 2, 2 * power))
+    grid = np.where(
+        sizes <= power, power, np.where(2 * sizes <= 3 * power, 3 * power // 2, 2 * power)
+    )
     return np.asarray(grid if batch_size is None else np.minimum(grid, batch_size), dtype=np.int64)
 
 

@@ -20,7 +20,9 @@ class Timed(Protocol):
     """Durations as a part: `poise.clocks.Exponential`, `poise.clocks.Trace`."""
 
     def bind(self, clients: int | None) -> TimesWithLaws:
-        """The times of this many clients; None where the number is not known yet and only the options are checked."""
+        """The times of this many clients; None where the number is not known yet and only the
+        options are checked.
+        """
 
 
 class TimesWithLaws(Times, Protocol):
@@ -34,7 +36,8 @@ class TimesWithLaws(Times, Protocol):
 
 
 Durations: TypeAlias = str | Sequence[float] | np.ndarray | Timed | None
-"""Numbers (one per client), a scenario ``"F<percent>"``, a part such as Exponential, or None for one unit each."""
+"""Numbers (one per client), a scenario ``"F<percent>"``, a part such as Exponential, or None for
+one unit each."""
 
 SAME = 1e-9
 """Times that differ by less than this share are the same: five times 0.2 is 1."""
@@ -71,7 +74,9 @@ def scenario(name: str, clients: int) -> Floats:
     """
     match = re.fullmatch(r"F(\d{1,2})", name)
     if match is None:
-        raise InvalidOption(f"unknown durations {name!r}", "a scenario is F0 … F99, for example 'F80'")
+        raise InvalidOption(
+            f"unknown durations {name!r}", "a scenario is F0 … F99, for example 'F80'"
+        )
     spread = int(match.group(1)) / 100
     return np.asarray(1.0 - np.arange(clients) * (spread / max(clients - 1, 1)), dtype=np.float64)
 
@@ -86,7 +91,8 @@ def as_durations(given: Durations, clients: int | None) -> TimesWithLaws:
 
 
 def durations_for(given: Durations, stay: Sequence[int]) -> Durations:
-    """The durations of the clients ``stay``, in this order; what is not given client by client stays as it is.
+    """The durations of the clients ``stay``, in this order; what is not given client by client
+    stays as it is.
 
     >>> durations_for([1.0, 2.0, 3.0], [2, 0])
     [3.0, 1.0]
@@ -110,6 +116,8 @@ def means(given: str | Sequence[float] | np.ndarray, clients: int | None) -> Flo
     bad = np.flatnonzero(~(np.isfinite(tau) & (tau > 0)))
     require(len(bad) == 0, f"duration of client {bad[0] if len(bad) else ''} must be above 0")
     require(
-        clients is None or len(tau) == clients, f"{len(tau)} durations for {clients} clients", "give one per client"
+        clients is None or len(tau) == clients,
+        f"{len(tau)} durations for {clients} clients",
+        "give one per client",
     )
     return tau

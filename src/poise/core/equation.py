@@ -27,7 +27,9 @@ def combine(omega: Floats, deltas: Stack) -> Vector:
 
 @dataclass(frozen=True)
 class Moving:
-    """A global model whose first ``trainable`` entries a server optimiser moves, and that optimiser's state."""
+    """A global model whose first ``trainable`` entries a server optimiser moves, and that
+    optimiser's state.
+    """
 
     theta: Vector
     trainable: int
@@ -37,7 +39,8 @@ class Moving:
 def step(
     at: Moving, direction: Vector, weights: Floats, server: Server, *, shift: Vector | None = None
 ) -> tuple[Vector, ServerState]:
-    """The next global model and server state, from the aggregated ``direction`` and the ``weights`` it was made with.
+    """The next global model and server state, from the aggregated ``direction`` and the ``weights``
+    it was made with.
 
     ``shift`` is what a solver's memory adds to the direction.
 

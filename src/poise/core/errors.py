@@ -16,7 +16,8 @@ class PoiseError(Exception):
     Args:
         message: what was wrong, naming the file, key, client or value.
         hint: what to do about it.
-        where: the option at fault, from the outside in: ``("sampler", "m")``, ``("attacks", "1", "clients")``.
+        where: the option at fault, from the outside in: ``("sampler", "m")``, ``("attacks", "1",
+            "clients")``.
 
     ``exit_code`` is what the command line returns: 2 for wrong use, 1 for a failure.
     """
@@ -79,7 +80,9 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 def require(condition: bool, message: str, hint: str = "", *, where: str = "") -> None:
-    """Raise `InvalidOption` unless ``condition`` holds; ``where`` is the name of the option at fault."""
+    """Raise `InvalidOption` unless ``condition`` holds; ``where`` is the name of the option at
+    fault.
+    """
     if not condition:
         raise InvalidOption(message, hint, where=(where,) if where else ())
 

@@ -1,7 +1,7 @@
 """What a federation and a task have, for code that takes any of them.
 
-`FederationLike` and `TaskLike` name the members that every run needs. The other protocols name what only some
-federations have; a caller asks for them with ``isinstance``.
+`FederationLike` and `TaskLike` name the members that every run needs. The other protocols name what
+only some federations have; a caller asks for them with ``isinstance``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class FederationLike(Protocol):
-    """Who owns what: `poise.federation`, `poise.quadratics`, the nodes of a deployment, or a class of one's own."""
+    """Who owns what: `poise.federation`, `poise.quadratics`, the nodes of a deployment, or a class
+    of one's own.
+    """
 
     @property
     def clients(self) -> int:
@@ -38,7 +40,9 @@ class FederationLike(Protocol):
 
     @property
     def spec(self) -> Mapping[str, Any] | None:
-        """The table [data] that makes this federation again; None for a federation made of Python objects."""
+        """The table [data] that makes this federation again; None for a federation made of Python
+        objects.
+        """
 
 
 class TaskLike(Protocol):

@@ -1,4 +1,6 @@
-"""The last update of every client, and how alike these are: what samplers by similarity look back on."""
+"""The last update of every client, and how alike these are: what samplers by similarity look back
+on.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from poise.core.sampling_distributions import SamplingDistributions
 from poise.core.similarity import Measure, to_all
 from poise.core.types import Floats, Record
-from poise.core.urns import Urns
 from poise.core.vectors import Stack, Vector
 
 GRADIENT = "gradient"
@@ -20,16 +22,17 @@ GRADIENT = "gradient"
 SAMPLER = "sampler/"
 """How the names of tensors begin that the ledger keeps for a sampler."""
 
-Made = Callable[[Floats], Urns]
+Made = Callable[[Floats], SamplingDistributions]
 
 
 @dataclass
 class Gradients:
-    """Representative gradients G_i = last theta_i - theta, zero for a client that never worked (E section 3.5).
+    """Representative gradients G_i = last theta_i - theta, zero for a client that never worked (E
+    section 3.5).
 
-    Only the rows of clients that worked are computed again: O(N m d) per round. A similarity is computed from its two
-    updates alone, and rows are written in an order that the records tell, so that the matrix is the same to the bit
-    when it is made anew from the ledger.
+    Only the rows of clients that worked are computed again: O(N m d) per round. A similarity is
+    computed from its two updates alone, and rows are written in an order that the records tell, so
+    that the matrix is the same to the bit when it is made anew from the ledger.
     """
 
     clients: int
@@ -38,8 +41,8 @@ class Gradients:
     _rows: Stack | None = None
     _norms: Vector = field(init=False)
     _stale: list[int] = field(default_factory=list)
-    _used: Urns | None = None
-    _ahead: Future[Urns] | None = None
+    _used: SamplingDistributions | None = None
+    _ahead: Future[SamplingDistributions] | None = None
     _pool: ThreadPoolExecutor | None = None
 
     def __post_init__(self) -> None:
@@ -59,8 +62,10 @@ class Gradients:
         self._stale += clients
         return {c: self._rows[c] for c in clients if self._rows is not None}
 
-    def urns(self, make: Made, ahead: bool) -> Urns:
-        """What ``make`` makes of the similarities: now, or in the background for the next time it is asked for."""
+    def urns(self, make: Made, ahead: bool) -> SamplingDistributions:
+        """What ``make`` makes of the similarities: now, or in the background for the next time it
+        is asked for.
+        """
         if not ahead:
             return make(self.refreshed())
         if self._ahead is not None:
@@ -71,7 +76,7 @@ class Gradients:
         self._ahead = self._pool.submit(self._later, make)
         return self._used
 
-    def _later(self, make: Made) -> Urns:
+    def _later(self, make: Made) -> SamplingDistributions:
         torch.set_num_threads(1)  # PyTorch forgets a thread's setting when another changes its own
         return make(self.refreshed())
 
@@ -79,7 +84,9 @@ class Gradients:
         """The similarities, after the rows that changed were computed again."""
         if self._stale:
             assert self._rows is not None
-            found = to_all(self.measure, [self._rows[c] for c in self._stale], self._rows, self._norms)
+            found = to_all(
+                self.measure, [self._rows[c] for c in self._stale], self._rows, self._norms
+            )
             for client, row in zip(self._stale, found, strict=True):
                 self.alike[client, :] = row
                 self.alike[:, client] = row
@@ -87,17 +94,23 @@ class Gradients:
         return self.alike
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """The urns last drawn from, where they were made ahead: the ledger needs them to draw from them again."""
+        """The urns last drawn from, where they were made ahead: the ledger needs them to draw from
+        them again.
+        """
         if self._used is None:
             return {}
         u = self._used
         return {
-            f"{SAMPLER}clients": torch.from_numpy(u.clients), f"{SAMPLER}ends": torch.from_numpy(u.ends),
+            f"{SAMPLER}clients": torch.from_numpy(u.clients),
+            f"{SAMPLER}ends": torch.from_numpy(u.ends),
             f"{SAMPLER}room": torch.tensor([u.room]),
-        }  # fmt: skip
+        }
 
     def restore(
-        self, kept: Mapping[int, Mapping[str, Vector]], records: Iterable[Record], tensors: Mapping[str, torch.Tensor]
+        self,
+        kept: Mapping[int, Mapping[str, Vector]],
+        records: Iterable[Record],
+        tensors: Mapping[str, torch.Tensor],
     ) -> None:
         """Take up what the ledger kept: the gradients in the order in which they came."""
         order: dict[int, None] = {}
@@ -107,9 +120,13 @@ class Gradients:
                 order[c.client] = None
         for client in order:
             self.see([client], kept[client][GRADIENT][None])
-        found = {k.removeprefix(SAMPLER): v.numpy() for k, v in tensors.items() if k.startswith(SAMPLER)}
+        found = {
+            k.removeprefix(SAMPLER): v.numpy() for k, v in tensors.items() if k.startswith(SAMPLER)
+        }
         if found:
-            self._used = Urns(found["clients"], found["ends"], int(found["room"][0]))
+            self._used = SamplingDistributions(
+                found["clients"], found["ends"], int(found["room"][0])
+            )
 
     def close(self) -> None:
         """Let go of the background thread."""

@@ -19,7 +19,7 @@ class Watch(Protocol):
     """Looks at every record, and may keep clients out."""
 
     @property
-    def barred(self) -> frozenset[int]:
+    def excluded(self) -> frozenset[int]:
         """Whose contributions have weight 0 from now on."""
 
     def add(self, record: Record) -> None:
@@ -33,7 +33,9 @@ class History:
     ``gradients`` is kept only where a sampler asks for it.
     """
 
-    lowest_loss: dict[int, float] = field(default_factory=dict)  # by client, of the losses it reported
+    lowest_loss: dict[int, float] = field(
+        default_factory=dict
+    )  # by client, of the losses it reported
     last_loss: dict[int, float] = field(default_factory=dict)  # by client, before its last work
     last_norm: dict[int, float] = field(default_factory=dict)  # by client, of its last update
     taken_part: dict[int, int] = field(default_factory=dict)  # by client, in how many aggregations
@@ -66,14 +68,19 @@ class History:
                 self.reached[name] = better(value, self.reached.get(name, value))
 
     def see(self, clients: list[int], updates: Stack) -> dict[int, dict[str, Vector]]:
-        """Take in the updates themselves, where they are asked for; what the ledger keeps of each client."""
+        """Take in the updates themselves, where they are asked for; what the ledger keeps of each
+        client.
+        """
         if self.gradients is None:
             return {}
         kept = self.gradients.see(clients, updates)
         return {client: {GRADIENT: row} for client, row in kept.items()}
 
     def resume(
-        self, records: Sequence[Record], kept: Mapping[int, Mapping[str, Vector]], state: Mapping[str, torch.Tensor]
+        self,
+        records: Sequence[Record],
+        kept: Mapping[int, Mapping[str, Vector]],
+        state: Mapping[str, torch.Tensor],
     ) -> None:
         """Become the history that these records leave."""
         for record in records:
@@ -86,9 +93,9 @@ class History:
         return {} if self.gradients is None else self.gradients.tensors()
 
     @property
-    def barred(self) -> frozenset[int]:
+    def excluded(self) -> frozenset[int]:
         """Clients whose contributions have weight 0."""
-        return frozenset() if self.watch is None else self.watch.barred
+        return frozenset() if self.watch is None else self.watch.excluded
 
     def lowest(self, clients: Ints) -> Floats:
         """The lowest loss that each of these clients has reported; inf for a new one."""
@@ -99,7 +106,9 @@ class History:
         return np.array([self.taken_part.get(int(c), 0) for c in clients], dtype=np.int64)
 
     def losses(self, clients: Ints) -> Floats:
-        """The loss that each of these clients reported last; inf for a new one, about which nothing is known."""
+        """The loss that each of these clients reported last; inf for a new one, about which nothing
+        is known.
+        """
         return np.array([self.last_loss.get(int(c), np.inf) for c in clients], dtype=np.float64)
 
     def norms(self, clients: int) -> Floats:

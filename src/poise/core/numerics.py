@@ -12,14 +12,18 @@ import torch
 
 MODES = {1: "off", 2: "auto", 3: "compatible"}
 
-HINT = "import poise before PyTorch multiplies its first matrix, or set MKL_CBWR=AVX2 in the environment"
+HINT = (
+    "import poise before PyTorch multiplies its first matrix, or set MKL_CBWR=AVX2 in the "
+    "environment"
+)
 
 
 @cache
 def mkl_mode() -> str:
     """How MKL promises to reproduce bits in this process: ``off`` is no promise; empty without MKL.
 
-    `poise` asks for a fixed code path when it is imported (``MKL_CBWR``), but MKL listens only before its first call.
+    `poise` asks for a fixed code path when it is imported (``MKL_CBWR``), but MKL listens only
+    before its first call.
     """
     torch.ones(64, 64) @ torch.ones(64, 64)  # MKL reads its setting now, if it has not yet
     try:
@@ -33,5 +37,8 @@ def mkl_mode() -> str:
 def warn_if_unfixed() -> None:
     """Say so where the bits of a run could depend on where its memory happens to lie."""
     if mkl_mode() == "off":
-        message = "MKL was used before poise was imported: this run may not be the same to the bit elsewhere"
+        message = (
+            "MKL was used before poise was imported: this run may not be the same to the "
+            "bit elsewhere"
+        )
         warnings.warn(f"{message} ({HINT})", stacklevel=3)

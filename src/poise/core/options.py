@@ -1,7 +1,8 @@
 """Options declared once: one field has a name, a type, a default, a help text and bounds.
 
-`option` declares a field of a frozen dataclass, and `check_options` checks the values of an instance against these
-declarations. Python signatures, tables of experiment files, command lines, the JSON API and forms read `options_of`.
+`option` declares a field of a frozen dataclass, and `check_options` checks the values of an
+instance against these declarations. Python signatures, tables of experiment files, command lines,
+the JSON API and forms read `options_of`.
 """
 
 from __future__ import annotations
@@ -33,11 +34,15 @@ class Declared:
         most: the largest value allowed.
         below: a bound that values must stay under.
         example: a value to show where a user gave none that fits.
-        key: the option's name in files, on command lines and in forms, where that differs from the field's.
+        key: the option's name in files, on command lines and in forms, where that differs from the
+            field's.
         label: how a form calls the option; its name by default.
-        switch: the value that a command line sets by naming the option alone, where that is not ``True``.
-        parser: makes the value from the text that command lines, forms and the JSON API take for it.
-        inherits: whether a request takes the value that its training declared unless it gives its own.
+        switch: the value that a command line sets by naming the option alone, where that is not
+            ``True``.
+        parser: makes the value from the text that command lines, forms and the JSON API take for
+            it.
+        inherits: whether a request takes the value that its training declared unless it gives its
+            own.
         advanced: whether a form hides the option at first.
     """
 
@@ -82,16 +87,30 @@ class Option:
     @property
     def choices(self) -> tuple[Any, ...]:
         """The values allowed, for an option that lists them; else empty."""
-        kinds = get_args(self.type) if get_origin(self.type) in (Union, types.UnionType) else (self.type,)
-        return tuple(value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind))
+        kinds = (
+            get_args(self.type)
+            if get_origin(self.type) in (Union, types.UnionType)
+            else (self.type,)
+        )
+        return tuple(
+            value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)
+        )
 
     def checked(self, value: Any) -> Any:
-        """The value as plain Python data; raises where it has the wrong type or lies out of bounds."""
+        """The value as plain Python data; raises where it has the wrong type or lies out of
+        bounds.
+        """
         if not fits(value, self.type):
             raise self._wrong(value)
         value = plain(value)
-        if isinstance(value, int | float) and not isinstance(value, bool) and not self._inside(value):
-            raise InvalidOption(f"{self.name} must be {self._range()}, not {value}", where=(self.key,))
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and not self._inside(value)
+        ):
+            raise InvalidOption(
+                f"{self.name} must be {self._range()}, not {value}", where=(self.key,)
+            )
         return value
 
     def _wrong(self, value: Any) -> InvalidOption:
@@ -100,7 +119,9 @@ class Option:
             hint = suggest(str(value), map(str, self.choices))
             return InvalidOption(f"{self.name} = {value!r} is not known", hint, where=(self.key,))
         example = f"for example {self.declared.example}" if self.declared.example else ""
-        return InvalidOption(f"{self.name} must be {words(self.type)}, not {value!r}", example, where=(self.key,))
+        return InvalidOption(
+            f"{self.name} must be {words(self.type)}, not {value!r}", example, where=(self.key,)
+        )
 
     def _inside(self, value: float) -> bool:
         bounds = self.declared
@@ -122,7 +143,11 @@ class Option:
         if bounds.above is not None:
             return f"above {bounds.above:g} and finite"
         if bounds.least is not None:
-            return f"at least {bounds.least:g}" if self.type in (int, int | None) else f"{bounds.least:g} or more"
+            return (
+                f"at least {bounds.least:g}"
+                if self.type in (int, int | None)
+                else f"{bounds.least:g} or more"
+            )
         return "finite"
 
 
@@ -180,14 +205,19 @@ def plain(value: Any) -> Any:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value has the type that an annotation names; whole numbers are numbers, true and false are not."""
+    """Whether a value has the type that an annotation names; whole numbers are numbers, true and
+    false are not.
+    """
     origin = get_origin(hint)
     if hint is Any:
         return True
     if origin in (Union, types.UnionType):
         return any(fits(value, kind) for kind in get_args(hint))
     if origin is Literal:
-        return any(value is choice or (type(value) is type(choice) and value == choice) for choice in get_args(hint))
+        return any(
+            value is choice or (type(value) is type(choice) and value == choice)
+            for choice in get_args(hint)
+        )
     if hint is float:
         return isinstance(value, Real) and not isinstance(value, bool)
     if hint is int:
@@ -216,5 +246,11 @@ def words(hint: Any) -> str:
     if get_origin(hint) in (tuple, list, Sequence):
         items = {int: "whole numbers", float: "numbers", str: "texts"}
         return f"a list of {items.get(_item(hint), 'values')}"
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "nothing"}
+    names = {
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        bool: "true or false",
+        type(None): "nothing",
+    }
     return names.get(hint, str(getattr(hint, "__name__", hint)))

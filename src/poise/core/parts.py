@@ -1,15 +1,26 @@
 """Parts are frozen dataclasses, and they are the configuration.
 
-``@part("sampler", "uniform")`` makes a class a frozen dataclass whose values are checked against its
-annotations, and puts it under its name in the register of its slot. `build` makes a part from a table of an
-experiment file and refuses unknown keys by naming the nearest known one; `describe` is its inverse.
+``@part("sampler", "uniform")`` makes a class a frozen dataclass whose values are checked against
+its annotations, and puts it under its name in the register of its slot. `build` makes a part from a
+table of an experiment file and refuses unknown keys by naming the nearest known one; `describe` is
+its inverse.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard, TypeVar, cast, dataclass_transform, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Protocol,
+    TypeGuard,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_type_hints,
+)
 
 import numpy as np
 
@@ -30,7 +41,8 @@ OURS = "poise."
 """How the names of poise's own modules begin."""
 
 OWN = ":"
-"""Stands between module and class in the name of an object that was not made from a declared part."""
+"""Stands between module and class in the name of an object that was not made from a declared
+part."""
 
 _register: dict[str, dict[str, type]] = {slot: {} for slot in SLOTS}
 
@@ -57,7 +69,9 @@ def part(slot: str, name: str) -> Callable[[type[T]], type[T]]:
         check_values = getattr(cls, "__post_init__", None)
 
         def check(self: DataclassInstance) -> None:
-            for name, value in values_of(self).items():  # values that can be compared, hashed and never changed
+            for name, value in values_of(
+                self
+            ).items():  # values that can be compared, hashed and never changed
                 object.__setattr__(self, name, _frozen(value))
             _check_types(self)
             if check_values is not None:
@@ -79,7 +93,10 @@ def _refuse_name_of_poise(slot: str, name: str, cls: type) -> None:
     ours = known is not None and known.__module__.startswith(OURS)
     if known is not None and ours and not cls.__module__.startswith(OURS):
         raise InvalidOption(
-            f"{cls.__module__}.{cls.__qualname__}: the name {name!r} belongs to poise's {slot} {known.__name__}",
+            (
+                f"{cls.__module__}.{cls.__qualname__}: the name {name!r} belongs to poise's {slot} "
+                f"{known.__name__}"
+            ),
             "declare it under a name of its own",
         )
 
@@ -90,7 +107,9 @@ def parts_of(slot: str) -> dict[str, type]:
 
 
 def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
-    """Make a part from ``{"name": …, option: value, …}``; ``title`` is how errors call the table."""
+    """Make a part from ``{"name": …, option: value, …}``; ``title`` is how errors call the
+    table.
+    """
     title = title or f"[{slot}]"
     options = dict(table)
     name = options.pop("name", None)
@@ -104,7 +123,9 @@ def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
             where=("name",),
         )
     if not isinstance(name, str) or name not in known:
-        raise InvalidOption(f"{title} unknown {slot} {name!r}", suggest(str(name), known), where=("name",))
+        raise InvalidOption(
+            f"{title} unknown {slot} {name!r}", suggest(str(name), known), where=("name",)
+        )
     cls = known[name]
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in options:
@@ -134,8 +155,8 @@ def with_options(made: T, **options: Any) -> T:
 def describe(made: object) -> dict[str, Any]:
     """The table that `build` makes this part from; options at their default are left out.
 
-    An object that `build` cannot make again is named by its module and class: a class of one's own, and a subclass of
-    a part that replaces one of its methods and is not declared itself.
+    An object that `build` cannot make again is named by its module and class: a class of one's own,
+    and a subclass of a part that replaces one of its methods and is not declared itself.
     """
     cls = _stands_for(made)
     if cls is None or not is_part(made):
@@ -155,7 +176,9 @@ def is_part(value: object) -> TypeGuard[Part]:
 
 
 def _stands_for(made: object) -> type | None:
-    """The declared class that makes an object which behaves like this one; None where there is none."""
+    """The declared class that makes an object which behaves like this one; None where there is
+    none.
+    """
     if not is_part(made):
         return None
     cls: Any = _register.get(made.slot, {}).get(made.name)
@@ -196,4 +219,6 @@ def _check_types(made: DataclassInstance) -> None:
     for name, value in values_of(made).items():
         if not fits(value, hints[name]):
             kind = type(made).__name__
-            raise InvalidOption(f"{kind}: {name} must be {words(hints[name])}, not {value!r}", where=(name,))
+            raise InvalidOption(
+                f"{kind}: {name} must be {words(hints[name])}, not {value!r}", where=(name,)
+            )

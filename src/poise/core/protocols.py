@@ -1,8 +1,8 @@
 """One protocol per slot of the equation.
 
-A part is a frozen dataclass that has the methods below; nothing is inherited. ``fit`` is called once
-when a run is composed and raises `IncompatibleParts` or `InvalidOption` where the part cannot work
-in this setting. `poise.testing` holds the contract suite of each slot.
+A part is a frozen dataclass that has the methods below; nothing is inherited. ``fit`` is called
+once when a run is composed and raises `IncompatibleParts` or `InvalidOption` where the part cannot
+work in this setting. `poise.testing` holds the contract suite of each slot.
 """
 
 from __future__ import annotations
@@ -20,11 +20,21 @@ from poise.core.history import History
 from poise.core.rng import U64
 from poise.core.round_updates import RoundUpdates
 from poise.core.traits import AggregatorTraits, ChannelTraits
-from poise.core.types import AttackerView, Cohort, Flight, Floats, ForgedUpdate, Ints, Setting, Sky, Step
+from poise.core.types import (
+    Assignment,
+    AttackerView,
+    Cohort,
+    Floats,
+    ForgedUpdate,
+    InFlight,
+    Ints,
+    Setting,
+    Step,
+)
 from poise.core.vectors import Layout, Stack, Vector
 
 if TYPE_CHECKING:
-    from poise.core.memory import Memories
+    from poise.core.algorithm_state import AlgorithmState
 
 Transform: TypeAlias = Callable[[Stack, Stack], Stack]
 """(gradients, parameters) -> gradients, row by row; may work in place on the gradients."""
@@ -36,8 +46,8 @@ ServerState: TypeAlias = Mapping[str, Vector]
 class Rule:
     """How one piece of local work steps: ``W <- W - rate * T(G(point(W)), W)``.
 
-    The rows of a stack are ordered by number of steps, most first. A transform gets the first rows only, once the
-    others are done; so it cuts state of its own to ``[: len(gradients)]``.
+    The rows of a stack are ordered by number of steps, most first. A transform gets the first rows
+    only, once the others are done; so it cuts state of its own to ``[: len(gradients)]``.
     """
 
     rate: float
@@ -48,14 +58,16 @@ class Rule:
 class Memory:
     """What a solver remembers between rounds, on both sides; by default nothing.
 
-    The server keeps ``shared`` vectors and sends them with the model; each client keeps its ``own``, zero at first.
+    The server keeps ``shared`` vectors and sends them with the model; each client keeps its
+    ``own``, zero at first.
     """
 
     keeps: tuple[str, ...] = ()
     """Names of the vectors that every client keeps."""
 
     begins_at_start: bool = False
-    """Whether a client that keeps nothing yet begins with the model it received instead of zeros."""
+    """Whether a client that keeps nothing yet begins with the model it received instead of
+    zeros."""
 
     neighbours: bool = False
     """Whether the server sends each client the mean of its neighbours' last local models."""
@@ -64,7 +76,9 @@ class Memory:
         """The server's vectors before the first round."""
         return {}
 
-    def terms(self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]) -> tuple[Transform, ...]:
+    def terms(
+        self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]
+    ) -> tuple[Transform, ...]:
         """What the memory adds to the clients' gradients; comes before the rule's transforms."""
         return ()
 
@@ -72,8 +86,13 @@ class Memory:
         """Where the clients' gradients are taken, if not at their own models."""
         return None
 
-    def own_after(
-        self, own: Mapping[str, Stack], shared: Mapping[str, Vector], deltas: Stack, steps: Ints, rate: float
+    def client_state_after(
+        self,
+        own: Mapping[str, Stack],
+        shared: Mapping[str, Vector],
+        deltas: Stack,
+        steps: Ints,
+        rate: float,
     ) -> Mapping[str, Stack]:
         """What each client keeps after its work."""
         return {}
@@ -81,7 +100,8 @@ class Memory:
     def absorb(
         self, shared: Mapping[str, Vector], updates: RoundUpdates, sent: Mapping[str, Stack]
     ) -> tuple[Mapping[str, Vector], Vector | None]:
-        """The server's vectors after the updates arrived, and a shift of the direction if there is one.
+        """The server's vectors after the updates arrived, and a shift of the direction if there is
+        one.
 
         ``sent`` holds the shared vectors that each client had been sent, (m, trainable).
         """
@@ -147,7 +167,9 @@ class Solver(Protocol):
         """The local step for clients that start from the trainable rows ``start`` of a version."""
 
     def rate(self, version: int) -> float:
-        """Learning rate of work on this version; work on versions with equal rates may be done together."""
+        """Learning rate of work on this version; work on versions with equal rates may be done
+        together.
+        """
 
 
 class Sampler(Protocol):
@@ -155,13 +177,17 @@ class Sampler(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it looks back on beyond the records: loss reports (`LOSS_REPORTS`), ``gradients``."""
+        """What it looks back on beyond the records: loss reports (`LOSS_REPORTS`),
+        ``gradients``.
+        """
 
     def fit(self, setting: Setting) -> None:
         """Refuse a setting in which this sampler cannot work."""
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """The clients of this round and their base weights; ``past`` is what the server saw so far."""
+        """The clients of this round and their base weights; ``past`` is what the server saw so
+        far.
+        """
 
 
 class Times(Protocol):
@@ -172,7 +198,8 @@ class Times(Protocol):
         """After this time nobody answers any more; inf for times that do not end."""
 
     def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
-        """The time from now until each of these clients answers, if it is asked for work on this version now.
+        """The time from now until each of these clients answers, if it is asked for work on this
+        version now.
 
         inf for a client that is away for good.
         """
@@ -188,8 +215,10 @@ class Clock(Protocol):
     def fit(self, setting: Setting) -> None:
         """Refuse a setting in which this clock cannot work."""
 
-    def advance(self, sky: Sky, started: Sequence[Flight], index: int) -> tuple[Step, Sky]:
-        """Put the new work into the sky and go on to aggregation ``index``."""
+    def advance(
+        self, in_flight: InFlight, started: Sequence[Assignment], index: int
+    ) -> tuple[Step, InFlight]:
+        """Put the new work into the in_flight and go on to aggregation ``index``."""
 
     def times(self, clients: int) -> Times:
         """How long each of this many clients needs."""
@@ -206,7 +235,9 @@ class Weighting(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The reports this weighting reads: of `LOSS_REPORTS`, ``balance`` of the clock, ``adjacency`` of the graph."""
+        """The reports this weighting reads: of `LOSS_REPORTS`, ``balance`` of the clock,
+        ``adjacency`` of the graph.
+        """
 
     def fit(self, setting: Setting) -> None:
         """Refuse a setting in which this weighting cannot work."""
@@ -229,19 +260,22 @@ class Aggregator(Protocol):
         """Refuse a setting in which this aggregator cannot work."""
 
     def combine(self, deltas: Stack, weights: Floats) -> Vector:
-        """The direction, (d,), from the updates (m, d) and their coefficients (m,). Neither argument is changed.
+        """The direction, (d,), from the updates (m, d) and their coefficients (m,). Neither
+        argument is changed.
 
-        The last entries of a row may be buffers such as batch-norm statistics, which are averaged like the rest. A row
-        of weight 0 counts nothing. Where the weights add up to O, a direction is O times some kind of average of
-        the rows, so that the server's learning rate means the same under every aggregator.
+        The last entries of a row may be buffers such as batch-norm statistics, which are averaged
+        like the rest. A row of weight 0 counts nothing. Where the weights add up to O, a direction
+        is O times some kind of average of the rows, so that the server's learning rate means the
+        same under every aggregator.
         """
 
 
 class Channel(Protocol):
     """What happens to an update on its way from client to server.
 
-    Only what gradients move is encoded; batch-norm statistics travel as they are. All payloads of a run have the same
-    names, shapes and number types: a node's reply is compared with the payload of an update of zeros.
+    Only what gradients move is encoded; batch-norm statistics travel as they are. All payloads of a
+    run have the same names, shapes and number types: a node's reply is compared with the payload of
+    an update of zeros.
     """
 
     @property
@@ -256,22 +290,26 @@ class Channel(Protocol):
         """Refuse a setting in which this channel cannot work."""
 
     def encode(self, deltas: Stack, kept: Mapping[str, Stack], streams: U64) -> Encoded:
-        """The client's side: what is sent for each update (m, d), and what each client keeps from now on.
+        """The client's side: what is sent for each update (m, d), and what each client keeps from
+        now on.
 
-        Row k of the result depends on row k of the arguments alone. ``streams`` (m,) names random numbers, for a
-        channel that draws (`poise.core.rng.words`). The arguments are not changed; the payload may be one of them.
+        Row k of the result depends on row k of the arguments alone. ``streams`` (m,) names random
+        numbers, for a channel that draws (`poise.core.rng.words`). The arguments are not changed;
+        the payload may be one of them.
         """
 
     def decode(self, payload: Mapping[str, torch.Tensor], size: int) -> Stack:
-        """The server's side: the updates (m, ``size``) that the payload stands for. It may be a part of the payload."""
+        """The server's side: the updates (m, ``size``) that the payload stands for. It may be a
+        part of the payload.
+        """
 
 
 @dataclass(frozen=True)
 class Encoded:
     """What a channel sends, and what its clients keep.
 
-    ``payload`` is what travels: named tensors with one row per update, of any number type. The bytes of a row are the
-    bytes that are counted as traffic.
+    ``payload`` is what travels: named tensors with one row per update, of any number type. The
+    bytes of a row are the bytes that are counted as traffic.
     """
 
     payload: Mapping[str, torch.Tensor]
@@ -285,13 +323,16 @@ class Personal(Protocol):
         """Refuse a setting in which clients cannot keep anything."""
 
     def names(self, module: torch.nn.Module) -> Iterable[str]:
-        """The names of the parameters and buffers, as in ``module.state_dict()``, that stay with each client."""
+        """The names of the parameters and buffers, as in ``module.state_dict()``, that stay with
+        each client.
+        """
 
 
 class Server(Protocol):
     """How the aggregated direction is applied.
 
-    A server that draws has ``seeded(seed)``: the same server, whose draws are named by the run's seed and its own.
+    A server that draws has ``seeded(seed)``: the same server, whose draws are named by the run's
+    seed and its own.
     """
 
     def fit(self, setting: Setting) -> None:
@@ -300,7 +341,9 @@ class Server(Protocol):
     def init(self, theta: Vector) -> ServerState:
         """The optimiser's state before the first aggregation."""
 
-    def apply(self, theta: Vector, direction: Vector, state: ServerState) -> tuple[Vector, ServerState]:
+    def apply(
+        self, theta: Vector, direction: Vector, state: ServerState
+    ) -> tuple[Vector, ServerState]:
         """The next model and state. Neither argument is changed."""
 
 
@@ -322,14 +365,15 @@ class Attack(Protocol):
         """What one client sends, from what it and its accomplices have."""
 
 
-class Gauge(Protocol):
-    """Reads a few numbers off every update while it is there; the ledger keeps them with the contribution.
+class Probe(Protocol):
+    """Reads a few numbers off every update while it is there; the ledger keeps them with the
+    contribution.
 
-    A gauge has no state: what it must know of earlier rounds, it reads off the history.
+    A probe has no state: what it must know of earlier rounds, it reads off the history.
     """
 
     def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
-        """Named readings, (m,) or (m, k) each; nan for a row that is not read."""
+        """Named measurements, (m,) or (m, k) each; nan for a row that is not read."""
 
 
 class Oracle(Protocol):
@@ -382,10 +426,10 @@ class Oracle(Protocol):
         self,
         theta: Vector,
         names: frozenset[str],
-        spread: Callable[..., list[Any]],
+        map_workers: Callable[..., list[Any]],
         version: Callable[[Vector, int], Vector] = ...,
     ) -> dict[str, Any]:
-        """The named metrics of a model; ``spread(f, items)`` maps over the workers, in order.
+        """The named metrics of a model; ``map_workers(f, items)`` maps over the workers, in order.
 
         ``version(theta, i)`` is client i's own version of the model, where layers are personal.
         """
@@ -404,18 +448,23 @@ class Backend(Protocol):
 
     @property
     def real_time(self) -> bool:
-        """Whether clients really take their time; then the backend is a `poise.engine.realtime.Carrier` too."""
+        """Whether clients really take their time; then the backend is a
+        `poise.engine.realtime.Carrier` too.
+        """
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """Do the pieces of work that are ordered, each from the model version it names; rows in their order.
+        """Do the pieces of work that are ordered, each from the model version it names; rows in
+        their order.
 
         ``spare`` is a stack that nobody needs any more and whose memory may be used.
         """
 
-    def spread(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    def map_workers(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """Map over the workers on this machine, in the order of the items."""
 
-    def measure(self, theta: Vector, names: frozenset[str], memories: Memories) -> dict[str, Any]:
+    def measure(
+        self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
+    ) -> dict[str, Any]:
         """Metrics of a model."""
 
     def close(self) -> None:
@@ -426,7 +475,7 @@ class Backend(Protocol):
 class WorkOrder:
     """Pieces of work, the models they begin from, and what clients are to report."""
 
-    flights: Sequence[Flight]
+    assignments: Sequence[Assignment]
     models: Mapping[int, Vector]  # by version
     reports: frozenset[str]  # of `LOSS_REPORTS`
-    memories: Memories
+    algorithm_state: AlgorithmState

@@ -13,20 +13,32 @@ from numpy.typing import ArrayLike
 
 from poise.core.arrivals import changed, rows_of
 from poise.core.errors import PoiseError, UpdatesUnknown, require, suggest
-from poise.core.threads import WARM, Spread, in_turn, row_blocks, rows_per_block
+from poise.core.threads import WARM, MapWorkers, in_turn, row_blocks, rows_per_block
 from poise.core.types import Contribution, Floats, Ints
 from poise.core.vectors import Stack, Vector
 
 Found = TypeVar("Found")
 
-NEAR = 0.05  # squared distances below this share of what they are the rest of are taken from the rows themselves
-COLUMNS = 2**15  # entries of a row that are added up in its own precision; the rest of the sum is in double
+# squared distances below this share of what they are the rest of are taken from the rows themselves
+NEAR = 0.05
+COLUMNS = (
+    2**15
+)  # entries of a row that are added up in its own precision; the rest of the sum is in double
 
 OLD_NAMES = {"sizes": "samples", "identical": "identical_weights", "seen": "participations"}
 """How `RoundUpdates.of_columns` also calls some columns."""
 
 
-NO_COLUMN = {"stack", "client_state", "reasons", "round", "trainable", "reached", "models", "spread"}
+NO_COLUMN = {
+    "stack",
+    "client_state",
+    "reasons",
+    "round",
+    "trainable",
+    "reached",
+    "models",
+    "map_workers",
+}
 """Arguments of `RoundUpdates.of_columns` that stay as they are; all others become arrays."""
 
 
@@ -39,13 +51,15 @@ def _shared(**options: Any) -> Any:
 class RoundUpdates:
     """The updates of one aggregation, one row each, with what the server knows of their clients.
 
-    Weightings, aggregators' callers, gauges and solvers' memories read this value and nothing else. Facts that take a
-    pass over the updates (`products`, `lengths`, `gram`, …) are computed when they are first asked for.
+    Weightings, aggregators' callers, probes and solvers' algorithm_state read this value and
+    nothing else. Facts that take a pass over the updates (`products`, `lengths`, `gram`, …) are
+    computed when they are first asked for.
 
     Args:
         round: n, the number of the aggregation.
         clients: client numbers, (m,).
-        versions: the model version that each worked on, (m,); ``round - versions`` is the staleness.
+        versions: the model version that each worked on, (m,); ``round - versions`` is the
+            staleness.
         occurrences: 0 for a client's first piece of work on a version, 1 for its second, …
         base_weights: omega_i of the sampler.
         importance: p_i.
@@ -66,7 +80,7 @@ class RoundUpdates:
         reasons: why a row must not be used, "" where it may; empty where all may.
         reached: the best value of each metric so far.
         models: the model versions that clients received.
-        spread: maps over the run's workers.
+        map_workers: maps over the run's workers.
     """
 
     clients: Ints
@@ -92,7 +106,7 @@ class RoundUpdates:
     trainable: int = _shared(default=0)
     reached: Mapping[str, float] = _shared(default_factory=dict)
     models: Mapping[int, Vector] = _shared(default_factory=dict)
-    spread: Spread = _shared(default=in_turn)
+    map_workers: MapWorkers = _shared(default=in_turn)
     _weights: Floats | None = None
     _direction: Vector | None = _shared(default=None)
     _linear: bool = _shared(default=True)
@@ -119,19 +133,38 @@ class RoundUpdates:
         ones = np.ones(rows, dtype=np.int64)
         stack = given.get("stack", torch.zeros((rows, 0)))
         neutral: dict[str, Any] = {
-            "clients": np.arange(rows), "versions": np.full(rows, given.get("round") or 0), "occurrences": 0 * ones,
-            "importance": base, "stack": stack, "norms": np.full(rows, np.nan), "samples": ones, "steps": ones,
-            "rates": np.ones(rows), "trainable": stack.shape[1],
-        }  # fmt: skip
+            "clients": np.arange(rows),
+            "versions": np.full(rows, given.get("round") or 0),
+            "occurrences": 0 * ones,
+            "importance": base,
+            "stack": stack,
+            "norms": np.full(rows, np.nan),
+            "samples": ones,
+            "steps": ones,
+            "rates": np.ones(rows),
+            "trainable": stack.shape[1],
+        }
         return cls(base_weights=base, _given="stack" in given, **{**neutral, **given})
 
     def columns(self) -> dict[str, Any]:
         """The columns by the names that they had in poise 0.1."""
         old = {new: name for name, new in OLD_NAMES.items()}
         names = (
-            "clients", "versions", "importance", "norms", "samples", "loss_before", "loss_after", "lowest_loss",
-            "participations", "identical_weights", "balance", "adjacency", "round", "reached",
-        )  # fmt: skip
+            "clients",
+            "versions",
+            "importance",
+            "norms",
+            "samples",
+            "loss_before",
+            "loss_after",
+            "lowest_loss",
+            "participations",
+            "identical_weights",
+            "balance",
+            "adjacency",
+            "round",
+            "reached",
+        )
         return {old.get(name, name): vars(self)[name] for name in names}
 
     def rows(self, rows: Ints) -> RoundUpdates:
@@ -141,7 +174,8 @@ class RoundUpdates:
         return rows_of(self, rows)
 
     def combined(self, weights: Floats, direction: Vector, linear: bool = True) -> RoundUpdates:
-        """The same updates, with the coefficients that were applied and the direction that they gave.
+        """The same updates, with the coefficients that were applied and the direction that they
+        gave.
 
         ``linear``: whether the direction is their weighted sum.
         """
@@ -165,7 +199,9 @@ class RoundUpdates:
 
     @cached_property
     def weighted_sum(self) -> Vector:
-        """``D = sum_i omega_i Delta_i`` of the trainable entries, whatever the aggregator made of them."""
+        """``D = sum_i omega_i Delta_i`` of the trainable entries, whatever the aggregator made of
+        them.
+        """
         from poise.core import equation
 
         return self.direction if self._linear else equation.combine(self.weights, self.deltas)
@@ -174,7 +210,9 @@ class RoundUpdates:
     def deltas(self) -> Stack:
         """The trainable entries of the updates, (m, trainable)."""
         if not self._given:
-            raise UpdatesUnknown("the updates themselves are not given, only columns about them", "give stack=")
+            raise UpdatesUnknown(
+                "the updates themselves are not given, only columns about them", "give stack="
+            )
         return self.stack[:, : self.trainable]
 
     @property
@@ -186,13 +224,22 @@ class RoundUpdates:
         """What each update contributed, as the ledger keeps it."""
         missing = [None] * len(self)
         columns = (
-            self.clients, self.versions, self.occurrences, self.base_weights, self.weights, self.norms, self.samples,
-            self.steps, self.loss_before, self.loss_after,
-        )  # fmt: skip
+            self.clients,
+            self.versions,
+            self.occurrences,
+            self.base_weights,
+            self.weights,
+            self.norms,
+            self.samples,
+            self.steps,
+            self.loss_before,
+            self.loss_after,
+        )
         rows = zip(*(missing if c is None else c.tolist() for c in columns), strict=True)
         return tuple(Contribution(*row) for row in rows)
 
-    # ------------------------------------------------------------------------------- facts that take a pass
+    # ------------------------------------------------------------------------------- facts that
+    # take a pass
 
     @cached_property
     def gram(self) -> Floats:
@@ -218,7 +265,8 @@ class RoundUpdates:
     def look(self, at: Callable[[Stack], Found]) -> list[Found]:
         """What a function finds in blocks of rows, in the order of the rows.
 
-        The same pass computes `products`, where nobody has asked for them yet: reading the rows is what takes the time.
+        The same pass computes `products`, where nobody has asked for them yet: reading the rows is
+        what takes the time.
         """
         found, vars(self)["products"] = self._pass(at)
         return found
@@ -227,10 +275,12 @@ class RoundUpdates:
         known, total = vars(self).get("products"), self.weighted_sum
 
         def of(block: Stack) -> tuple[Found, list[Stack]]:
-            few = () if known else row_blocks(block, WARM)  # still in the cache when the lengths are taken
+            few = (
+                () if known else row_blocks(block, WARM)
+            )  # still in the cache when the lengths are taken
             return look(block), [torch.stack([_products(r, total), _lengths(r)]) for r in few]
 
-        seen = self.spread(of, row_blocks(self.deltas))
+        seen = self.map_workers(of, row_blocks(self.deltas))
         if known is None:
             along, lengths = torch.cat([p for _, both in seen for p in both], dim=1).cpu().numpy()
             known = along, lengths
@@ -238,9 +288,11 @@ class RoundUpdates:
 
     @cached_property
     def from_centre(self) -> Floats:
-        """``|Delta_i - C|`` of every row, ``C = D/O`` with O the sum of the coefficients; nan where that is 0.
+        """``|Delta_i - C|`` of every row, ``C = D/O`` with O the sum of the coefficients; nan where
+        that is 0.
 
-        ``|Delta_i|^2 - 2 Delta_i . C + |C|^2`` needs no further pass. Where it would cancel, the difference is taken.
+        ``|Delta_i|^2 - 2 Delta_i . C + |C|^2`` needs no further pass. Where it would cancel, the
+        difference is taken.
         """
         total = float(self.weights.sum())
         if total == 0:
@@ -254,7 +306,7 @@ class RoundUpdates:
         if len(near):
             few = rows_per_block(self.deltas)
             blocks = [torch.from_numpy(near[k : k + few]) for k in range(0, len(near), few)]
-            taken = self.spread(lambda rows: _lengths(self.deltas[rows] - centre), blocks)
+            taken = self.map_workers(lambda rows: _lengths(self.deltas[rows] - centre), blocks)
             found[near] = torch.cat(taken).cpu().numpy()
         return np.asarray(found)
 

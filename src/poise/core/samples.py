@@ -40,7 +40,10 @@ class Samples:
     vocabulary: int = 0
 
     def __post_init__(self) -> None:
-        require(len(self.raw) == len(self.labels), f"{len(self.raw)} samples but {len(self.labels)} labels")
+        require(
+            len(self.raw) == len(self.labels),
+            f"{len(self.raw)} samples but {len(self.labels)} labels",
+        )
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -54,7 +57,10 @@ class Samples:
     def plain(self) -> bool:
         """Whether `features` is a mere cast: no scale, no shift."""
         return (
-            isinstance(self.scale, float) and self.scale == 1.0 and isinstance(self.shift, float) and self.shift == 0.0
+            isinstance(self.scale, float)
+            and self.scale == 1.0
+            and isinstance(self.shift, float)
+            and self.shift == 0.0
         )
 
     def features(self, rows: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -62,17 +68,27 @@ class Samples:
 
         ``out`` is memory to use again for floats, at least as large as the result.
         """
-        taken = torch.index_select(self.raw, 0, rows.reshape(-1))  # a copy; many times faster than indexing
+        taken = torch.index_select(
+            self.raw, 0, rows.reshape(-1)
+        )  # a copy; many times faster than indexing
         whole = (*rows.shape, *self.shape)
         if self.tokens:
             return taken.long().view(whole)
         if not taken.is_floating_point():
             usable = out is not None and out.numel() >= taken.numel()
-            place = out.view(-1)[: taken.numel()].view(taken.shape) if usable and out is not None else None
+            place = (
+                out.view(-1)[: taken.numel()].view(taken.shape)
+                if usable and out is not None
+                else None
+            )
             taken = taken.to(torch.float32) if place is None else place.copy_(taken)
         if not self.plain:
             taken = taken.mul_(self.scale)
-            taken = taken if isinstance(self.shift, float) and self.shift == 0.0 else taken.add_(self.shift)
+            taken = (
+                taken
+                if isinstance(self.shift, float) and self.shift == 0.0
+                else taken.add_(self.shift)
+            )
         return taken.view(whole)
 
     def with_labels(self, labels: torch.Tensor) -> Samples:
@@ -111,7 +127,9 @@ class Shards:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def take(self, positions: torch.Tensor, out: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    def take(
+        self, positions: torch.Tensor, out: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Features and labels at these positions; ``out`` is memory to use again."""
         rows, labels = self.at(positions)
         return self.samples.features(rows, out), labels

@@ -14,14 +14,16 @@ from poise.core.vectors import Stack, Vector
 Measure: TypeAlias = Literal["arccos", "L2", "L1"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 
-BLOCK = 2**20  # numbers of a block of rows: it stays in the cache while several vectors are held against it
+BLOCK = (
+    2**20
+)  # numbers of a block of rows: it stays in the cache while several vectors are held against it
 
 
 def to_all(measure: Measure, vectors: Sequence[Vector], rows: Stack, norms: Vector) -> Floats:
     """The measure of each vector against every row, (k, N); ``norms`` are the rows' lengths.
 
-    ``arccos``: the angle, and 0 to or from a zero vector; ``L2``: the squared distance; ``L1``: the sum of absolute
-    differences. A pair's value does not depend on which other vectors there are.
+    ``arccos``: the angle, and 0 to or from a zero vector; ``L2``: the squared distance; ``L1``: the
+    sum of absolute differences. A pair's value does not depend on which other vectors there are.
 
     >>> g = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
     >>> to_all("arccos", [g[0]], g, torch.linalg.vector_norm(g, dim=1)).round(4)
@@ -33,7 +35,9 @@ def to_all(measure: Measure, vectors: Sequence[Vector], rows: Stack, norms: Vect
         for k, vector in enumerate(vectors):
             found[k, a : a + step] = _ONE[measure](vector, rows[a : a + step])
     if measure == "arccos":
-        own = torch.tensor([float(torch.linalg.vector_norm(v)) for v in vectors], dtype=torch.float64)
+        own = torch.tensor(
+            [float(torch.linalg.vector_norm(v)) for v in vectors], dtype=torch.float64
+        )
         lengths = own[:, None] * norms.double()
         apart = torch.arccos((found / lengths).clamp(-1.0, 1.0))
         found = torch.where(lengths > 0, apart, torch.zeros_like(apart))

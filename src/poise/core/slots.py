@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-RUN_SLOTS = ("solver", "sampler", "clock", "weighting", "aggregator", "channel", "server", "personal")
+RUN_SLOTS = (
+    "solver",
+    "sampler",
+    "clock",
+    "weighting",
+    "aggregator",
+    "channel",
+    "server",
+    "personal",
+)
 """The slots that take one part, in the order of the equation; ``personal`` may stay empty.
 
 ``attacks`` takes any number of parts beside them.

@@ -14,9 +14,9 @@ from poise.core.types import Floats
 class WeightStatistics:
     """First and second moments of the random weights omega_i of a sampler.
 
-    ``alpha`` is the constant of Cov(omega_i, omega_j) = -alpha p_i p_j where the scheme has one. A scheme that has
-    not gives ``pairwise``, which makes the whole matrix when it is asked for, and ``overlap``, the term that stands for
-    alpha p_i^2 in gamma (E, Lemma A.4).
+    ``alpha`` is the constant of Cov(omega_i, omega_j) = -alpha p_i p_j where the scheme has one. A
+    scheme that has not gives ``pairwise``, which makes the whole matrix when it is asked for, and
+    ``overlap``, the term that stands for alpha p_i^2 in gamma (E, Lemma A.4).
     """
 
     mean: Floats  # (N,)
@@ -45,7 +45,8 @@ class WeightStatistics:
 
     @property
     def gamma(self) -> float:
-        """Gamma = Sigma + alpha sum_i p_i^2 (E, Theorem 2.1); with ``overlap`` where there is no alpha (Lemma A.4).
+        """Gamma = Sigma + alpha sum_i p_i^2 (E, Theorem 2.1); with ``overlap`` where there is no
+        alpha (Lemma A.4).
 
         nan where neither is known.
         """

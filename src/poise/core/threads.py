@@ -1,4 +1,6 @@
-"""How many threads PyTorch uses inside one operation, and what is cut so that several workers share it."""
+"""How many threads PyTorch uses inside one operation, and what is cut so that several workers share
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from poise.core.vectors import Stack
 
-Spread = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
+MapWorkers = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
 """Maps a function over items, in their order."""
 
-BLOCK = 2**22  # bytes of a stack that a worker takes at once: handing over a smaller piece costs what it saves
+BLOCK = (
+    2**22
+)  # bytes of a stack that a worker takes at once: handing over a smaller piece costs what it saves
 WARM = 2**20  # bytes that one operation leaves in a core's cache for the next
 
 
@@ -20,8 +24,9 @@ WARM = 2**20  # bytes that one operation leaves in a core's cache for the next
 def one_thread() -> Iterator[None]:
     """One thread per operation for the time of the block.
 
-    A sum that several threads share is split by their number, and its rounding with it: the same run would
-    end in other bits on another machine, or under load. Workers are what runs in parallel, not operations.
+    A sum that several threads share is split by their number, and its rounding with it: the same
+    run would end in other bits on another machine, or under load. Workers are what runs in
+    parallel, not operations.
     """
     import torch  # ledgers are read without it
 
@@ -39,7 +44,8 @@ def in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
 
 
 def row_blocks(stack: Stack, size: int = BLOCK) -> list[Stack]:
-    """The rows of a stack in pieces of about ``size`` bytes: a matter of its shape, whoever takes them.
+    """The rows of a stack in pieces of about ``size`` bytes: a matter of its shape, whoever takes
+    them.
 
     >>> import torch
     >>> [len(rows) for rows in row_blocks(torch.zeros(5, 2**19))]

@@ -13,24 +13,38 @@ from poise.core.durations import SAME, Durations, FixedDurations
 from poise.core.errors import InvalidOption, require
 from poise.core.parts import with_options
 from poise.core.protocols import Clock, Times
-from poise.core.types import Cohort, Flight, Floats, Ints, Sky, Step
+from poise.core.types import Assignment, Cohort, Floats, InFlight, Ints, Step
 
 
-def launch(cohort: Cohort, times: Times, now: float, version: int, seed: int) -> tuple[Flight, ...]:
-    """The work that a cohort starts now on a model version; whoever is away for good does not start."""
+def launch(
+    cohort: Cohort, times: Times, now: float, version: int, seed: int
+) -> tuple[Assignment, ...]:
+    """The work that a cohort starts now on a model version; whoever is away for good does not
+    start.
+    """
     finish = now + times.of(cohort.clients, version, seed, now)
     rows = zip(
-        finish.tolist(), cohort.clients.tolist(), cohort.occurrences().tolist(), cohort.weights.tolist(), strict=True
+        finish.tolist(),
+        cohort.clients.tolist(),
+        cohort.occurrences().tolist(),
+        cohort.weights.tolist(),
+        strict=True,
     )
-    return tuple(Flight(f, c, version, o, w) for f, c, o, w in rows if f < np.inf)
+    return tuple(Assignment(f, c, version, o, w) for f, c, o, w in rows if f < np.inf)
 
 
-def in_order(flights: Iterable[Flight]) -> list[Flight]:
+def in_order(assignments: Iterable[Assignment]) -> list[Assignment]:
     """Flights by time of arrival; those at the same time by client."""
-    ordered = sorted(flights)
+    ordered = sorted(assignments)
     for k in range(1, len(ordered)):
-        j = k  # a later one moves ahead of those that arrive at the same time and have a larger client number
-        while j and ordered[j].client < ordered[j - 1].client and _same(ordered[j - 1].finish, ordered[j].finish):
+        # a later one moves ahead of those that arrive at the same time and have a larger client
+        # number
+        j = k
+        while (
+            j
+            and ordered[j].client < ordered[j - 1].client
+            and _same(ordered[j - 1].finish, ordered[j].finish)
+        ):
             ordered[j - 1], ordered[j] = ordered[j], ordered[j - 1]
             j -= 1
     return ordered
@@ -41,14 +55,23 @@ def _same(a: float, b: float) -> bool:
 
 
 def timeline(
-    clock: Clock, durations: Durations, clients: int | None, time: float | None, aggregations: int | None, seed: int
+    clock: Clock,
+    durations: Durations,
+    clients: int | None,
+    time: float | None,
+    aggregations: int | None,
+    seed: int,
 ) -> Iterator[Step]:
     """The steps of a clock when every idle client starts again at once.
 
-    Ends after ``aggregations`` steps, before the first step later than ``time``, or when nobody answers any more.
-    ``durations`` take the place of the clock's own where they are given.
+    Ends after ``aggregations`` steps, before the first step later than ``time``, or when nobody
+    answers any more. ``durations`` take the place of the clock's own where they are given.
     """
-    require(time is not None or aggregations is not None, "a timeline needs an end", "give time= or aggregations=")
+    require(
+        time is not None or aggregations is not None,
+        "a timeline needs an end",
+        "give time= or aggregations=",
+    )
     given: Any = durations
     if given is None and isinstance(clock, HasDurations):
         given = clock.durations
@@ -64,42 +87,60 @@ def timeline(
         yield step
 
 
-def flown(clock: Clock, clients: int, seed: int) -> Iterator[tuple[Step, Sky]]:
-    """Every step and the sky after it, without end."""
+def flown(clock: Clock, clients: int, seed: int) -> Iterator[tuple[Step, InFlight]]:
+    """Every step and the in_flight after it, without end."""
     times = clock.times(clients)
-    sky, index = Sky(), 0
+    in_flight, index = InFlight(), 0
     while True:
-        busy = {f.client for f in sky.flights}
+        busy = {f.client for f in in_flight.assignments}
         idle: Ints = np.array([i for i in range(clients) if i not in busy], dtype=np.int64)
-        started = launch(Cohort(idle, np.ones(len(idle))), times, sky.now, index, seed)
-        step, sky = next_step(clock, times, sky, started, index)
-        yield step, sky
+        started = launch(Cohort(idle, np.ones(len(idle))), times, in_flight.now, index, seed)
+        step, in_flight = next_step(clock, times, in_flight, started, index)
+        yield step, in_flight
         index += 1
 
 
-def next_step(clock: Clock, times: Times, sky: Sky, started: tuple[Flight, ...], index: int) -> tuple[Step, Sky]:
+def next_step(
+    clock: Clock, times: Times, in_flight: InFlight, started: tuple[Assignment, ...], index: int
+) -> tuple[Step, InFlight]:
     """The clock's next step; one at infinity when nobody is at work and nobody answers any more."""
-    if not started and not sky.flights and sky.now >= times.last:
-        return Step(index, np.inf, ()), sky
-    step, after = clock.advance(sky, started, index)
-    if not started and not sky.flights and step.time == sky.now and isinstance(times, KnowsNextStart):
-        step = Step(index, times.next(sky.now), ())  # nobody can begin before: time must not stand still
-        after = Sky(step.time)
+    if not started and not in_flight.assignments and in_flight.now >= times.last:
+        return Step(index, np.inf, ()), in_flight
+    step, after = clock.advance(in_flight, started, index)
+    if (
+        not started
+        and not in_flight.assignments
+        and step.time == in_flight.now
+        and isinstance(times, KnowsNextStart)
+    ):
+        step = Step(
+            index, times.next(in_flight.now), ()
+        )  # nobody can begin before: time must not stand still
+        after = InFlight(step.time)
     return step, after
 
 
 def shares(clock: Clock, clients: int, arrivals: int = 1000, seed: int = 0) -> Floats:
     """The long-run share of aggregations in which each client takes part, (N,), from the timeline.
 
-    Exact where the timeline repeats itself; otherwise counted until everyone has arrived ``arrivals`` times.
+    Exact where the timeline repeats itself; otherwise counted until everyone has arrived
+    ``arrivals`` times.
     """
     counts, seen = np.zeros(clients), dict[Any, tuple[int, Floats]]()
     limit = 50 * arrivals * clients
     times: Any = clock.times(clients)
-    unit, regular = float(times.mean(clients).mean()), isinstance(times, FixedDurations)  # random times do not repeat
-    for step, sky in flown(clock, clients, seed):
+    unit, regular = (
+        float(times.mean(clients).mean()),
+        isinstance(times, FixedDurations),
+    )  # random times do not repeat
+    for step, in_flight in flown(clock, clients, seed):
         counts[step.clients] += 1
-        state = tuple(sorted((f.client, round((f.finish - sky.now) / unit, 9)) for f in sky.flights))
+        state = tuple(
+            sorted(
+                (f.client, round((f.finish - in_flight.now) / unit, 9))
+                for f in in_flight.assignments
+            )
+        )
         if regular and state in seen and counts.min() > 0:
             index, before = seen[state]
             if ((counts - before) > 0).all():
@@ -108,5 +149,7 @@ def shares(clock: Clock, clients: int, arrivals: int = 1000, seed: int = 0) -> F
         if counts.min() >= arrivals or step.index >= limit or step.time == np.inf:
             break
     if counts.min() == 0:
-        raise InvalidOption(f"client {int(counts.argmin())} never arrives: no weight makes up for that")
+        raise InvalidOption(
+            f"client {int(counts.argmin())} never arrives: no weight makes up for that"
+        )
     return np.asarray(counts / (step.index + 1))

@@ -15,8 +15,11 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 Traits = TypeVar("Traits")
 Declared = TypeVar("Declared", covariant=True)
 
-READ = frozenset({"coins", "for_clients", "inner", "finally_used", "mean_coefficients", "memory", "seeded"})
-"""Members that poise reads of a part that has them: a subclass that adds one changes what is computed."""
+READ = frozenset(
+    {"coins", "for_clients", "inner", "finally_used", "mean_coefficients", "memory", "seeded"}
+)
+"""Members that poise reads of a part that has them: a subclass that adds one changes what is
+computed."""
 
 NEUTRAL = frozenset({"fit", "statistics", "slot", "name"})
 """Members that a subclass may replace and keep the promises: no proof rests on them."""
@@ -52,8 +55,12 @@ class SolverTraits:
     clips: bool = False  # gradients may be shortened
     constant_rate: bool = False  # the learning rate is the same in every round
     sends_only_updates: bool = False  # clients and server exchange nothing but models and updates
-    removes_drift: bool = False  # the fixed point does not depend on how many steps each client makes
-    own_share: float | None = None  # beta: gradients are taken at beta w + (1 - beta) times the neighbours' mean
+    removes_drift: bool = (
+        False  # the fixed point does not depend on how many steps each client makes
+    )
+    own_share: float | None = (
+        None  # beta: gradients are taken at beta w + (1 - beta) times the neighbours' mean
+    )
 
     @property
     def plain_gradient(self) -> bool:
@@ -67,8 +74,12 @@ class ClockTraits:
 
     one_version: bool = False  # whoever is heard in an aggregation worked on the newest model
     leaves_clients_behind: bool = True  # an aggregation may go on without somebody who was asked
-    balance_needs_everyone: bool = True  # `unbiased_weights` hold only where every client starts again at once
-    schedule: Literal["synchronous", "asynchronous", "fixed-window"] | None = None  # closed forms of E section 4.4
+    balance_needs_everyone: bool = (
+        True  # `unbiased_weights` hold only where every client starts again at once
+    )
+    schedule: Literal["synchronous", "asynchronous", "fixed-window"] | None = (
+        None  # closed forms of E section 4.4
+    )
     window: float | None = None  # dt of a fixed window
     balance_rule: str = ""  # the formula of `unbiased_weights`, for people
 
@@ -218,7 +229,11 @@ def _owner(part: object, member: str) -> type | None:
 def replaced_in(part: object, base: type) -> list[str]:
     """What a part's own class, or the part itself, has in the place of members of ``base``."""
     own: Iterable[str] = vars(part) if hasattr(part, "__dict__") else ()
-    shadowed = {name for name in own if name in _members(base) and callable(inspect.getattr_static(base, name, None))}
+    shadowed = {
+        name
+        for name in own
+        if name in _members(base) and callable(inspect.getattr_static(base, name, None))
+    }
     return sorted({*replaced_members(type(part), base), *shadowed})
 
 
@@ -229,5 +244,7 @@ def _members(base: type) -> set[str]:
 
 
 def _is_value(value: object) -> bool:
-    """Whether a class attribute is a value rather than a method, a property or another descriptor."""
+    """Whether a class attribute is a value rather than a method, a property or another
+    descriptor.
+    """
     return not callable(value) and not hasattr(type(value), "__get__")

@@ -21,7 +21,8 @@ PERSONAL = "personal"
 """The name under which a client keeps the entries of the model that are its own."""
 
 HELD = "held"
-"""The name under which a server keeps, for each client, after which version's work the state on its node counts."""
+"""The name under which a server keeps, for each client, after which version's work the state on its
+node counts."""
 
 LOSS_REPORTS = frozenset({"loss_before", "loss_after"})
 """What a part may ask the clients to report beside their update."""
@@ -36,27 +37,39 @@ class Setting:
     importance: Floats  # (N,)
     batches: bool = True  # false where a client's gradient is exact (quadratics)
     on_demand: bool = False  # clients are made when asked for
-    majority: Ints | None = None  # (N,) the class of which each client has most, where there are classes
-    similar: Callable[[], Floats] | None = None  # p_ij of the similarity graph, (N, N), made when it is asked for
+    majority: Ints | None = (
+        None  # (N,) the class of which each client has most, where there are classes
+    )
+    similar: Callable[[], Floats] | None = (
+        None  # p_ij of the similarity graph, (N, N), made when it is asked for
+    )
     _worked_out: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def neighbours(self) -> Floats:
-        """p_ij of the similarity graph, (N, N): how much client j counts for client i; the rows sum to p_i."""
+        """p_ij of the similarity graph, (N, N): how much client j counts for client i; the rows sum
+        to p_i.
+        """
         if self.similar is None:
             raise IncompatibleParts(
-                "there is no similarity graph of these clients", "it needs two clients or more whose data can be read"
+                "there is no similarity graph of these clients",
+                "it needs two clients or more whose data can be read",
             )
         found: Floats = self.once("neighbours", self.similar)
         alone = np.flatnonzero(~(found.sum(axis=1) > 0))
         if len(alone):
             raise IncompatibleParts(
-                f"client {alone[0]} is the opposite of all others: the similarity graph joins it to nobody",
+                (
+                    f"client {alone[0]} is the opposite of all others: the similarity graph joins it "
+                    "to nobody"
+                ),
                 "leave it out, or use a solver and a weighting without neighbours",
             )
         return found
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What ``make`` returns, worked out at the first call: tables that a part draws from in every round."""
+        """What ``make`` returns, worked out at the first call: tables that a part draws from in
+        every round.
+        """
         if key not in self._worked_out:
             self._worked_out[key] = make()
         return self._worked_out[key]
@@ -82,7 +95,7 @@ class Cohort:
 
 
 @dataclass(frozen=True, order=True)
-class Flight:
+class Assignment:
     """One client's piece of work: begun on model ``version``, answered at time ``finish``."""
 
     finish: float
@@ -98,11 +111,11 @@ class Flight:
 
 
 @dataclass(frozen=True)
-class Sky:
+class InFlight:
     """All work that is under way at time ``now``."""
 
     now: float = 0.0
-    flights: tuple[Flight, ...] = ()
+    assignments: tuple[Assignment, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,30 +124,31 @@ class Step:
 
     index: int
     time: float
-    flights: tuple[Flight, ...]
-    late: tuple[Flight, ...] = ()  # asked for this aggregation, and no longer waited for
+    assignments: tuple[Assignment, ...]
+    late: tuple[Assignment, ...] = ()  # asked for this aggregation, and no longer waited for
 
     @property
     def clients(self) -> Ints:
         """Who arrived, (m,)."""
-        return np.array([f.client for f in self.flights], dtype=np.int64)
+        return np.array([f.client for f in self.assignments], dtype=np.int64)
 
     @property
     def versions(self) -> Ints:
         """The model version that each worked on, (m,); never above ``index``."""
-        return np.array([f.version for f in self.flights], dtype=np.int64)
+        return np.array([f.version for f in self.assignments], dtype=np.int64)
 
     @property
     def weights(self) -> Floats:
         """The base weight of each, (m,)."""
-        return np.array([f.weight for f in self.flights], dtype=np.float64)
+        return np.array([f.weight for f in self.assignments], dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class AttackerView:
     """Everything that one dishonest client has when it answers, and what its accomplices have.
 
-    ``honest`` holds the updates of everybody else, (h, d), for an attack that declares ``omniscient``; else it is None.
+    ``honest`` holds the updates of everybody else, (h, d), for an attack that declares
+    ``omniscient``; else it is None.
     """
 
     client: int
@@ -142,9 +156,13 @@ class AttackerView:
     occurrence: int
     received: Vector  # (d,)
     trainable: int  # how many entries of the model gradients move; they come first
-    kept: Mapping[str, Vector] = field(default_factory=dict)  # what it put aside when it last answered
+    kept: Mapping[str, Vector] = field(
+        default_factory=dict
+    )  # what it put aside when it last answered
     work: Vector | None = None  # (d,): its own honest update, where its attack does the work
-    accomplices: tuple[AttackerView, ...] = ()  # the attack's clients in this aggregation, itself included
+    accomplices: tuple[
+        AttackerView, ...
+    ] = ()  # the attack's clients in this aggregation, itself included
     honest: Stack | None = None
 
 
@@ -193,7 +211,9 @@ class Record:
     metrics: dict[str, float | Floats]
     bytes_up: int
     bytes_down: int
-    sky: Sky = Sky()
+    in_flight: InFlight = InFlight()
     refusals: tuple[Refusal, ...] = ()
-    readings: Mapping[str, Floats] = field(default_factory=dict)  # what gauges read of each contribution, (m, …)
+    measurements: Mapping[str, Floats] = field(
+        default_factory=dict
+    )  # what probes read of each contribution, (m, …)
     seconds: float = 0.0  # wall-clock; kept, but no part of the digest

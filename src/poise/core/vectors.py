@@ -1,8 +1,9 @@
 """A model is a vector, a cohort is a matrix.
 
 `Layout` says where each tensor of a module lies in the flat vector. What gradients move comes first
-(``[:trainable]``); buffers such as batch-norm statistics follow. Frozen parameters (``requires_grad=False``) belong to
-the task, not to the vector: they do not travel and are not stored.
+(``[:trainable]``); buffers such as batch-norm statistics follow. Frozen parameters
+(``requires_grad=False``) belong to the task, not to the vector: they do not travel and are not
+stored.
 """
 
 from __future__ import annotations
@@ -56,7 +57,11 @@ class Layout:
     @classmethod
     def of_module(cls, module: torch.nn.Module) -> Layout:
         """The layout of a module's trainable parameters and persistent buffers."""
-        moving = [(name, tuple(p.shape), p.dtype) for name, p in module.named_parameters() if p.requires_grad]
+        moving = [
+            (name, tuple(p.shape), p.dtype)
+            for name, p in module.named_parameters()
+            if p.requires_grad
+        ]
         resting = [
             (name, tuple(t.shape), t.dtype)
             for name, t in module.state_dict(keep_vars=True).items()
@@ -81,7 +86,9 @@ class Layout:
     @cached_property
     def parameters(self) -> tuple[Entry, ...]:
         """The entries that gradients move."""
-        return tuple(e for e in self.entries if e.stop <= self.trainable and e.start < self.trainable)
+        return tuple(
+            e for e in self.entries if e.stop <= self.trainable and e.start < self.trainable
+        )
 
     @cached_property
     def resting(self) -> tuple[Entry, ...]:
@@ -99,6 +106,8 @@ class Layout:
         lead = values.shape[:-1]
         return {e.name: values[..., e.start : e.stop].view((*lead, *e.shape)) for e in self.entries}
 
-    def flatten(self, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype = torch.float32) -> Vector:
+    def flatten(
+        self, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype = torch.float32
+    ) -> Vector:
         """The vector that holds these named tensors."""
         return torch.cat([tensors[e.name].detach().reshape(-1).to(dtype) for e in self.entries])

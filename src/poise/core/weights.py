@@ -25,7 +25,8 @@ Floor: TypeAlias = float | Literal["running_min"] | Mapping[int, float] | tuple[
 def by_columns(method: Callable[[Any, RoundUpdates], Floats]) -> Callable[..., Floats]:
     """Let ``coefficients`` also be called with base weights and columns instead of `RoundUpdates`.
 
-    ``weighting.coefficients([0.5, 0.5], loss_before=[1.0, 2.0])`` is for whoever wants to see what a weighting does.
+    ``weighting.coefficients([0.5, 0.5], loss_before=[1.0, 2.0])`` is for whoever wants to see what
+    a weighting does.
     """
 
     @wraps(method)
@@ -42,8 +43,8 @@ def by_columns(method: Callable[[Any, RoundUpdates], Floats]) -> Callable[..., F
 def weigh(weighting: Weighting, updates: RoundUpdates) -> Floats:
     """The coefficients that a weighting gives, (m,).
 
-    A weighting written for poise 0.1 takes base weights and keyword columns, ``coefficients(self, base, **reports)``;
-    it still works, with a warning.
+    A weighting written for poise 0.1 takes base weights and keyword columns, ``coefficients(self,
+    base, **reports)``; it still works, with a warning.
     """
     if not _takes_columns(type(weighting)):
         return np.asarray(weighting.coefficients(updates), dtype=np.float64)
@@ -62,13 +63,17 @@ def _takes_columns(kind: type) -> bool:
     """Whether a class of weightings has the old signature, with keyword columns."""
     method = unwrap(vars(kind).get("coefficients") or kind.coefficients)  # type: ignore[attr-defined]
     _, first, *others = signature(method).parameters.values()
-    return first.name == "base" or (first.name != "updates" and any(p.kind is Parameter.VAR_KEYWORD for p in others))
+    return first.name == "base" or (
+        first.name != "updates" and any(p.kind is Parameter.VAR_KEYWORD for p in others)
+    )
 
 
 def renormalised(base: Floats, exponents: Floats) -> Floats:
-    """``base_i * exp(exponent_i)``, divided by its sum; the exponents are shifted by their maximum first.
+    """``base_i * exp(exponent_i)``, divided by its sum; the exponents are shifted by their maximum
+    first.
 
-    An exponent beyond all numbers is the largest one: a loss that somebody made up must not end the run of all.
+    An exponent beyond all numbers is the largest one: a loss that somebody made up must not end the
+    run of all.
 
     >>> renormalised(np.array([0.5, 0.5]), np.array([1000.0, 1000.0]))
     array([0.5, 0.5])
@@ -78,7 +83,10 @@ def renormalised(base: Floats, exponents: Floats) -> Floats:
     if len(base) == 0:
         return np.zeros(0)
     alive = base > 0
-    require(bool(alive.any()), "every client of the cohort has base weight 0: there is nothing to renormalise")
+    require(
+        bool(alive.any()),
+        "every client of the cohort has base weight 0: there is nothing to renormalise",
+    )
     most = np.finfo(np.float64).max
     within = np.clip(exponents, -most, most)
     with np.errstate(over="ignore"):  # a difference of -inf is a weight of 0
@@ -93,11 +101,15 @@ def finite(name: Literal["loss_before", "loss_after"], updates: RoundUpdates) ->
     if values is None:
         raise InvalidOption(f"this weighting needs {name}, and it was not reported")
     losses, rows = np.asarray(values, dtype=np.float64), len(updates)
-    require(losses.shape == (rows,), f"{name} has shape {losses.shape}, the cohort has {rows} clients")
+    require(
+        losses.shape == (rows,), f"{name} has shape {losses.shape}, the cohort has {rows} clients"
+    )
     bad = np.flatnonzero(~np.isfinite(losses))
     if len(bad):
         who = int(updates.clients[bad[0]])
-        raise UpdateRefused(f"client {who} reported {name} = {losses[bad[0]]}", "lower the learning rate or clip=")
+        raise UpdateRefused(
+            f"client {who} reported {name} = {losses[bad[0]]}", "lower the learning rate or clip="
+        )
     return losses
 
 
@@ -106,7 +118,9 @@ def loss_gaps(floor: Floor, updates: RoundUpdates) -> Floats:
     losses = finite("loss_before", updates)
     if isinstance(floor, str):
         if updates.lowest_loss is None:
-            raise InvalidOption("the running minimum needs the clients' earlier losses", "give lowest_loss=")
+            raise InvalidOption(
+                "the running minimum needs the clients' earlier losses", "give lowest_loss="
+            )
         return losses - np.minimum(updates.lowest_loss, losses)
     if isinstance(floor, int | float):
         return losses - floor
@@ -117,7 +131,8 @@ def loss_gaps(floor: Floor, updates: RoundUpdates) -> Floats:
 
 
 def floors_for(floor: Floor, stay: Sequence[int]) -> Floor:
-    """The floors of the clients ``stay``, in this order; a floor that is one for all stays as it is.
+    """The floors of the clients ``stay``, in this order; a floor that is one for all stays as it
+    is.
 
     >>> floors_for((0.1, 0.2, 0.3), [2, 0]), floors_for({0: 0.1, 2: 0.3}, [2]), floors_for(0.5, [2])
     ((0.3, 0.1), {0: 0.3}, 0.5)
@@ -132,7 +147,11 @@ def floors_for(floor: Floor, stay: Sequence[int]) -> Floor:
 def check_floor(name: str, floor: Floor) -> None:
     """Floors must be finite numbers, or the running minimum."""
     if isinstance(floor, str):
-        require(floor == "running_min", f"{name}: floor {floor!r}", "known: a number, 'running_min', one per client")
+        require(
+            floor == "running_min",
+            f"{name}: floor {floor!r}",
+            "known: a number, 'running_min', one per client",
+        )
         return
     values = floor.values() if isinstance(floor, Mapping) else np.atleast_1d(floor)
     require(all(np.isfinite(v) for v in values), f"{name}: every floor must be finite")
@@ -141,7 +160,11 @@ def check_floor(name: str, floor: Floor) -> None:
 def check_k(name: str, k: int | float) -> None:
     """K is a number of clients, or a share of the cohort."""
     fits = k >= 1 if isinstance(k, int) else 0 < k < 1
-    require(fits, f"{name}: k = {k}", "a whole number from 1 on, or a share of the cohort between 0 and 1")
+    require(
+        fits,
+        f"{name}: k = {k}",
+        "a whole number from 1 on, or a share of the cohort between 0 and 1",
+    )
 
 
 def extreme(values: Floats, k: int | float) -> Floats:
@@ -159,16 +182,17 @@ def extreme(values: Floats, k: int | float) -> Floats:
     return np.where(above, 1.0, np.where(tied, (count - above.sum()) / tied.sum(), 0.0)) / count
 
 
-def without_barred(omega: Floats, clients: Ints, barred: frozenset[int]) -> Floats:
-    """Coefficients in which barred clients count nothing and the others as much in total as all did.
+def without_excluded(omega: Floats, clients: Ints, excluded: frozenset[int]) -> Floats:
+    """Coefficients in which excluded clients count nothing and the others as much in total as all
+    did.
 
-    Where everyone is barred, nothing is aggregated.
+    Where everyone is excluded, nothing is aggregated.
 
-    >>> without_barred(np.array([0.25, 0.25, 0.5]), np.array([4, 7, 9]), frozenset({9})).tolist()
+    >>> without_excluded(np.array([0.25, 0.25, 0.5]), np.array([4, 7, 9]), frozenset({9})).tolist()
     [0.5, 0.5, 0.0]
     """
-    if not barred:
+    if not excluded:
         return omega
-    kept = np.where([c in barred for c in clients.tolist()], 0.0, omega)
+    kept = np.where([c in excluded for c in clients.tolist()], 0.0, omega)
     rest = float(kept.sum())
     return np.asarray(kept * (float(omega.sum()) / rest)) if rest != 0 else np.zeros_like(omega)

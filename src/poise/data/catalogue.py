@@ -1,4 +1,6 @@
-"""The files of every data set: where they lie in the data folder, their sizes, checksums and addresses."""
+"""The files of every data set: where they lie in the data folder, their sizes, checksums and
+addresses.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ class Entry:
         variants: alternative sets of files; the first that is complete is read.
         fetched: which variant `fetch` downloads; None where nothing can be downloaded.
         licence: what its publishers say.
-        folder: relative to the data folder, where the files are of the user's own making: there is no checksum then.
+        folder: relative to the data folder, where the files are of the user's own making: there is
+            no checksum then.
         by_hand: how such files are made.
     """
 
@@ -61,9 +64,13 @@ class Entry:
     by_hand: str = ""
 
 
-def _idx_files(folder: str, mirrors: tuple[str, ...], facts: dict[str, tuple[int, str]]) -> tuple[File, ...]:
+def _idx_files(
+    folder: str, mirrors: tuple[str, ...], facts: dict[str, tuple[int, str]]
+) -> tuple[File, ...]:
     return tuple(
-        File(f"{folder}/{name}", size, f"sha256:{digest}", tuple(mirror + name for mirror in mirrors))
+        File(
+            f"{folder}/{name}", size, f"sha256:{digest}", tuple(mirror + name for mirror in mirrors)
+        )
         for name, (size, digest) in facts.items()
     )
 
@@ -76,21 +83,31 @@ MNIST = _idx_files(
     ),
     {
         "train-images-idx3-ubyte.gz": (
-            9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+            9912422,
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        ),
         "train-labels-idx1-ubyte.gz": (
-            28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+            28881,
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        ),
         "t10k-images-idx3-ubyte.gz": (
-            1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+            1648877,
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        ),
         "t10k-labels-idx1-ubyte.gz": (
-            4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+            4542,
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
     },
-)  # fmt: skip
+)
 
 WRITERS = File(
     "qmnist_labels/qmnist-train-labels-idx2-int.gz",
     463024,
     "sha256:2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f",
-    ("https://raw.githubusercontent.com/facebookresearch/qmnist/master/qmnist-train-labels-idx2-int.gz",),
+    (
+        "https://raw.githubusercontent.com/facebookresearch/qmnist/master/qmnist-train-labels-idx2-int.gz",
+    ),
 )
 
 FASHION_MNIST = _idx_files(
@@ -101,15 +118,23 @@ FASHION_MNIST = _idx_files(
     ),
     {
         "train-images-idx3-ubyte.gz": (
-            26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+            26421880,
+            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        ),
         "train-labels-idx1-ubyte.gz": (
-            29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+            29515,
+            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        ),
         "t10k-images-idx3-ubyte.gz": (
-            4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+            4422102,
+            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        ),
         "t10k-labels-idx1-ubyte.gz": (
-            5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+            5148,
+            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        ),
     },
-)  # fmt: skip
+)
 
 CIFAR10_ARCHIVE = File(
     "cifar10/cifar-10-binary.tar.gz",
@@ -125,7 +150,9 @@ CIFAR10_SUBSET = File(
 )
 
 USPS_INTEGERS = File(
-    "usps/usps.npz", 1664471, "sha256:8a558e74d6716dd4f3a84e66e356621ffd1f7b7b664a9816647041d5121dc197"
+    "usps/usps.npz",
+    1664471,
+    "sha256:8a558e74d6716dd4f3a84e66e356621ffd1f7b7b664a9816647041d5121dc197",
 )
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass/"
@@ -144,7 +171,12 @@ SHAKESPEARE = File(
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/"
 
 HOSPITALS = {
-    name: File(f"heart_disease/processed.{name}.data", size, f"sha256:{digest}", (f"{_UCI}processed.{name}.data",))
+    name: File(
+        f"heart_disease/processed.{name}.data",
+        size,
+        f"sha256:{digest}",
+        (f"{_UCI}processed.{name}.data",),
+    )
     for name, size, digest in (
         ("cleveland", 18461, "a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8"),
         ("hungarian", 10263, "d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796"),
@@ -174,7 +206,13 @@ CATALOGUE: dict[str, Entry] = {
             0,
             "none stated (A. Krizhevsky 2009, asks for citation)",
         ),
-        Entry("fashion-mnist", "Fashion-MNIST, ten classes of 28x28 images", (FASHION_MNIST,), 0, "MIT"),
+        Entry(
+            "fashion-mnist",
+            "Fashion-MNIST, ten classes of 28x28 images",
+            (FASHION_MNIST,),
+            0,
+            "MIT",
+        ),
         Entry(
             "heart-disease",
             "UCI Heart Disease, four hospitals, 740 complete records",

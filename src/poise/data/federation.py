@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from poise.core.errors import InvalidOption, placed, require, suggest
 from poise.core.types import Floats
-from poise.data.dealing import Partition, Rule, deal, own_tests, subset, with_free_riders
-from poise.data.federated import Federation, plain
+from poise.data.federation_data import Federation, plain
 from poise.data.holdings import Held
 from poise.data.options import check_options, named, option_names, sort_options
+from poise.data.partitioning import Partition, Rule, deal, own_tests, subset, with_free_riders
 from poise.data.partitions import PARTITIONS, by_key
 from poise.data.populations import POPULATIONS
 from poise.data.sources import SOURCES, Source, arrays
@@ -60,23 +60,27 @@ def federation(
     Args:
         source: ``digits``, ``mnist``, ``fashion-mnist``, ``cifar10``, ``usps``, ``digit-domains``,
             ``shakespeare``, ``leaf``, ``heart-disease``, ``synthetic``, or arrays ``(x, y)``.
-        partition: ``iid``, ``shards``, ``one-class``, ``dirichlet``, ``dirichlet-by-class``, ``imbalanced``,
-            ``by-key``, or one index array per client.
+        partition: ``iid``, ``shards``, ``one-class``, ``dirichlet``, ``dirichlet-by-class``,
+            ``imbalanced``, ``by-key``, or one index array per client.
         clients: number of clients; None is 100, or every natural client for ``by-key``.
         seed: names all random streams of the federation.
-        importance: p_i ∝ n_i (``size``), p_i = 1/N (``equal``), or an array, which is divided by its sum.
+        importance: p_i ∝ n_i (``size``), p_i = 1/N (``equal``), or an array, which is divided by
+            its sum.
         samples: first take a class-balanced random subset of that many training samples.
         test_samples: likewise of the held-out samples.
-        on_demand: make clients when asked for, from (seed, client): any number of clients, which may share
-            samples (``iid``, ``dirichlet``, ``imbalanced``, ``one-class``; ``samples_per_client=``).
+        on_demand: make clients when asked for, from (seed, client): any number of clients, which
+            may share samples (``iid``, ``dirichlet``, ``imbalanced``, ``one-class``;
+            ``samples_per_client=``).
         client_test_share: share of every client's samples that it keeps back as its own test set.
-        corruption: tables ``{"name": …, option: value}``, as `Federation.with_corruption` takes them.
-        free_riders: that many more clients, after the others: they own nothing and declare the mean size of the others
-            (for `poise.attacks`; rows drawn from all that is owned stand for what they claim to have).
+        corruption: tables ``{"name": …, option: value}``, as `Federation.with_corruption` takes
+            them.
+        free_riders: that many more clients, after the others: they own nothing and declare the mean
+            size of the others (for `poise.attacks`; rows drawn from all that is owned stand for
+            what they claim to have).
         without: clients that have left; the others keep what they own and move up, in order.
-        options: of the partition (``alpha``, ``shard_size``, ``sizes``, ``kappa``, ``phi2``, ``ratios``, …)
-            and of the source (``normalize``, ``by``, ``stride``, ``test``, …); one that both know is the
-            partition's.
+        options: of the partition (``alpha``, ``shard_size``, ``sizes``, ``kappa``, ``phi2``,
+            ``ratios``, …) and of the source (``normalize``, ``by``, ``stride``, ``test``, …); one
+            that both know is the partition's.
 
     >>> fed = federation("digits", "shards", clients=20, shard_size=30, seed=1)
     >>> fed
@@ -101,7 +105,11 @@ def federation(
         holdings, tests = own_tests(pool, holdings, keys, client_test_share, seed)
         holdings = with_free_riders(holdings, free_riders, seed)
     else:
-        require(not client_test_share, "client_test_share cannot be used on demand", where="client_test_share")
+        require(
+            not client_test_share,
+            "client_test_share cannot be used on demand",
+            where="client_test_share",
+        )
         require(not free_riders, "free_riders cannot be used on demand", where="free_riders")
     require(
         not (free_riders and (tests or keys)),
@@ -110,9 +118,12 @@ def federation(
     )
     always = {"clients": holdings.clients - free_riders, "seed": seed, "importance": importance}
     sometimes = {
-        "samples": samples, "test_samples": test_samples,
-        "on_demand": on_demand, "client_test_share": client_test_share, "free_riders": free_riders or None,
-    }  # fmt: skip
+        "samples": samples,
+        "test_samples": test_samples,
+        "on_demand": on_demand,
+        "client_test_share": client_test_share,
+        "free_riders": free_riders or None,
+    }
     made = Federation(
         pool,
         holdings,
@@ -144,7 +155,11 @@ def _loader(source: Given) -> Loader:
 
 def _rule(partition: Partition, on_demand: bool) -> Rule | None:
     if not isinstance(partition, str):
-        require(not on_demand, "on_demand needs a partition by name, not index arrays", where="on_demand")
+        require(
+            not on_demand,
+            "on_demand needs a partition by name, not index arrays",
+            where="on_demand",
+        )
         return None
     named(partition, {**PARTITIONS, "by-key": by_key}, "partition")
     if not on_demand:
@@ -159,7 +174,11 @@ def _rule(partition: Partition, on_demand: bool) -> Rule | None:
 
 
 def _sorted(
-    source: Given, loader: Loader, partition: Partition, rule: Rule | None, options: Mapping[str, Any]
+    source: Given,
+    loader: Loader,
+    partition: Partition,
+    rule: Rule | None,
+    options: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of the partition and those of the source, checked against both signatures."""
     first = f"partition {partition!r}" if isinstance(partition, str) else "a list of index arrays"
@@ -173,7 +192,9 @@ def _sorted(
     return sorted_[first], sorted_[second]
 
 
-def _load(source: Given, loader: Loader, options: dict[str, Any], clients: int, seed: int) -> Source:
+def _load(
+    source: Given, loader: Loader, options: dict[str, Any], clients: int, seed: int
+) -> Source:
     if not isinstance(source, str):
         return arrays(source, **options)
     offered = {"clients": clients, "seed": seed}
@@ -193,7 +214,9 @@ def _weighing(importance: str | ArrayLike, clients: int) -> str | Floats:
     try:
         given = np.asarray(importance, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidOption(f"importance must be numbers: {error}", where=("importance",)) from error
+        raise InvalidOption(
+            f"importance must be numbers: {error}", where=("importance",)
+        ) from error
     require(
         given.shape == (clients,),
         f"importance has shape {given.shape}, but there are {clients} clients",
@@ -201,7 +224,9 @@ def _weighing(importance: str | ArrayLike, clients: int) -> str | Floats:
     )
     fine = np.isfinite(given) & (given >= 0)
     require(
-        bool(fine.all()), f"importance of client {int(np.argmin(fine))} is {given[np.argmin(fine)]}", where="importance"
+        bool(fine.all()),
+        f"importance of client {int(np.argmin(fine))} is {given[np.argmin(fine)]}",
+        where="importance",
     )
     require(bool(given.sum() > 0), "importance is 0 for every client", where="importance")
     return given.copy()
@@ -226,10 +251,14 @@ def _spec(
     sometimes: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """What makes this federation again, without what is at its default; corruptions add themselves."""
+    """What makes this federation again, without what is at its default; corruptions add
+    themselves.
+    """
     if not isinstance(source, str) or not isinstance(partition, str):
         return None
-    chosen = {name: value for name, value in sometimes.items() if value is not None and value is not False}
+    chosen = {
+        name: value for name, value in sometimes.items() if value is not None and value is not False
+    }
     table = {"source": source, "partition": partition, **always, **chosen, **options}
     return {name: plain(value) for name, value in table.items()}
 

@@ -81,22 +81,30 @@ def _listed(data: Entry, at: Path | None, size: int) -> Listed:
 
 
 def verify(name: str, folder: str | Path | None = None) -> list[Path]:
-    """Compare all files of a data set that are here with their checksums; the paths that were right.
+    """Compare all files of a data set that are here with their checksums; the paths that were
+    right.
 
     A missing, truncated or altered file raises `DataError` and is named.
     """
     data = entry(name)
     if data.folder:
-        raise DataError(f"{name} cannot be verified: its files are of your own making, there are no checksums")
+        raise DataError(
+            f"{name} cannot be verified: its files are of your own making, there are no checksums"
+        )
     places = [Path(folder)] if folder is not None else folders()
     for files in data.variants:
         for place in places:
             if any((place / file.path).is_file() for file in files):
                 return [check(place, file) for file in files]
-    raise DataError(f"{name}: none of its files are in {' or '.join(map(str, places))}", _by_hand(data.name, places[0]))
+    raise DataError(
+        f"{name}: none of its files are in {' or '.join(map(str, places))}",
+        _by_hand(data.name, places[0]),
+    )
 
 
-def fetch(name: str, folder: str | Path | None = None, progress: Progress | None = None) -> list[Path]:
+def fetch(
+    name: str, folder: str | Path | None = None, progress: Progress | None = None
+) -> list[Path]:
     """Download what is missing of a data set, and check everything; the paths of its files.
 
     A file is written to ``….part``, compared with its size and checksum, and only then renamed. An
@@ -110,9 +118,13 @@ def fetch(name: str, folder: str | Path | None = None, progress: Progress | None
     data = entry(name)
     target = Path(folder) if folder is not None else folders()[0]
     if data.folder:
-        raise DataError(f"{name} cannot be downloaded: its files are of your own making", data.by_hand)
+        raise DataError(
+            f"{name} cannot be downloaded: its files are of your own making", data.by_hand
+        )
     if data.fetched is None:
-        raise DataError(f"{name} cannot be downloaded: its file was derived from others", _by_hand(name, target))
+        raise DataError(
+            f"{name} cannot be downloaded: its file was derived from others", _by_hand(name, target)
+        )
     files = data.variants[data.fetched]
     total, done = sum(file.size for file in files), 0
     paths = []
@@ -125,7 +137,9 @@ def fetch(name: str, folder: str | Path | None = None, progress: Progress | None
         try:
             paths.append(_bring(target, file, report))
         except OSError as error:
-            raise DataError(f"{name}: {target / file.path}: {error}", _by_hand(name, target)) from error
+            raise DataError(
+                f"{name}: {target / file.path}: {error}", _by_hand(name, target)
+            ) from error
         done += paths[-1].stat().st_size
     return paths
 
@@ -141,7 +155,13 @@ def _bring(folder: Path, file: File, report: Callable[[int], None]) -> Path:
     for address in file.addresses:
         try:
             return download(address, path, file, report)
-        except (URLError, http.client.HTTPException, TimeoutError, ConnectionError, DataError) as error:
+        except (
+            URLError,
+            http.client.HTTPException,
+            TimeoutError,
+            ConnectionError,
+            DataError,
+        ) as error:
             failures.append(f"{address}: {error}")
     raise OSError("; ".join(failures))
 
@@ -149,7 +169,8 @@ def _bring(folder: Path, file: File, report: Callable[[int], None]) -> Path:
 def download(address: str, path: Path, file: File, report: Callable[[int], None]) -> Path:
     """Download ``address`` to ``path``, going on from a ``.part`` file if the server can.
 
-    A finished part that does not have the right checksum is deleted, so that the next try starts afresh.
+    A finished part that does not have the right checksum is deleted, so that the next try starts
+    afresh.
     """
     if urlsplit(address).scheme not in ("http", "https"):
         raise DataError(f"{address}: not an http address")
@@ -168,10 +189,15 @@ def download(address: str, path: Path, file: File, report: Callable[[int], None]
             raise
     size, found = part.stat().st_size, checksum(part, file.algorithm)
     if file.size and size < file.size:
-        raise DataError(f"the connection ended after {size} of {file.size} bytes", "try again: it goes on from there")
+        raise DataError(
+            f"the connection ended after {size} of {file.size} bytes",
+            "try again: it goes on from there",
+        )
     if found != file.digest:
         part.unlink()
-        raise DataError(f"{file.algorithm} {found}, expected {file.digest}", "the server has another file")
+        raise DataError(
+            f"{file.algorithm} {found}, expected {file.digest}", "the server has another file"
+        )
     os.replace(part, path)
     return path
 
@@ -195,5 +221,8 @@ def _by_hand(name: str, folder: Path) -> str:
     """What to do without a network."""
     data = entry(name)
     files = data.variants[data.fetched or 0]
-    lines = [f"{file.path} ({file.checksum}{''.join(f', from {a}' for a in file.addresses[:1])})" for file in files]
+    lines = [
+        f"{file.path} ({file.checksum}{''.join(f', from {a}' for a in file.addresses[:1])})"
+        for file in files
+    ]
     return f"without a network, put into {folder}: {'; '.join(lines)}"

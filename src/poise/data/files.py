@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 from poise.core.errors import DataError
 from poise.data.catalogue import File
 
-_IDX_TYPES: dict[int, str] = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_IDX_TYPES: dict[int, str] = {
+    0x08: "u1",
+    0x09: "i1",
+    0x0B: ">i2",
+    0x0C: ">i4",
+    0x0D: ">f4",
+    0x0E: ">f8",
+}
 
 
 def folders() -> list[Path]:
@@ -42,7 +49,9 @@ def locate(files: Iterable[File]) -> Path | None:
 
 
 def home(name: str, files: Iterable[File]) -> Path:
-    """The folder that holds these files of the data set ``name``; an error that lists them otherwise."""
+    """The folder that holds these files of the data set ``name``; an error that lists them
+    otherwise.
+    """
     wanted = list(files)
     found = locate(wanted)
     if found is not None:
@@ -51,7 +60,9 @@ def home(name: str, files: Iterable[File]) -> Path:
     listed = "; ".join(f"{file.path} ({file.checksum})" for file in wanted)
     fetchable = all(file.addresses for file in wanted)
     first = f"run 'poise data fetch {name}', or put" if fetchable else "put"
-    raise DataError(f"{name}: its files are in no data folder", f"{first} these into {places}: {listed}")
+    raise DataError(
+        f"{name}: its files are in no data folder", f"{first} these into {places}: {listed}"
+    )
 
 
 def checksum(path: Path, algorithm: str = "sha256") -> str:
@@ -67,10 +78,14 @@ def check(folder: Path, file: File) -> Path:
         raise DataError(f"{path}: no such file", f"expected {file.size} bytes, {file.checksum}")
     size = path.stat().st_size
     if file.size and size != file.size:
-        raise DataError(f"{path}: {size} bytes instead of {file.size}", "truncated or replaced; fetch it again")
+        raise DataError(
+            f"{path}: {size} bytes instead of {file.size}", "truncated or replaced; fetch it again"
+        )
     found = checksum(path, file.algorithm)
     if found != file.digest:
-        raise DataError(f"{path}: {file.algorithm} {found}, expected {file.digest}", "altered; fetch it again")
+        raise DataError(
+            f"{path}: {file.algorithm} {found}, expected {file.digest}", "altered; fetch it again"
+        )
     return path
 
 
@@ -93,23 +108,33 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_TYPES:
         raise DataError(f"{path}: not an IDX file (magic {data[:4].hex() or 'missing'})")
     axes, start = data[3], 4 + 4 * data[3]
-    found = tuple(int(length) for length in np.frombuffer(data[4:start], ">u4")) if len(data) >= start else ()
+    found = (
+        tuple(int(length) for length in np.frombuffer(data[4:start], ">u4"))
+        if len(data) >= start
+        else ()
+    )
     if axes != len(shape) or found != shape:
         raise DataError(f"{path}: holds an array of shape {found}, expected {shape}")
     kind = np.dtype(_IDX_TYPES[data[2]])
     expected = start + math.prod(shape) * kind.itemsize
     if len(data) != expected:
-        raise DataError(f"{path}: {len(data)} bytes unpacked, expected {expected}", "fetch it again")
+        raise DataError(
+            f"{path}: {len(data)} bytes unpacked, expected {expected}", "fetch it again"
+        )
     return np.frombuffer(data, kind, offset=start).reshape(shape)
 
 
 def read_npz(path: Path, arrays: dict[str, tuple[tuple[int, ...], str]]) -> dict[str, NDArray[Any]]:
-    """Named arrays from an .npz file, each with the shape and type it must have. Never unpickles."""
+    """Named arrays from an .npz file, each with the shape and type it must have. Never
+    unpickles.
+    """
     try:
         with np.load(path, allow_pickle=False) as archive:
             taken = {name: archive[name] for name in arrays}
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read as an .npz file: {error}", "fetch it again") from error
+        raise DataError(
+            f"{path}: cannot be read as an .npz file: {error}", "fetch it again"
+        ) from error
     for name, (shape, kind) in arrays.items():
         got = taken[name]
         if got.shape != shape or got.dtype != np.dtype(kind):

@@ -30,14 +30,17 @@ class Holdings(Protocol):
         """Rows of these clients one after the other, and where each client starts (m + 1,)."""
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """What sets these clients apart, as numbers by name, (m,) each; empty where nothing does."""
+        """What sets these clients apart, as numbers by name, (m,) each; empty where nothing
+        does.
+        """
 
     def fingerprint(self) -> bytes:
         """A hash of who owns what."""
 
 
 def gather(offsets: Ints, clients: Ints) -> tuple[Ints, Ints]:
-    """Positions of these clients in a flat array cut at ``offsets``, and where each starts in the result.
+    """Positions of these clients in a flat array cut at ``offsets``, and where each starts in the
+    result.
 
     >>> positions, starts = gather(np.array([0, 2, 5, 6]), np.array([2, 0]))
     >>> positions.tolist(), starts.tolist()

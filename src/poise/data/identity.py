@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from poise.data.federated import Federation
+    from poise.data.federation_data import Federation
 
 
 def digest_of(fed: Federation) -> str:
-    """A hash of what the clients own: rows, labels, corruptions, importance, and the data set's name.
+    """A hash of what the clients own: rows, labels, corruptions, importance, and the data set's
+    name.
 
-    Files of named data sets were compared with their checksums when they were read, so their bytes are not hashed
-    again; those of arrays are.
+    Files of named data sets were compared with their checksums when they were read, so their bytes
+    are not hashed again; those of arrays are.
     """
     pool = fed.source.train
     known = {k: v for k, v in (fed.spec or {}).items() if k not in ("partition", "seed")}
@@ -25,7 +26,9 @@ def digest_of(fed: Federation) -> str:
     digest.update(repr(fed.corruptions).encode())
     digest.update(fed.holdings.fingerprint())
     digest.update(np.ascontiguousarray(pool.labels.numpy()).data)
-    digest.update(repr(fed.weighing).encode() if isinstance(fed.weighing, str) else fed.weighing.tobytes())
+    digest.update(
+        repr(fed.weighing).encode() if isinstance(fed.weighing, str) else fed.weighing.tobytes()
+    )
     if fed.source.name == "arrays":
         digest.update(np.ascontiguousarray(pool.raw.numpy()).data)
     if fed.chosen is not None:

@@ -13,7 +13,12 @@ from poise.core.errors import InvalidOption, suggest
 
 Entry = TypeVar("Entry")
 
-_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+}
 
 
 def option_names(taker: Callable[..., Any], *supplied: str) -> list[str]:
@@ -66,7 +71,9 @@ def _fits(value: Any, kind: Any) -> bool:
 def named(name: object, register: Mapping[str, Entry], what: str) -> Entry:
     """The entry of a register, or an error that names the nearest."""
     if not isinstance(name, str) or name not in register:
-        raise InvalidOption(f"unknown {what} {name!r}", suggest(str(name), register), where=(what.split()[-1],))
+        raise InvalidOption(
+            f"unknown {what} {name!r}", suggest(str(name), register), where=(what.split()[-1],)
+        )
     return register[name]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from poise.data.federated import Federation
+    from poise.data.federation_data import Federation
 
 _MOST_COUNTED = 1_000
 

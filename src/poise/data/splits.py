@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from poise.core.errors import require
 from poise.core.types import Ints
-from poise.data.apportion import apportion
+from poise.data.apportionment import apportion
 
 
 def share_of(value: float, name: str) -> float:
@@ -35,7 +35,9 @@ def held_out(groups: NDArray[Any], share: float, rng: np.random.Generator) -> ND
     return marked
 
 
-def balanced_subset(labels: NDArray[Any], count: int, classes: int, rng: np.random.Generator) -> Ints:
+def balanced_subset(
+    labels: NDArray[Any], count: int, classes: int, rng: np.random.Generator
+) -> Ints:
     """``count`` random positions, as many of each class as possible, in ascending order.
 
     A class that is too small gives all it has and the others make up for it. For regression

@@ -1,7 +1,7 @@
 """How a round happens: schedule, execute, decode, attack, validate, weigh, combine, apply, record.
 
-`loop.run` goes from round to round, `round.aggregate` is one application of the equation, `schedule.schedule` says who
-starts and who arrives, `local_work.LocalWork` is what clients do.
+`loop.run` goes from round to round, `round.aggregate` is one application of the equation,
+`schedule.schedule` says who starts and who arrives, `local_work.LocalWork` is what clients do.
 """
 
 from poise.engine.loop import Observers, Surroundings, initial, run

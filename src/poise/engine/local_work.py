@@ -1,7 +1,8 @@
 """Local work, written once.
 
-``W <- W - rate * T(G(W), W)`` for a stack of clients, each on its own batches, each for its own number
-of steps. One client is a stack of one row, so a simulation and a real node run this same code.
+``W <- W - rate * T(G(W), W)`` for a stack of clients, each on its own batches, each for its own
+number of steps. One client is a stack of one row, so a simulation and a real node run this same
+code.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any, Protocol, cast
 import numpy as np
 import torch
 
+from poise.core.algorithm_state import AlgorithmState, LocalState
 from poise.core.arrivals import Arrivals
 from poise.core.batches import Plan
-from poise.core.memory import Memories, Recall
 from poise.core.protocols import Backend, Descends, Oracle, Owners, Rule, Solver
 from poise.core.rng import U64
 from poise.core.types import PERSONAL, Ints
@@ -24,7 +25,7 @@ from poise.engine.wire import Wire
 
 
 @dataclass(frozen=True)
-class Assignment:
+class WorkGroup:
     """A stack of clients that work together: who, from which version, with which random streams.
 
     Args:
@@ -60,52 +61,67 @@ class LocalWork:
         return cls(oracle, solver, Wire(oracle.layout))
 
     def run(
-        self, start: Stack, assignment: Assignment, memories: Memories = Memories(), out: Stack | None = None
+        self,
+        start: Stack,
+        group: WorkGroup,
+        algorithm_state: AlgorithmState = AlgorithmState(),
+        out: Stack | None = None,
     ) -> Arrivals:
         """Let clients work from ``start``, one row each, and return what they send.
 
         ``out`` is where the changes may be written, (m, d).
         """
-        oracle, clients = self.oracle, assignment.clients
-        data = oracle.open(clients, assignment.streams)
-        start = self._with_personal(start, clients, memories)
+        oracle, clients = self.oracle, group.clients
+        data = oracle.open(clients, group.streams)
+        start = self._with_personal(start, clients, algorithm_state)
         rows = torch.empty_like(start) if out is None else out
         rows.copy_(start)
-        before = oracle.losses(rows, data) if "loss_before" in assignment.reports else None
+        before = oracle.losses(rows, data) if "loss_before" in group.reports else None
         steps = self.solver.steps_for(data.sizes)
         units = data.sizes if oracle.batches else np.ones_like(data.sizes)
-        plan = Plan.draw(assignment.streams, units, data.offsets[:-1], steps, self.solver.batch_size)
+        plan = Plan.draw(group.streams, units, data.offsets[:-1], steps, self.solver.batch_size)
         moving = slice(0, oracle.layout.trainable)
-        recall = Recall.of(self.solver, memories, clients.tolist(), assignment.version, start[:, moving])
-        rule = self._rule(start[:, moving], assignment.version, recall)
+        local_state = LocalState.of(
+            self.solver, algorithm_state, clients.tolist(), group.version, start[:, moving]
+        )
+        rule = self._rule(start[:, moving], group.version, local_state)
         _walk(oracle, rule, rows, data, plan)
-        after = oracle.losses(rows, data) if "loss_after" in assignment.reports else None
+        after = oracle.losses(rows, data) if "loss_after" in group.reports else None
         state = self._own_entries(rows)
         rows.sub_(start)
         if self.wire.personal is not None:
             rows[:, self.wire.personal] = 0.0
-        state |= recall.after(rows[:, moving], steps, rule.rate)
-        kept = self.wire.kept(memories, clients.tolist(), start[0])
-        sent = self.wire.encode(rows, kept, assignment.streams)
-        norms = torch.linalg.vector_norm(rows, dim=1).double().cpu().numpy() if self.wire.identity else None
+        state |= local_state.after(rows[:, moving], steps, rule.rate)
+        kept = self.wire.kept(algorithm_state, clients.tolist(), start[0])
+        sent = self.wire.encode(rows, kept, group.streams)
+        norms = (
+            torch.linalg.vector_norm(rows, dim=1).double().cpu().numpy()
+            if self.wire.identity
+            else None
+        )
         return Arrivals(
-            payload=sent.payload, samples=np.asarray(data.sizes), steps=steps, loss_before=before,
-            loss_after=after, norms=norms, client_state={**state, **sent.kept},
-        )  # fmt: skip
+            payload=sent.payload,
+            samples=np.asarray(data.sizes),
+            steps=steps,
+            loss_before=before,
+            loss_after=after,
+            norms=norms,
+            client_state={**state, **sent.kept},
+        )
 
-    def _rule(self, start: Stack, version: int, recall: Recall) -> Rule:
+    def _rule(self, start: Stack, version: int, local_state: LocalState) -> Rule:
         """The solver's step, with what its memory adds."""
         rule = self.solver.rule(start, version)
-        transforms = (*recall.terms(start), *rule.transforms)
-        return replace(rule, transforms=transforms, point=recall.point() or rule.point)
+        transforms = (*local_state.terms(start), *rule.transforms)
+        return replace(rule, transforms=transforms, point=local_state.point() or rule.point)
 
-    def _with_personal(self, start: Stack, clients: Ints, memories: Memories) -> Stack:
+    def _with_personal(self, start: Stack, clients: Ints, algorithm_state: AlgorithmState) -> Stack:
         """The models received, with each client's own entries where it has some."""
         if self.wire.personal is None:
             return start
         rows = start.clone()
         for k, client in enumerate(clients.tolist()):
-            own = memories.own.get(client, {}).get(PERSONAL)
+            own = algorithm_state.client_state.get(client, {}).get(PERSONAL)
             if own is not None:
                 rows[k, self.wire.personal] = own.to(rows)
         return rows
@@ -150,5 +166,7 @@ def _walk(oracle: Oracle, rule: Rule, rows: Stack, data: Any, plan: Plan) -> Non
 
 @lru_cache
 def _descends(kind: type) -> bool:
-    """Whether oracles of a class are `Descends`: asked once per class, for workers wait for each other meanwhile."""
+    """Whether oracles of a class are `Descends`: asked once per class, for workers wait for each
+    other meanwhile.
+    """
     return hasattr(kind, "descend")

@@ -1,7 +1,7 @@
 """The loop over rounds, written once: schedule, aggregate, measure, record.
 
-The engine knows the protocols of the slots and no implementation. Its state is one value that is passed in and
-returned, so a run goes on from any recorded round.
+The engine knows the protocols of the slots and no implementation. Its state is one value that is
+passed in and returned, so a run goes on from any recorded round.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import time as wall
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from poise.core.algorithm_state import AlgorithmState, memory_of
 from poise.core.errors import IncompatibleParts
 from poise.core.history import History
-from poise.core.memory import Memories, memory_of
 from poise.core.protocols import Backend, Oracle
 from poise.core.types import Record, Step
 from poise.engine.executor import LazyExecutor
@@ -26,7 +26,9 @@ from poise.engine.wire import Wire
 
 @dataclass(frozen=True)
 class Observers:
-    """Who looks at a run from outside: called after every round, and asked before each whether to stop."""
+    """Who looks at a run from outside: called after every round, and asked before each whether to
+    stop.
+    """
 
     after_round: Callable[[Record], None] = lambda record: None
     stop: Callable[[], bool] = lambda: False
@@ -49,7 +51,7 @@ def initial(oracle: Oracle, plan: Plan) -> State:
     moving = theta[: oracle.layout.trainable]
     memory = memory_of(plan.parts.solver)
     shared = {} if memory is None else memory.shared(moving)
-    return State(0, theta, plan.parts.server.init(moving), memories=Memories(shared))
+    return State(0, theta, plan.parts.server.init(moving), algorithm_state=AlgorithmState(shared))
 
 
 def run(state: State, plan: Plan, around: Surroundings) -> State:
@@ -57,18 +59,18 @@ def run(state: State, plan: Plan, around: Surroundings) -> State:
     pace = _pace(plan, around)
     executor = LazyExecutor(around.backend, plan.parts.reports, plan.idle)
     context = Context(plan, around.wire, executor, around.history)
-    ahead: tuple[Step, State] | None = None
+    prefetchable: tuple[Step, State] | None = None
     while not around.observers.stop() and not plan.full(state.index):
         began = wall.perf_counter()
-        step, under_way = ahead or schedule(state, plan, pace, around.history)
+        step, under_way = prefetchable or schedule(state, plan, pace, around.history)
         if plan.over(step):
             break
         result = aggregate(under_way, step, context)
         state = result.state
         around.history.add(result.record)
-        if pace.ahead:  # the next step tells whether this one is the last
-            ahead = schedule(state, plan, pace, around.history)
-        last = plan.full(state.index) or (ahead is not None and plan.over(ahead[0]))
+        if pace.prefetchable:  # the next step tells whether this one is the last
+            prefetchable = schedule(state, plan, pace, around.history)
+        last = plan.full(state.index) or (prefetchable is not None and plan.over(prefetchable[0]))
         _keep(result, plan, around, last, began)
     return state
 
@@ -79,10 +81,16 @@ def _pace(plan: Plan, around: Surroundings) -> Pace:
         return simulated(plan)
     if plan.parts.by_given_times:
         whose = type(plan.parts.weighting).__name__
-        raise IncompatibleParts(f"{whose}: clients take the time they take, not the clock's durations", ESTIMATE)
+        raise IncompatibleParts(
+            f"{whose}: clients take the time they take, not the clock's durations", ESTIMATE
+        )
     assert isinstance(around.backend, Carrier)
     return RealTime(
-        plan.parts.clock, around.backend, reports=plan.parts.reports, end=plan.end, stop=around.observers.stop
+        plan.parts.clock,
+        around.backend,
+        reports=plan.parts.reports,
+        end=plan.end,
+        stop=around.observers.stop,
     )
 
 
@@ -90,11 +98,11 @@ def _keep(result: RoundResult, plan: Plan, around: Surroundings, last: bool, beg
     """Measure the new model where it is due, and write the round down."""
     state, record, history = result.state, result.record, around.history
     if last or state.index % plan.evaluate_every == 0:
-        metrics = around.backend.measure(state.theta, plan.metrics, state.memories)
+        metrics = around.backend.measure(state.theta, plan.metrics, state.algorithm_state)
         record = replace(record, metrics=metrics)
     record = replace(record, seconds=wall.perf_counter() - began)
     history.note(record.metrics)
-    tensors = {**state.server, **state.memories.tensors(), **history.tensors()}
+    tensors = {**state.server, **state.algorithm_state.tensors(), **history.tensors()}
     updates = result.updates.stack if plan.keep_updates else None
     around.journal.append(record, state.theta, tensors, result.client_state, updates)
     around.observers.after_round(record)

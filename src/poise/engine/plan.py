@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from poise.core.algorithm_state import memory_of
 from poise.core.capabilities import KnowsLongRunWeights
 from poise.core.durations import SAME
 from poise.core.errors import IncompatibleParts
-from poise.core.memory import memory_of
 from poise.core.protocols import (
     Aggregator,
     Attack,
     Channel,
     Clock,
     Fits,
-    Gauge,
     Personal,
+    Probe,
     Sampler,
     Server,
     Solver,
@@ -55,7 +55,9 @@ class Parts:
         return (self.weighting.needs | self.sampler.needs) & LOSS_REPORTS
 
     def base_columns(self, step: Step, setting: Setting) -> dict[str, Any]:
-        """What sampler, clock and graph say of the clients of a step: base weights, importance, and what follows."""
+        """What sampler, clock and graph say of the clients of a step: base weights, importance, and
+        what follows.
+        """
         clients, base = step.clients, step.weights
         importance = setting.importance[clients]
         plain = base if self.clock.waits else importance
@@ -69,15 +71,21 @@ class Parts:
         }
 
     def balance(self, setting: Setting) -> Floats | None:
-        """The clock's d_i/p_i, (N,), worked out once; None where the weighting does not ask for it."""
+        """The clock's d_i/p_i, (N,), worked out once; None where the weighting does not ask for
+        it.
+        """
         clock = self.clock
         if "balance" not in self.weighting.needs or not isinstance(clock, KnowsLongRunWeights):
             return None
-        found: Floats = setting.once("balance", lambda: clock.unbiased_weights(None, np.ones(setting.clients)))
+        found: Floats = setting.once(
+            "balance", lambda: clock.unbiased_weights(None, np.ones(setting.clients))
+        )
         return found
 
     def adjacency(self, setting: Setting) -> Floats | None:
-        """Importance by degree in the similarity graph, (N,); None where the weighting does not ask for it."""
+        """Importance by degree in the similarity graph, (N,); None where the weighting does not ask
+        for it.
+        """
         if "adjacency" not in self.weighting.needs:
             return None
         found: Floats = setting.once("adjacency", lambda: setting.neighbours().sum(axis=1))
@@ -96,7 +104,9 @@ class Parts:
         return memory is not None and memory.neighbours
 
     def chosen(self) -> Iterator[tuple[str, Fits]]:
-        """Every part but the attacks, with the name of its slot; a slot that is empty is left out."""
+        """Every part but the attacks, with the name of its slot; a slot that is empty is left
+        out.
+        """
         for slot in RUN_SLOTS:
             part: Fits | None = vars(self)[slot]
             if part is not None:
@@ -104,7 +114,9 @@ class Parts:
 
     def fit_each_other(self, setting: Setting) -> None:
         """Refuse parts that do not fit each other."""
-        clock, sampler, weighting = (type(p).__name__ for p in (self.clock, self.sampler, self.weighting))
+        clock, sampler, weighting = (
+            type(p).__name__ for p in (self.clock, self.sampler, self.weighting)
+        )
         drawn = traits_of(self.sampler, SamplerTraits)
         if not self.clock.waits and drawn.repeats_clients:
             raise IncompatibleParts(
@@ -115,30 +127,44 @@ class Parts:
         if setting.on_demand and self.channel.keeps:
             name = type(self.channel).__name__
             raise IncompatibleParts(
-                f"{name}: clients keep state between rounds, but these are made on demand and forget",
+                (
+                    f"{name}: clients keep state between rounds, but these are made on demand and "
+                    "forget"
+                ),
                 "use a channel without client state",
                 where=("channel",),
             )
         if self.channel.keeps and traits_of(self.sampler, SamplerTraits).repeats_clients:
             raise IncompatibleParts(
-                f"{type(self.channel).__name__}: a client that works twice in a round would send what it keeps twice",
+                (
+                    f"{type(self.channel).__name__}: a client that works twice in a round would send "
+                    "what it keeps twice"
+                ),
                 "leave independent_draws out, or use a channel without client state",
                 where=("channel",),
             )
         if not self.clock.waits and self.perturbs:
             raise IncompatibleParts(
-                f"{type(self.solver).__name__}: under {clock} a mean of neighbours would be kept for every flight",
+                (
+                    f"{type(self.solver).__name__}: under {clock} a mean of neighbours would be kept "
+                    "for every assignment"
+                ),
                 "use Synchronous()",
                 where=("solver",),
             )
         if "balance" not in self.weighting.needs:
             return
-        if not isinstance(self.clock, KnowsLongRunWeights) or not still_holds(self.clock, "unbiased_weights"):
+        if not isinstance(self.clock, KnowsLongRunWeights) or not still_holds(
+            self.clock, "unbiased_weights"
+        ):
             message = f"{weighting}: {clock} does not know its long-run times"
             raise IncompatibleParts(message, ESTIMATE, where=("weighting",))
         if traits_of(self.clock, ClockTraits).balance_needs_everyone and not drawn.selects_everyone:
             raise IncompatibleParts(
-                f"{weighting}: the times of {clock} hold when every client starts again at once, but {sampler} chooses",
+                (
+                    f"{weighting}: the times of {clock} hold when every client starts again at once, "
+                    f"but {sampler} chooses"
+                ),
                 f"use Full(), or {ESTIMATE}",
                 where=("weighting",),
             )
@@ -157,17 +183,21 @@ class Plan:
     evaluate_every: int = 1
     metrics: frozenset[str] = frozenset()
     drop_refused: bool = False
-    gauges: tuple[Gauge, ...] = ()
+    probes: tuple[Probe, ...] = ()
     keep_updates: bool = False
 
     @property
     def idle(self) -> Idle | None:
-        """Dishonest clients whose work nobody looks at; None where clients keep something of their work."""
+        """Dishonest clients whose work nobody looks at; None where clients keep something of their
+        work.
+        """
         lazy = {c for a in self.parts.attacks if not a.works for c in a.clients}
         lazy -= {c for a in self.parts.attacks if a.works for c in a.clients}
         parts = self.parts
         changes_nothing = traits_of(parts.channel, ChannelTraits).identity
-        keeps = parts.personal is not None or memory_of(parts.solver) is not None or not changes_nothing
+        keeps = (
+            parts.personal is not None or memory_of(parts.solver) is not None or not changes_nothing
+        )
         if keeps or not lazy:
             return None
         return Idle(frozenset(lazy), self.setting.sizes, parts.solver)

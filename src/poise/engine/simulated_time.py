@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from poise.core.protocols import Clock, Times
 from poise.core.timeline import launch, next_step
-from poise.core.types import Cohort, Flight, Sky, Step
+from poise.core.types import Assignment, Cohort, InFlight, Step
 from poise.engine.state import State
 
 
@@ -18,12 +18,12 @@ class SimulatedTime:
     times: Times
     seed: int
 
-    ahead = True
+    prefetchable = True
 
-    def launch(self, cohort: Cohort, sky: Sky, version: int) -> tuple[Flight, ...]:
+    def launch(self, cohort: Cohort, in_flight: InFlight, version: int) -> tuple[Assignment, ...]:
         """The work that a cohort starts now."""
-        return launch(cohort, self.times, sky.now, version, self.seed)
+        return launch(cohort, self.times, in_flight.now, version, self.seed)
 
-    def next_step(self, started: tuple[Flight, ...], state: State) -> tuple[Step, Sky]:
+    def next_step(self, started: tuple[Assignment, ...], state: State) -> tuple[Step, InFlight]:
         """The clock's next step."""
-        return next_step(self.clock, self.times, state.sky, started, state.index)
+        return next_step(self.clock, self.times, state.in_flight, started, state.index)

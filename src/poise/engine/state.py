@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from poise.core.memory import Memories, Named
+from poise.core.algorithm_state import AlgorithmState, Named
 from poise.core.protocols import ServerState
-from poise.core.types import Cohort, Flight, Record, Sky, Step
+from poise.core.types import Assignment, Cohort, InFlight, Record, Step
 from poise.core.vectors import Stack, Vector
 
 
@@ -22,32 +22,43 @@ class State:
     index: int
     theta: Vector
     server: ServerState
-    sky: Sky = Sky()
-    models: Mapping[int, Vector] = field(default_factory=dict)  # versions that work in flight began from
-    memories: Memories = Memories()
+    in_flight: InFlight = InFlight()
+    models: Mapping[int, Vector] = field(
+        default_factory=dict
+    )  # versions that work in flight began from
+    algorithm_state: AlgorithmState = AlgorithmState()
 
 
 class Pace(Protocol):
     """How a run goes through the steps of its clock: in simulated time, or as time passes."""
 
     @property
-    def ahead(self) -> bool:
+    def prefetchable(self) -> bool:
         """Whether the next step can be known before this one is recorded."""
 
-    def launch(self, cohort: Cohort, sky: Sky, version: int) -> tuple[Flight, ...]:
+    def launch(self, cohort: Cohort, in_flight: InFlight, version: int) -> tuple[Assignment, ...]:
         """The work that a cohort starts now on a model version."""
 
-    def next_step(self, started: tuple[Flight, ...], state: State) -> tuple[Step, Sky]:
-        """The clock's next step, and the sky after it; ``state`` holds the models that clients are sent."""
+    def next_step(self, started: tuple[Assignment, ...], state: State) -> tuple[Step, InFlight]:
+        """The clock's next step, and the in_flight after it; ``state`` holds the models that
+        clients are sent.
+        """
 
 
 class Journal(Protocol):
     """Where the engine writes what happened."""
 
     def append(
-        self, record: Record, theta: Vector, server: ServerState, own: Mapping[int, Named], updates: Stack | None = None
+        self,
+        record: Record,
+        theta: Vector,
+        server: ServerState,
+        own: Mapping[int, Named],
+        updates: Stack | None = None,
     ) -> None:
-        """Keep a record, what it led to, and what its clients keep, durably, before the next round begins.
+        """Keep a record, what it led to, and what its clients keep, durably, before the next round
+        begins.
 
-        ``updates`` are those that were aggregated, one row for each contribution; None where they need not be kept.
+        ``updates`` are those that were aggregated, one row for each contribution; None where they
+        need not be kept.
         """

@@ -8,9 +8,9 @@ from functools import cached_property
 
 import torch
 
+from poise.core.algorithm_state import AlgorithmState, Named
 from poise.core.arrivals import UPDATE
 from poise.core.errors import IncompatibleParts
-from poise.core.memory import Memories, Named
 from poise.core.payloads import payload_bytes
 from poise.core.protocols import Channel, Encoded
 from poise.core.rng import U64, child, keys
@@ -28,7 +28,8 @@ REPORT_BYTES = 8  # a loss that a client reports is one double
 
 @dataclass(frozen=True)
 class Wire:
-    """The way of an update: personal entries stay, the channel encodes what is trained, buffers travel as they are.
+    """The way of an update: personal entries stay, the channel encodes what is trained, buffers
+    travel as they are.
 
     Args:
         layout: where each tensor lies in the model.
@@ -42,7 +43,9 @@ class Wire:
 
     @cached_property
     def personal(self) -> torch.Tensor | None:
-        """Positions of the model that stay with each client, in order; None where there are none."""
+        """Positions of the model that stay with each client, in order; None where there are
+        none.
+        """
         return self.layout.positions(self.stays) if self.stays else None
 
     @cached_property
@@ -79,7 +82,9 @@ class Wire:
         return self.travelling[self.travelling >= self.layout.trainable]
 
     def encode(self, rows: Stack, kept: Mapping[str, Stack], streams: U64) -> Encoded:
-        """What is sent for each update, and what each client keeps under names that begin with `STATE`."""
+        """What is sent for each update, and what each client keeps under names that begin with
+        `STATE`.
+        """
         if self.direct:
             return Encoded({UPDATE: rows})
         if self.identity or self.channel is None:
@@ -90,7 +95,10 @@ class Wire:
         if set(sent.kept) != set(self.channel.keeps):
             returned = ", ".join(sorted(sent.kept)) or "nothing"
             raise IncompatibleParts(
-                f"{type(self.channel).__name__}: encode returned {returned} to keep, keeps is {self.channel.keeps}",
+                (
+                    f"{type(self.channel).__name__}: encode returned {returned} to keep, keeps is "
+                    f"{self.channel.keeps}"
+                ),
                 "return one tensor for each name in keeps",
                 where=("channel",),
             )
@@ -117,17 +125,25 @@ class Wire:
             stack[:, self.buffers] = payload[BUFFERS]
         return stack
 
-    def kept(self, memories: Memories, clients: list[int], like: Vector) -> dict[str, Stack]:
-        """What the channel of each client remembers, one row each; zeros for a client that remembers nothing yet."""
+    def kept(
+        self, algorithm_state: AlgorithmState, clients: list[int], like: Vector
+    ) -> dict[str, Stack]:
+        """What the channel of each client remembers, one row each; zeros for a client that
+        remembers nothing yet.
+        """
         if not self.keeps:
             return {}
         zeros = like.new_zeros((len(clients), len(self.encoded)))
-        return memories.rows(self.keeps, clients, zeros)
+        return algorithm_state.rows(self.keeps, clients, zeros)
 
     def template(self, like: Vector) -> Mapping[str, torch.Tensor]:
-        """The payload of an update that changes nothing: names, shapes and number types of all payloads of a run."""
+        """The payload of an update that changes nothing: names, shapes and number types of all
+        payloads of a run.
+        """
         nothing = like.new_zeros((1, self.layout.size))
-        return self.encode(nothing, self.kept(Memories(), [0], like), keys(0, "template", 0)).payload
+        return self.encode(
+            nothing, self.kept(AlgorithmState(), [0], like), keys(0, "template", 0)
+        ).payload
 
     def bytes_up(self, payload: Mapping[str, torch.Tensor], reports: int) -> int:
         """Bytes that all rows of a payload take on their way, with so many reported losses each."""

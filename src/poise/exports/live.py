@@ -11,16 +11,19 @@ from poise.core.types import Record
 from poise.exports.scalars import Sink, scalars
 from poise.ledger.run import Run, open_run
 
-REST = 9.0  # times as long as an export took pass before the next: at most a tenth of a run, however long its ledger
+# times as long as an export took pass before the next: at most a tenth of a run, however long its
+# ledger
+REST = 9.0
 
 
 class Live:
-    """A callback for ``poise.train(out=path, callbacks=[…])`` that hands new rounds to sinks, read from the ledger.
+    """A callback for ``poise.train(out=path, callbacks=[…])`` that hands new rounds to sinks, read
+    from the ledger.
 
-    Callbacks are called after a round is in the ledger; what is exported is what was kept there, not what the process
-    has in memory. Reading a ledger takes the longer the more rounds it has; so rounds are passed on at once or, where
-    that would take more than a tenth of the time, some at a time. Use it in a ``with`` block, which passes on what is
-    left and closes the sinks.
+    Callbacks are called after a round is in the ledger; what is exported is what was kept there,
+    not what the process has in memory. Reading a ledger takes the longer the more rounds it has; so
+    rounds are passed on at once or, where that would take more than a tenth of the time, some at a
+    time. Use it in a ``with`` block, which passes on what is left and closes the sinks.
 
     Args:
         path: the run folder, the ``out`` of the run.
@@ -29,7 +32,9 @@ class Live:
 
     def __init__(self, path: str | Path, *sinks: Sink) -> None:
         self.path, self.sinks = Path(path), sinks
-        self._written: dict[int, int] = {}  # by the number of a sink that was made ready: rounds that it has
+        self._written: dict[
+            int, int
+        ] = {}  # by the number of a sink that was made ready: rounds that it has
         self._failed: set[int] = set()  # sinks that are not written to any more, only closed
         self._next = 0.0  # not before this time
 
@@ -66,7 +71,10 @@ class Live:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if not self._written:
             return

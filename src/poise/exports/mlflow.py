@@ -36,7 +36,8 @@ def mlflow(run: Run, uri: str, experiment: str = "poise", name: str | None = Non
 
 
 class MLflow:
-    """A sink that makes a run in an MLflow store: options as parameters, numbers as metrics, digest and state as tags.
+    """A sink that makes a run in an MLflow store: options as parameters, numbers as metrics, digest
+    and state as tags.
 
     Args:
         uri: the store.
@@ -53,7 +54,11 @@ class MLflow:
         """Make the run, with its parameters."""
         self._client = _client(self.uri)
         found = self._client.get_experiment_by_name(self.experiment)
-        place = found.experiment_id if found is not None else self._client.create_experiment(self.experiment)
+        place = (
+            found.experiment_id
+            if found is not None
+            else self._client.create_experiment(self.experiment)
+        )
         name = self.name or ("-".join(run.path.parts[-2:]) if run.path is not None else None)
         self.run_id = self._client.create_run(place, run_name=name).info.run_id
         pairs = iter(facts(run).items())
@@ -73,7 +78,9 @@ class MLflow:
         for key in ("digest", "status"):
             value = run.digest if key == "digest" else run.meta["status"]
             self._client.set_tag(self.run_id, f"poise.{key}", value)
-        self._client.set_terminated(self.run_id, "FINISHED" if run.meta["status"] == "done" else "KILLED")
+        self._client.set_terminated(
+            self.run_id, "FINISHED" if run.meta["status"] == "done" else "KILLED"
+        )
 
 
 def _client(uri: str) -> Any:
@@ -87,7 +94,9 @@ def _client(uri: str) -> Any:
     try:
         return MlflowClient(tracking_uri=uri)
     except MlflowException as error:
-        raise InvalidOption(f"MLflow refuses the store {uri}: {error.message}", "e.g. sqlite:///mlflow.db") from error
+        raise InvalidOption(
+            f"MLflow refuses the store {uri}: {error.message}", "e.g. sqlite:///mlflow.db"
+        ) from error
 
 
 def _allowed(name: str) -> str:

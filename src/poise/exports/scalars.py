@@ -26,7 +26,9 @@ class Sink(Protocol):
     """Where numbers go."""
 
     def begin(self, run: Run) -> None:
-        """Make ready for a run: its parts and facts are known already, its rounds need not be there."""
+        """Make ready for a run: its parts and facts are known already, its rounds need not be
+        there.
+        """
 
     def write(self, numbers: Iterable[Scalar]) -> None:
         """Take these numbers."""
@@ -45,9 +47,10 @@ def export(run: Run, sink: Sink) -> None:
 def scalars(run: Run, since: int = 0) -> Iterator[Scalar]:
     """The numbers of a run, round by round, from the ledger; rounds before ``since`` are left out.
 
-    Metrics have their own names (one per client: ``/least``, ``/median``, ``/largest``). Beside them ``time``,
-    ``bytes_up``, ``bytes_down``, ``clients`` (contributions), ``refused``, ``weights/sum``, ``weights/largest`` and
-    ``norms/median``. What was not measured, or is not finite, is left out.
+    Metrics have their own names (one per client: ``/least``, ``/median``, ``/largest``). Beside
+    them ``time``, ``bytes_up``, ``bytes_down``, ``clients`` (contributions), ``refused``,
+    ``weights/sum``, ``weights/largest`` and ``norms/median``. What was not measured, or is not
+    finite, is left out.
 
     >>> import poise
     >>> fed = poise.quadratics([[2.0], [6.0]])
@@ -63,7 +66,8 @@ def scalars(run: Run, since: int = 0) -> Iterator[Scalar]:
 
 
 def facts(run: Run) -> dict[str, str]:
-    """The experiment as names and values: ``solver.lr`` is ``0.1``, and so on; the seed beside them.
+    """The experiment as names and values: ``solver.lr`` is ``0.1``, and so on; the seed beside
+    them.
 
     As the ledger has it: the file in the run folder may have been edited since.
     """
@@ -88,7 +92,9 @@ def flat(table: Mapping[str, Any], before: str = "") -> dict[str, str]:
 
 
 def _metrics(run: Run) -> dict[str, Floats]:
-    """Every metric after each round; of one with a value per client the least, the median and the largest."""
+    """Every metric after each round; of one with a value per client the least, the median and the
+    largest.
+    """
     found: dict[str, Floats] = {}
     for name in run.metrics:
         values = run.metric(name)
@@ -105,7 +111,9 @@ SPREAD = {"least": 0.0, "median": 0.5, "largest": 1.0}
 def _rows(values: Floats, quantile: float) -> Floats:
     """A quantile of each row, of what was measured; nan where nothing was."""
     measured = [row[~np.isnan(row)] for row in values]
-    return np.array([np.quantile(row, quantile) if len(row) else np.nan for row in measured], dtype=np.float64)
+    return np.array(
+        [np.quantile(row, quantile) if len(row) else np.nan for row in measured], dtype=np.float64
+    )
 
 
 def _rounds(run: Run) -> dict[str, Floats]:
@@ -118,8 +126,12 @@ def _rounds(run: Run) -> dict[str, Floats]:
         "bytes_up": run.bytes_up,
         "bytes_down": run.bytes_down,
         "clients": np.bincount(seen["round"], minlength=rounds).astype(np.float64),
-        "refused": np.bincount(np.array(refused, dtype=np.int64), minlength=rounds).astype(np.float64),
+        "refused": np.bincount(np.array(refused, dtype=np.int64), minlength=rounds).astype(
+            np.float64
+        ),
         "weights/sum": run.weights.sum(axis=1),
         "weights/largest": run.weights.max(axis=1) if rounds else np.zeros(0),
-        "norms/median": np.array([np.median(n) if len(n) else np.nan for n in norms], dtype=np.float64),
+        "norms/median": np.array(
+            [np.median(n) if len(n) else np.nan for n in norms], dtype=np.float64
+        ),
     }

@@ -14,10 +14,11 @@ EVENTS = "events.out.tfevents.*"
 
 
 def tensorboard(run: Run, folder: str | Path) -> Path:
-    """Write a run into a folder of event files, one scalar for each number per round, and its experiment as a text.
+    """Write a run into a folder of event files, one scalar for each number per round, and its
+    experiment as a text.
 
-    TensorBoard keeps numbers as 32-bit floats. A folder that has event files already is refused: TensorBoard would
-    draw both runs as one.
+    TensorBoard keeps numbers as 32-bit floats. A folder that has event files already is refused:
+    TensorBoard would draw both runs as one.
     """
     sink = TensorBoard(folder)
     export(run, sink)
@@ -38,11 +39,15 @@ class TensorBoard:
     def begin(self, run: Run) -> None:
         """Open an event file, and write the experiment into it."""
         if any(self.folder.glob(EVENTS)):
-            raise InvalidOption(f"{self.folder} has event files already", "choose another folder, or remove them")
+            raise InvalidOption(
+                f"{self.folder} has event files already", "choose another folder, or remove them"
+            )
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise InvalidOption("TensorBoard is not installed", "pip install 'poise[tensorboard]'") from error
+            raise InvalidOption(
+                "TensorBoard is not installed", "pip install 'poise[tensorboard]'"
+            ) from error
         self._writer = SummaryWriter(str(self.folder))
         indented = "\n".join(
             f"    {line}" for line in run.meta["experiment"].splitlines()

@@ -1,1 +1,3 @@
-"""poise's parts for apps of Flower: `poise.flower.strategies` (needs ``pip install 'poise[flower]'``)."""
+"""poise's parts for apps of Flower: `poise.flower.strategies` (needs ``pip install
+'poise[flower]'``).
+"""

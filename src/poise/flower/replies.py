@@ -1,4 +1,6 @@
-"""From a reply of Flower to a row of the equation; what must not be averaged is refused by node and key."""
+"""From a reply of Flower to a row of the equation; what must not be averaged is refused by node and
+key.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from poise.core.errors import UpdateRefused
 from poise.core.vectors import Entry, Layout, Vector
 
 AVERAGES = ("running_mean", "running_var", "num_batches_tracked")
-"""How PyTorch names what gradients do not move: it is averaged, and no server optimiser touches it."""
+"""How PyTorch names what gradients do not move: it is averaged, and no server optimiser touches
+it."""
 
 
 @dataclass(frozen=True)
@@ -29,21 +32,28 @@ class Form:
 
     @classmethod
     def of(cls, arrays: ArrayRecord, averages: Sequence[str]) -> Form:
-        """The form of a model; arrays of whole numbers, and those whose names end in ``averages``, are averages."""
+        """The form of a model; arrays of whole numbers, and those whose names end in ``averages``,
+        are averages.
+        """
         values = {name: array.numpy() for name, array in arrays.items()}
         dtypes = {name: v.dtype for name, v in values.items()}
         resting = {
-            name for name, kind in dtypes.items()
+            name
+            for name, kind in dtypes.items()
             if not np.issubdtype(kind, np.floating) or name.rpartition(".")[2] in averages
-        }  # fmt: skip
+        }
         entries, at = [], 0
-        for name in sorted(values, key=lambda name: name in resting):  # stable: the record's order inside both
+        for name in sorted(
+            values, key=lambda name: name in resting
+        ):  # stable: the record's order inside both
             size = prod(values[name].shape)
             entries.append(Entry(name, values[name].shape, at, at + size, torch.float64))
             at += size
         trainable = sum(e.stop - e.start for e in entries if e.name not in resting)
         wide = any(kind == np.float64 for kind in dtypes.values())
-        return cls(Layout(tuple(entries), trainable, at), dtypes, torch.float64 if wide else torch.float32)
+        return cls(
+            Layout(tuple(entries), trainable, at), dtypes, torch.float64 if wide else torch.float32
+        )
 
     def vector(self, arrays: ArrayRecord) -> Vector:
         """The arrays of a model as one vector; raises where they are not of this form."""
@@ -55,9 +65,14 @@ class Form:
             try:
                 found = arrays[entry.name].numpy()
             except (TypeError, ValueError, EOFError) as error:
-                raise UpdateRefused(f"an array {entry.name!r} that cannot be read ({type(error).__name__})") from error
+                raise UpdateRefused(
+                    f"an array {entry.name!r} that cannot be read ({type(error).__name__})"
+                ) from error
             if found.shape != entry.shape or found.dtype != self.dtypes[entry.name]:
-                have, wanted = f"{found.shape} {found.dtype}", f"{entry.shape} {self.dtypes[entry.name]}"
+                have, wanted = (
+                    f"{found.shape} {found.dtype}",
+                    f"{entry.shape} {self.dtypes[entry.name]}",
+                )
                 raise UpdateRefused(f"an array {entry.name!r} of shape {have} instead of {wanted}")
             tensors[entry.name] = torch.from_numpy(found)
         return self.layout.flatten(tensors, self.dtype)
@@ -65,7 +80,9 @@ class Form:
     def arrays(self, vector: Vector) -> ArrayRecord:
         """A vector as the arrays of a model, in the kinds and the order that they had."""
         views = self.layout.views(vector)
-        return ArrayRecord({name: Array(_as(views[name].numpy(), kind)) for name, kind in self.dtypes.items()})
+        return ArrayRecord(
+            {name: Array(_as(views[name].numpy(), kind)) for name, kind in self.dtypes.items()}
+        )
 
 
 def _as(values: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
@@ -85,7 +102,12 @@ class Told:
 
 
 def examined(
-    reply: Message, form: Form, theta: Vector, size_key: str, loss_keys: Mapping[str, str], known: int | None
+    reply: Message,
+    form: Form,
+    theta: Vector,
+    size_key: str,
+    loss_keys: Mapping[str, str],
+    known: int | None,
 ) -> Told:
     """What a reply tells; raises `UpdateRefused` with words that complete "node 3 sent …".
 

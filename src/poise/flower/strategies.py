@@ -1,11 +1,12 @@
-"""poise's weightings, samplers and server optimisers as strategies of Flower, for whoever has a Flower app already.
+"""poise's weightings, samplers and server optimisers as strategies of Flower, for whoever has a
+Flower app already.
 
     strategy = FedSoftMax(temperature=0.2)      # instead of Flower's FedAvg()
     result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=10)
 
-The client's part of the app stays as it is, but for what a weighting needs to know: for losses, the ``MetricRecord`` of
-a reply has ``"loss-before"`` (of the model as received, mean over the client's own samples) and, for `FedExp`,
-``"loss-after"``, beside Flower's usual ``"num-examples"``.
+The client's part of the app stays as it is, but for what a weighting needs to know: for losses, the
+``MetricRecord`` of a reply has ``"loss-before"`` (of the model as received, mean over the client's
+own samples) and, for `FedExp`, ``"loss-after"``, beside Flower's usual ``"num-examples"``.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class _Asked:
     round: int
     theta: Vector
     nodes: tuple[int, ...]  # one per message; a node may be asked twice
-    base: Floats | None  # (m,); None where sizes are not known: everybody was asked, and counts by what it reports
+    base: (
+        Floats | None
+    )  # (m,); None where sizes are not known: everybody was asked, and counts by what it reports
 
 
 class Composed(FedAvg):
@@ -62,63 +65,98 @@ class Composed(FedAvg):
 
         theta <- Server( theta,  sum_i  omega_i (theta_i - theta) )
 
-    With the parts left out this is Flower's FedAvg. As in poise, weights are not made up for nodes that were asked and
-    did not answer: they count as if they had changed nothing. Samplers draw among the nodes that are connected.
+    With the parts left out this is Flower's FedAvg. As in poise, weights are not made up for nodes
+    that were asked and did not answer: they count as if they had changed nothing. Samplers draw
+    among the nodes that are connected.
 
     Args:
         weighting: of `poise.weightings`, one that needs losses and sizes only.
         sampler: of `poise.samplers`.
         server: of `poise.servers`.
-        sizes: the number of samples of each node, by node id, where it is known beforehand; then no node can claim
-            another. Otherwise a node tells its own when it first works, and a round in which there is a node whose size
-            nobody knows, the first one above all, asks everybody.
+        sizes: the number of samples of each node, by node id, where it is known beforehand; then no
+            node can claim another. Otherwise a node tells its own when it first works, and a round
+            in which there is a node whose size nobody knows, the first one above all, asks
+            everybody.
         importance: ``size``: p_i = n_i/n; ``equal``: p_i = 1/N, and sizes need not be known.
         seed: names the draws of the sampler.
-        bad_updates: ``stop`` ends the run at a reply that must not be averaged; ``drop`` goes on without it.
+        bad_updates: ``stop`` ends the run at a reply that must not be averaged; ``drop`` goes on
+            without it.
         loss_before_key: where a reply's metrics have the loss before the work.
         loss_after_key: likewise after it.
-        averages: last names of arrays that gradients do not move: averaged, untouched by the server optimiser.
-        flower: options of Flower's FedAvg, for example ``min_available_nodes`` (a sampler that draws m nodes without
-            replacement needs so many).
+        averages: last names of arrays that gradients do not move: averaged, untouched by the server
+            optimiser.
+        flower: options of Flower's FedAvg, for example ``min_available_nodes`` (a sampler that
+            draws m nodes without replacement needs so many).
 
-    After a round, ``record`` is what the equation used: its clients are numbers, ``nodes[number]`` is the node id.
+    After a round, ``record`` is what the equation used: its clients are numbers, ``nodes[number]``
+    is the node id.
     """
 
     def __init__(
-        self, *, weighting: Weighting = Proportional(), sampler: Sampler = Full(), server: Server = Add(),
-        sizes: Mapping[int, int] | None = None, importance: Literal["size", "equal"] = "size", seed: int = 0,
-        bad_updates: Literal["stop", "drop"] = "stop", loss_before_key: str = "loss-before",
-        loss_after_key: str = "loss-after", averages: Sequence[str] = AVERAGES, **flower: Any,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        weighting: Weighting = Proportional(),
+        sampler: Sampler = Full(),
+        server: Server = Add(),
+        sizes: Mapping[int, int] | None = None,
+        importance: Literal["size", "equal"] = "size",
+        seed: int = 0,
+        bad_updates: Literal["stop", "drop"] = "stop",
+        loss_before_key: str = "loss-before",
+        loss_after_key: str = "loss-after",
+        averages: Sequence[str] = AVERAGES,
+        **flower: Any,
+    ) -> None:
         for option in ("fraction_train", "min_train_nodes"):
-            require(option not in flower, f"{option}: who works is up to the sampler", "for example sampler=MD(10)")
+            require(
+                option not in flower,
+                f"{option}: who works is up to the sampler",
+                "for example sampler=MD(10)",
+            )
         super().__init__(**flower)
         beyond = sorted((weighting.needs | sampler.needs) - LOSS_REPORTS)
         if beyond:
             who = weighting if weighting.needs - LOSS_REPORTS else sampler
             raise IncompatibleParts(
-                f"{type(who).__name__} needs {', '.join(beyond)}, which a strategy of Flower does not have",
+                (
+                    f"{type(who).__name__} needs {', '.join(beyond)}, which a strategy of Flower does "
+                    "not have"
+                ),
                 "use it in poise: poise deploy run",
             )
-        require(importance in ("size", "equal"), f"importance {importance!r}", "known: 'size', 'equal'")
-        require(bad_updates in ("stop", "drop"), f"bad_updates {bad_updates!r}", "known: 'stop', 'drop'")
+        require(
+            importance in ("size", "equal"), f"importance {importance!r}", "known: 'size', 'equal'"
+        )
+        require(
+            bad_updates in ("stop", "drop"), f"bad_updates {bad_updates!r}", "known: 'stop', 'drop'"
+        )
         for node, size in (sizes or {}).items():
             require(size >= 1, f"sizes: node {node} has {size} samples")
         self.weighting = weighting
         self.sampler = sampler
         self.server = server.seeded(seed) if isinstance(server, Seeded) else server
-        self.importance, self.seed, self.bad_updates, self.averages = importance, seed, bad_updates, averages
+        self.importance, self.seed, self.bad_updates, self.averages = (
+            importance,
+            seed,
+            bad_updates,
+            averages,
+        )
         keys = {"loss_before": loss_before_key, "loss_after": loss_after_key}
         self.loss_keys = {name: keys[name] for name in sorted(weighting.needs | sampler.needs)}
         self.given = dict(sizes or {})
         self.sizes: dict[int, int] = dict(self.given)
-        self._numbers: dict[int, int] = {}  # by node id, in the order in which nodes were first seen
+        self._numbers: dict[
+            int, int
+        ] = {}  # by node id, in the order in which nodes were first seen
         self.history = History()
         self.record: Record | None = None
         self._form: Form | None = None
         self._state: ServerState | None = None
         self._asked: _Asked | None = None
-        self._setting: tuple[list[int], Setting] = ([], Setting(0, np.zeros(0, dtype=np.int64), np.zeros(0)))
+        self._setting: tuple[list[int], Setting] = (
+            [],
+            Setting(0, np.zeros(0, dtype=np.int64), np.zeros(0)),
+        )
 
     @property
     def nodes(self) -> list[int]:
@@ -127,15 +165,25 @@ class Composed(FedAvg):
 
     def summary(self) -> None:
         """Log the parts."""
-        for slot, made in (("sampler", self.sampler), ("weighting", self.weighting), ("server", self.server)):
+        for slot, made in (
+            ("sampler", self.sampler),
+            ("weighting", self.weighting),
+            ("server", self.server),
+        ):
             log(INFO, "\t├──> %s: %s", slot, describe(made))
-        log(INFO, "\t└──> Reported by clients: %s", sorted([self.weighted_by_key, *self.loss_keys.values()]))
+        log(
+            INFO,
+            "\t└──> Reported by clients: %s",
+            sorted([self.weighted_by_key, *self.loss_keys.values()]),
+        )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Draw who works in this round."""
-        _, connected = sample_nodes(grid, self.min_available_nodes, 0)  # waits until so many are there
+        _, connected = sample_nodes(
+            grid, self.min_available_nodes, 0
+        )  # waits until so many are there
         present = sorted(connected)
         for node in present:
             self._numbers.setdefault(node, len(self._numbers))
@@ -144,7 +192,9 @@ class Composed(FedAvg):
         theta = self._form.vector(arrays)
         if self._state is None:
             self._state = self.server.init(theta[: self._form.layout.trainable])
-        if not present or (self.importance == "size" and any(node not in self.sizes for node in present)):
+        if not present or (
+            self.importance == "size" and any(node not in self.sizes for node in present)
+        ):
             self._asked = _Asked(server_round - 1, theta, tuple(present), None)
         else:
             cohort = self._drawn(present, server_round - 1)
@@ -160,12 +210,16 @@ class Composed(FedAvg):
         equal = self.importance == "equal"
         sizes = np.array([1 if equal else self.sizes[node] for node in present], dtype=np.int64)
         nodes, setting = self._setting
-        if nodes != present or not np.array_equal(setting.sizes, sizes):  # else its tables are there already
+        if nodes != present or not np.array_equal(
+            setting.sizes, sizes
+        ):  # else its tables are there already
             setting = Setting(len(present), sizes, sizes / sizes.sum())
             for chosen in (self.sampler, self.weighting, self.server):
                 chosen.fit(setting)
             self._setting = present, setting
-        return self.sampler.draw(setting, generator(self.seed, "sampler", n), n, self._past(present))
+        return self.sampler.draw(
+            setting, generator(self.seed, "sampler", n), n, self._past(present)
+        )
 
     def _past(self, present: list[int]) -> History:
         """What the sampler looks back on, with the numbers that nodes have in this draw."""
@@ -206,11 +260,17 @@ class Composed(FedAvg):
             bytes_down=0,
         )
         self.history.add(self.record)
-        metrics = self.train_metrics_aggr_fn([reply.content for _, _, reply in taken], self.weighted_by_key)
+        metrics = self.train_metrics_aggr_fn(
+            [reply.content for _, _, reply in taken], self.weighted_by_key
+        )
         return self._form.arrays(theta), metrics
 
-    def _examined(self, answers: Sequence[Message], asked: _Asked, form: Form) -> list[tuple[int, Told, Message]]:
-        """Row, content and message of each reply that may be used, in the order in which they were asked."""
+    def _examined(
+        self, answers: Sequence[Message], asked: _Asked, form: Form
+    ) -> list[tuple[int, Told, Message]]:
+        """Row, content and message of each reply that may be used, in the order in which they were
+        asked.
+        """
         waiting: dict[int, list[int]] = {}
         for row, node in enumerate(asked.nodes):
             waiting.setdefault(node, []).append(row)
@@ -231,7 +291,9 @@ class Composed(FedAvg):
             except UpdateRefused as error:
                 words = f"round {asked.round + 1}: node {node} sent {error.message}"
                 if self.bad_updates == "stop":
-                    raise UpdateRefused(words, error.hint or "bad_updates='drop' goes on without it") from error
+                    raise UpdateRefused(
+                        words, error.hint or "bad_updates='drop' goes on without it"
+                    ) from error
                 log(WARNING, "left out: %s", words)
                 continue
             found.append((waiting[node].pop(0), told, reply))
@@ -243,7 +305,9 @@ class Composed(FedAvg):
         assert self._form is not None
         n = self._asked.round
         numbers: Ints = np.array([self._numbers[t.node] for t in told], dtype=np.int64)
-        losses: dict[str, Any] = {name: np.array([t.losses[name] for t in told]) for name in self.loss_keys}
+        losses: dict[str, Any] = {
+            name: np.array([t.losses[name] for t in told]) for name in self.loss_keys
+        }
         known = dict.fromkeys(self._numbers, 1) if self.importance == "equal" else self.sizes
         return RoundUpdates.of_columns(
             base,
@@ -271,7 +335,8 @@ def _by_size(told: Sequence[Told]) -> Floats:
 
 
 class FedSoftMax(Composed):
-    """Clients with larger losses count more: ``omega_i ~ p_i exp(F_i/T)``; they report ``"loss-before"``.
+    """Clients with larger losses count more: ``omega_i ~ p_i exp(F_i/T)``; they report
+    ``"loss-before"``.
 
     Args:
         temperature: T; high is mild, infinity is FedAvg.
@@ -285,7 +350,8 @@ class FedSoftMax(Composed):
 
 
 class FedExp(Composed):
-    """Clients that improve a lot on their own data count less (Exp-alpha); they report losses before and after.
+    """Clients that improve a lot on their own data count less (Exp-alpha); they report losses
+    before and after.
 
     Args:
         alpha: high is mild, infinity is FedAvg.

@@ -1,8 +1,8 @@
 """What happens to the homogeneity and the spectrum when clients become less alike (C section 3.3).
 
-The model: the N(N-1)/2 weights -ln mis are independent N(theta, phi^2); they become N(theta (1-eps), phi^2 (1+delta)).
-The printed propositions count every pair twice, as if mis(i, j) and mis(j, i) were independent; the exact forms count
-it once. ``printed=True`` gives the text's.
+The model: the N(N-1)/2 weights -ln mis are independent N(theta, phi^2); they become N(theta
+(1-eps), phi^2 (1+delta)). The printed propositions count every pair twice, as if mis(i, j) and
+mis(j, i) were independent; the exact forms count it once. ``printed=True`` gives the text's.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ def probability_less_homogeneous(
 def squared_deviation_bounds(
     theta: float, phi: float, clients: int, eps: float, delta: float = 0.0, printed: bool = False
 ) -> tuple[float, float]:
-    """Bounds of the expected mean of (eigenvalue after - before)^2 over the N - 1 eigenvalues that are not 0.
+    """Bounds of the expected mean of (eigenvalue after - before)^2 over the N - 1 eigenvalues that
+    are not 0.
 
-    Below: 4 N^2 E[S^2] (Jensen), S the change of the homogeneity. Above: E|L' - L|_F^2 / (N - 1) = N^2 eps^2 theta^2 +
-    2 N (2 + delta) phi^2, by Hoffman and Wielandt. The printed upper bound (C, Proposition 3.3) rests on
-    tr(A^2) <= (tr A)^2, which holds for positive semi-definite A only.
+    Below: 4 N^2 E[S^2] (Jensen), S the change of the homogeneity. Above: E|L' - L|_F^2 / (N - 1) =
+        N^2 eps^2 theta^2 +
+    2 N (2 + delta) phi^2, by Hoffman and Wielandt. The printed upper bound (C, Proposition 3.3)
+    rests on tr(A^2) <= (tr A)^2, which holds for positive semi-definite A only.
     """
     _check(phi, clients, delta)
     n, drift, noise = clients, (eps * theta) ** 2, (2 + delta) * phi**2
@@ -51,7 +53,8 @@ def absolute_deviation_bounds(
 ) -> tuple[float, float]:
     """Bounds of the expected mean of |eigenvalue after - before| (C, Proposition 3.4).
 
-    Below: 2 N E|S|, S normal with mean -eps theta / 2. Above: 2 N E[sum of the homogeneities] = (2 - eps) theta N.
+    Below: 2 N E|S|, S normal with mean -eps theta / 2. Above: 2 N E[sum of the homogeneities] = (2
+        - eps) theta N.
     """
     _check(phi, clients, delta)
     n = clients

@@ -27,13 +27,21 @@ def jensen_shannon(counts: ArrayLike) -> Floats:
     """
     own, all_ = _shares(counts)
     middle = (own + all_) / 2
-    return np.asarray(np.maximum((_bits(own, middle) + _bits(np.broadcast_to(all_, own.shape), middle)) / 2, 0.0))
+    return np.asarray(
+        np.maximum((_bits(own, middle) + _bits(np.broadcast_to(all_, own.shape), middle)) / 2, 0.0)
+    )
 
 
 def _shares(counts: ArrayLike) -> tuple[Floats, Floats]:
     table = np.asarray(counts, dtype=np.float64)
     good = table.ndim == 2 and bool((table >= 0).all()) and bool((table.sum(axis=1) > 0).all())
-    require(good, "class counts must be a table (clients, classes) of numbers >= 0, with samples for every client")
+    require(
+        good,
+        (
+            "class counts must be a table (clients, classes) of numbers >= 0, with samples for every "
+            "client"
+        ),
+    )
     total = table.sum(axis=0)
     return table / table.sum(axis=1, keepdims=True), total / total.sum()
 

@@ -1,4 +1,6 @@
-"""What a client says about its data: the direction in which they vary most, seen from the origin."""
+"""What a client says about its data: the direction in which they vary most, seen from the
+origin.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,13 @@ from poise.core.types import Floats
 
 
 def message(x: ArrayLike) -> Floats:
-    """The first right-singular vector of samples x (n, D), neither centred nor scaled, of length 1, (D,).
+    """The first right-singular vector of samples x (n, D), neither centred nor scaled, of length 1,
+    (D,).
 
-    Its sign is such that the inner product with the mean of the samples is not negative. Iterative, without a D x D
-    matrix: powers from the mean, which is close for data that are not centred, and Lanczos where they are slow.
+    Its sign is such that the inner product with the mean of the samples is not negative. Iterative,
+    without a D x D
+    matrix: powers from the mean, which is close for data that are not centred, and Lanczos where
+        they are slow.
 
     Source: C section 3.2.2.
 
@@ -26,14 +31,19 @@ def message(x: ArrayLike) -> Floats:
     array([1., 0.])
     """
     rows = np.asarray(x, dtype=np.float64)
-    require(rows.ndim == 2 and rows.size > 0, f"samples must be a table (n, D), not of shape {rows.shape}")
+    require(
+        rows.ndim == 2 and rows.size > 0,
+        f"samples must be a table (n, D), not of shape {rows.shape}",
+    )
     require(bool(np.isfinite(rows).all()), "samples must be finite")
     mean = rows.mean(axis=0)
     scale = float(np.abs(rows).max())
     if scale == 0:
         raise DataError("all samples are zero: they have no direction")
     rows = rows / scale
-    begin = mean / scale if np.abs(mean).max() > 0 else rows[0]  # not at right angles to the answer, as a rule
+    begin = (
+        mean / scale if np.abs(mean).max() > 0 else rows[0]
+    )  # not at right angles to the answer, as a rule
     begin = begin + 1e-3 * np.abs(begin).max() * np.cos(np.arange(rows.shape[1]))
     direction = rows[0] if len(rows) == 1 else _power(rows, begin)
     if direction is None:
@@ -44,7 +54,9 @@ def message(x: ArrayLike) -> Floats:
 
 
 def message_of(x: ArrayLike, symbols: int = 0) -> Floats:
-    """The `message` of samples of any shape, flattened; of texts, of the share of each of ``symbols`` characters."""
+    """The `message` of samples of any shape, flattened; of texts, of the share of each of
+    ``symbols`` characters.
+    """
     return message(_features(np.asarray(x), symbols))
 
 
@@ -61,16 +73,19 @@ def _power(rows: Floats, begin: Floats, most: int = 60) -> Floats | None:
     return None
 
 
-def messages(federation: ReadableFederation, labels: bool = False, noise: float = 0.0, seed: int = 0) -> Floats:
+def messages(
+    federation: ReadableFederation, labels: bool = False, noise: float = 0.0, seed: int = 0
+) -> Floats:
     """The messages of all clients, (N, D).
 
     Args:
         federation: images and tables are flattened; texts become the share of each character.
         labels: put the class of each sample behind its features, as zeros and one.
-        noise: standard deviation of Gaussian noise on each entry of a message before it is sent; the message is
-            brought back to length 1 afterwards. A message tells the server about a client's data. Two messages are at
-            most 2 apart, so this is the Gaussian mechanism with sensitivity 2 for the whole data set of a client:
-            (epsilon, delta) differentially private where noise is large enough for that sensitivity.
+        noise: standard deviation of Gaussian noise on each entry of a message before it is sent;
+            the message is brought back to length 1 afterwards. A message tells the server about a
+            client's data. Two messages are at most 2 apart, so this is the Gaussian mechanism with
+            sensitivity 2 for the whole data set of a client: (epsilon, delta) differentially
+            private where noise is large enough for that sensitivity.
         seed: of the noise.
     """
     require(noise >= 0, f"noise must be 0 or more, not {noise}")
@@ -96,7 +111,9 @@ def messages(federation: ReadableFederation, labels: bool = False, noise: float 
 def _classes(federation: ReadableFederation) -> int:
     """How many classes the samples have."""
     if not isinstance(federation, HasClasses):
-        raise InvalidOption("labels: the samples of this federation have no classes", "leave labels out")
+        raise InvalidOption(
+            "labels: the samples of this federation have no classes", "leave labels out"
+        )
     return federation.classes
 
 
@@ -105,7 +122,9 @@ def _symbols(federation: ReadableFederation) -> int:
     first = np.asarray(federation.client(0)[0])
     if not np.issubdtype(first.dtype, np.integer):
         return 0
-    return 1 + max(int(np.asarray(federation.client(i)[0]).max(initial=0)) for i in range(federation.clients))
+    return 1 + max(
+        int(np.asarray(federation.client(i)[0]).max(initial=0)) for i in range(federation.clients)
+    )
 
 
 def _features(x: np.ndarray, symbols: int) -> Floats:

@@ -15,23 +15,26 @@ from poise.core.types import Floats, Ints
 from poise.graph.principal import messages
 
 LEAST = 1e-12
-"""Misalignment is not counted below this: identical clients are 27.6 apart in logarithms, not infinitely."""
+"""Misalignment is not counted below this: identical clients are 27.6 apart in logarithms, not
+infinitely."""
 
 
 def similarity(
     federation: ReadableFederation, labels: bool = False, noise: float = 0.0, seed: int = 0
 ) -> SimilarityGraph:
-    """The similarity graph of a federation, from one message per client (see `messages` for the arguments).
+    """The similarity graph of a federation, from one message per client (see `messages` for the
+    arguments).
 
-    A message is the main direction of a client's data and says something about them: it leaves the client. ``noise``
-    covers it.
+    A message is the main direction of a client's data and says something about them: it leaves the
+    client. ``noise`` covers it.
     """
     return SimilarityGraph(messages(federation, labels, noise, seed))
 
 
 @dataclass(frozen=True)
 class SimilarityGraph:
-    """Clients as nodes, ``A_ij = -ln mis(i, j)`` with ``mis(i, j) = (1 - m_i . m_j)/2`` as weights of the edges.
+    """Clients as nodes, ``A_ij = -ln mis(i, j)`` with ``mis(i, j) = (1 - m_i . m_j)/2`` as weights
+    of the edges.
 
     Args:
         messages: (N, D), rows of length 1.
@@ -49,10 +52,16 @@ class SimilarityGraph:
 
     def __post_init__(self) -> None:
         rows = np.asarray(self.messages, dtype=np.float64)
-        require(rows.ndim == 2 and len(rows) >= 2, "a similarity graph needs the messages of two clients or more")
+        require(
+            rows.ndim == 2 and len(rows) >= 2,
+            "a similarity graph needs the messages of two clients or more",
+        )
         lengths = np.linalg.norm(rows, axis=1)
         bad = np.flatnonzero(~(np.abs(lengths - 1) < 1e-6))
-        require(len(bad) == 0, f"the message of client {bad[0] if len(bad) else ''} does not have length 1")
+        require(
+            len(bad) == 0,
+            f"the message of client {bad[0] if len(bad) else ''} does not have length 1",
+        )
         object.__setattr__(self, "messages", rows)
 
     @property
@@ -111,7 +120,9 @@ class SimilarityGraph:
         return np.asarray(self.degree / self.degree.sum())
 
     def fit(self) -> tuple[float, float]:
-        """(theta, phi) of ``-ln mis ~ N(theta, phi^2)`` over the pairs of clients, by maximum likelihood."""
+        """(theta, phi) of ``-ln mis ~ N(theta, phi^2)`` over the pairs of clients, by maximum
+        likelihood.
+        """
         return float(self.edges.mean()), float(self.edges.std())
 
     def typical(self) -> Ints:
@@ -119,22 +130,32 @@ class SimilarityGraph:
         return np.argsort(-self.degree, kind="stable")
 
     def outliers(self, threshold: float = 3.5) -> Ints:
-        """Clients whose degree is far below the others': more than ``threshold`` robust standard deviations (MAD)."""
+        """Clients whose degree is far below the others': more than ``threshold`` robust standard
+        deviations (MAD).
+        """
         gap = self.degree - np.median(self.degree)
         spread = 1.4826 * np.median(np.abs(gap))
-        return np.flatnonzero(gap < -threshold * max(spread, 1e-12 * max(1.0, np.abs(self.degree).max())))
+        return np.flatnonzero(
+            gap < -threshold * max(spread, 1e-12 * max(1.0, np.abs(self.degree).max()))
+        )
 
     def clusters(self, count: int) -> Ints:
-        """The clients in ``count`` groups, (N,), by Ward's method on the messages; numbered by first client."""
+        """The clients in ``count`` groups, (N,), by Ward's method on the messages; numbered by
+        first client.
+        """
         require(1 <= count <= self.clients, f"{count} clusters of {self.clients} clients")
         found = fcluster(linkage(self.messages, "ward"), count, criterion="maxclust")
         order = {label: k for k, label in enumerate(dict.fromkeys(found.tolist()))}
         return np.array([order[label] for label in found.tolist()], dtype=np.int64)
 
     def nearest(self, k: int) -> Floats:
-        """The graph in which two clients are joined if either is among the other's k most similar, (N, N)."""
+        """The graph in which two clients are joined if either is among the other's k most similar,
+        (N, N).
+        """
         require(1 <= k < self.clients, f"k = {k} neighbours of {self.clients} clients")
-        closest = np.argsort(self.misalignment + 2 * np.eye(self.clients), axis=1, kind="stable")[:, :k]
+        closest = np.argsort(self.misalignment + 2 * np.eye(self.clients), axis=1, kind="stable")[
+            :, :k
+        ]
         joined = np.zeros((self.clients, self.clients), dtype=bool)
         np.put_along_axis(joined, closest, True, axis=1)
         return np.asarray(np.where(joined | joined.T, self.adjacency, 0.0))
@@ -152,7 +173,9 @@ class SimilarityGraph:
         return self.homogeneity + float(weights.sum() - self.degree[client]) / (n * (n - 1))
 
     def replaced(self, client: int, message: ArrayLike) -> SimilarityGraph:
-        """The graph after one client's data changed: one row is computed anew, the others are copied."""
+        """The graph after one client's data changed: one row is computed anew, the others are
+        copied.
+        """
         require(0 <= client < self.clients, f"there is no client {client}")
         rows = self.messages.copy()
         rows[client] = np.asarray(message, dtype=np.float64)

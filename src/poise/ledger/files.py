@@ -11,7 +11,9 @@ from poise.core.errors import LedgerError
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write beside the place and move there: a reader never sees half a file, whenever the writer dies."""
+    """Write beside the place and move there: a reader never sees half a file, whenever the writer
+    dies.
+    """
     part = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +37,9 @@ def hint(path: Path | None, error: Exception) -> str:
 
 
 def _no_space(path: Path | None) -> bool:
-    """Whether hardly anything is left where the path lies; SQLite calls some cases of that an I/O error."""
+    """Whether hardly anything is left where the path lies; SQLite calls some cases of that an I/O
+    error.
+    """
     try:
         return path is not None and shutil.disk_usage(path.parent).free < 2**20
     except OSError:

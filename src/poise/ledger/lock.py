@@ -33,13 +33,17 @@ class Lock:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(file.fileno(), 0)
-            os.write(file.fileno(), json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+            os.write(
+                file.fileno(),
+                json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(),
+            )
         except BlockingIOError as error:
             file.seek(0)
             holder = _holder(file.read())
             file.close()
             raise RunLocked(
-                f"{self.path.parent} is being written by {holder}", "wait for it, or stop that process first"
+                f"{self.path.parent} is being written by {holder}",
+                "wait for it, or stop that process first",
             ) from error
         except OSError as error:
             file.close()
@@ -58,9 +62,9 @@ class Lock:
 def held(path: Path) -> bool:
     """Whether somebody writes to the run whose lock this is, told without touching the lock.
 
-    To try the lock would be surer, but a run that begins at that very moment would find it taken. A holder that died
-    left its name in the file: its process is gone, or began after the file was written (then the number was given
-    away again). A holder on another host is believed.
+    To try the lock would be surer, but a run that begins at that very moment would find it taken. A
+    holder that died left its name in the file: its process is gone, or began after the file was
+    written (then the number was given away again). A holder on another host is believed.
     """
     try:
         who = json.loads(path.read_text(encoding="utf-8"))

@@ -25,7 +25,9 @@ Keep: TypeAlias = Literal["all", "unlearnable", "last"]
 
 
 class ModelStore(Protocol):
-    """Where tensors are kept by key: a version's model under ``name(version)``, the server's under ``.state``."""
+    """Where tensors are kept by key: a version's model under ``name(version)``, the server's under
+    ``.state``.
+    """
 
     def put(self, key: str, tensors: Tensors) -> str:
         """Keep tensors and return their hash."""
@@ -94,11 +96,16 @@ class MemoryStore:
 
 
 def _apart(tensors: Tensors) -> dict[str, Vector]:
-    """Tensors as they are written: the same vector under two names is there twice, which the format insists on."""
+    """Tensors as they are written: the same vector under two names is there twice, which the format
+    insists on.
+    """
     found: dict[str, Vector] = {}
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous()
-        shared = any(plain.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in found.values())
+        shared = any(
+            plain.untyped_storage().data_ptr() == t.untyped_storage().data_ptr()
+            for t in found.values()
+        )
         found[name] = plain.clone() if shared else plain
     return found
 
@@ -126,7 +133,9 @@ class FileStore:
 
         path = self.path(key)
         if not path.exists():
-            raise LedgerError(f"{path} is not there: that model was not kept", "train with keep='all'")
+            raise LedgerError(
+                f"{path} is not there: that model was not kept", "train with keep='all'"
+            )
         try:
             tensors = load(path.read_bytes())
         except (SafetensorError, OSError, ValueError) as error:
@@ -137,7 +146,9 @@ class FileStore:
 
     def keys(self) -> list[str]:
         """What is kept."""
-        return sorted(p.name.removesuffix(".safetensors") for p in self.folder.glob("*.safetensors"))
+        return sorted(
+            p.name.removesuffix(".safetensors") for p in self.folder.glob("*.safetensors")
+        )
 
     def drop(self, key: str) -> None:
         """Delete a key's file."""
@@ -155,5 +166,7 @@ def content_hash(tensors: Tensors) -> str:
     for name in sorted(tensors):
         t = tensors[name].detach().cpu().contiguous()
         state.update(f"{name}:{t.dtype}:{tuple(t.shape)};".encode())
-        state.update(t.numpy().tobytes() if t.numel() < 4096 else t.numpy().reshape(-1).view("uint8").data)
+        state.update(
+            t.numpy().tobytes() if t.numel() < 4096 else t.numpy().reshape(-1).view("uint8").data
+        )
     return state.hexdigest()

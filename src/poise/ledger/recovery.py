@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from poise.core.errors import IncompatibleParts, LedgerError
-from poise.core.types import Record, Sky
-from poise.ledger import models, own, rows, schema
+from poise.core.types import InFlight, Record
+from poise.ledger import client_states, models, rows, schema
 from poise.ledger.rows import Hashes
 from poise.ledger.store import DATABASE, Ledger
 
@@ -25,12 +25,14 @@ Entry = tuple[Record, Hashes, str]
 
 @dataclass(frozen=True)
 class Restart:
-    """Where a run can go on: after ``index`` aggregations, or from the start where ``theta`` is None."""
+    """Where a run can go on: after ``index`` aggregations, or from the start where ``theta`` is
+    None.
+    """
 
     index: int
     theta: Vector | None
     server: Mapping[str, Vector]
-    sky: Sky
+    in_flight: InFlight
     versions: Mapping[int, Vector]
     own: Mapping[int, Mapping[str, Vector]] = field(default_factory=dict)
     records: tuple[Record, ...] = ()
@@ -41,16 +43,23 @@ UNREADABLE = (sqlite3.Error, struct.error, ValueError, TypeError, LookupError, A
 
 
 def good_entries(database: sqlite3.Connection) -> tuple[list[Entry], str]:
-    """The records up to the first that is missing, damaged or altered, and what was wrong with that one."""
+    """The records up to the first that is missing, damaged or altered, and what was wrong with that
+    one.
+    """
     entries: list[Entry] = []
     database.execute("BEGIN")  # one view of the ledger, also where someone is writing to it
     try:
         while True:
-            found = rows.select(database, len(entries), entries[-1][0].sky if entries else Sky())
+            found = rows.select(
+                database, len(entries), entries[-1][0].in_flight if entries else InFlight()
+            )
             if found is None:
                 return entries, _beyond(database, len(entries))
             record, hashes, digest = found
-            if rows.digest_of(entries[-1][2] if entries else rows.GENESIS, record, hashes) != digest:
+            if (
+                rows.digest_of(entries[-1][2] if entries else rows.GENESIS, record, hashes)
+                != digest
+            ):
                 return entries, f"round {len(entries)} is not as it was recorded"
             entries.append(found)
     except UNREADABLE as error:
@@ -63,14 +72,18 @@ def good_entries(database: sqlite3.Connection) -> tuple[list[Entry], str]:
 
 
 def _beyond(database: sqlite3.Connection, n: int) -> str:
-    """What is wrong where something of a round after n stands in the ledger, but not the round n."""
+    """What is wrong where something of a round after n stands in the ledger, but not the round
+    n.
+    """
     for table in schema.PER_ROUND:
         if database.execute(f"SELECT 1 FROM {table} WHERE n >= ? LIMIT 1", (n,)).fetchone():
             return f"round {n} is missing"
     return ""
 
 
-def reopen(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> tuple[Ledger, Restart]:
+def reopen(
+    path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> tuple[Ledger, Restart]:
     """Open a run for going on, at its last good round.
 
     A damaged database is moved aside and a new one is made of its good records. Records whose model
@@ -135,20 +148,34 @@ def _last_restart(ledger: Ledger, entries: list[Entry], initial: str | None) -> 
         record, hashes, _ = entries[index - 1]
         try:
             theta = ledger.store.get(models.name(index), hashes.model)["theta"]
-            server = ledger.store.get(f"{models.name(index)}.state", hashes.state) if hashes.state else {}
+            server = (
+                ledger.store.get(f"{models.name(index)}.state", hashes.state)
+                if hashes.state
+                else {}
+            )
             versions = {
-                v: ledger.store.get(models.name(v), entries[v - 1][1].model if v else initial)["theta"]
-                for v in {f.version for f in record.sky.flights}
+                v: ledger.store.get(models.name(v), entries[v - 1][1].model if v else initial)[
+                    "theta"
+                ]
+                for v in {f.version for f in record.in_flight.assignments}
             }
-            kept = own.read(ledger.store, entries[:index])
+            kept = client_states.read(ledger.store, entries[:index])
         except LedgerError as error:
             complaint = complaint or error.message
             continue
         records = tuple(r for r, _, _ in entries[:index])
-        ledger.own_files = own.OwnFiles((r, h) for r, h, _ in entries[:index])
-        restart = Restart(index, theta, server=server, sky=record.sky, versions=versions, own=kept, records=records)
+        ledger.own_files = client_states.ClientStateFiles((r, h) for r, h, _ in entries[:index])
+        restart = Restart(
+            index,
+            theta,
+            server=server,
+            in_flight=record.in_flight,
+            versions=versions,
+            own=kept,
+            records=records,
+        )
         return restart, complaint
-    return Restart(0, None, {}, Sky(), {}), complaint
+    return Restart(0, None, {}, InFlight(), {}), complaint
 
 
 def _aside(path: Path) -> Path:

@@ -17,7 +17,8 @@ class Retention:
 
     ``all`` needs every version. ``last`` needs the newest model, the one before it (to fall back on
     if a file is damaged), the initial one, and the versions that are still being worked on.
-    ``unlearnable`` also needs, for every client, the newest model to which the client's sensitivity was within the
+    ``unlearnable`` also needs, for every client, the newest model to which the client's sensitivity
+    was within the
     limit: a request to forget that client restarts from it.
 
     >>> rule = Retention("last")
@@ -25,7 +26,9 @@ class Retention:
     [[], [], [1], [2]]
     """
 
-    def __init__(self, keep: Keep, held: Iterable[int] = (0,), limit: float = 0.0, psi: Psi | None = None) -> None:
+    def __init__(
+        self, keep: Keep, held: Iterable[int] = (0,), limit: float = 0.0, psi: Psi | None = None
+    ) -> None:
         require(keep in RULES, f"keep = {keep!r} is not a rule", suggest(str(keep), RULES))
         self.keep = keep
         self._held = set(held)
@@ -51,7 +54,7 @@ class Retention:
         self.follow(record)
         if self.keep == "all":
             return []
-        flying = {f.version for f in record.sky.flights}
+        flying = {f.version for f in record.in_flight.assignments}
         surplus = self._held - {0, newest, newest - 1} - set(self._restart.values()) - flying
         self._held -= surplus
         return sorted(surplus)

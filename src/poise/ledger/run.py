@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from poise.core.errors import InvalidOption, LedgerError, require, suggest
-from poise.core.types import Flight, Floats, Step
-from poise.ledger import models, own, rows, schema
+from poise.core.types import HELD, PERSONAL, Assignment, Floats, Step
+from poise.ledger import client_states, models, rows, schema
 from poise.ledger.recovery import good_entries
 from poise.ledger.store import DATABASE, EXPERIMENT, MODELS, Ledger
 
@@ -20,22 +20,33 @@ if TYPE_CHECKING:
 
 COLUMNS = np.dtype(
     [
-        ("round", "i8"), ("client", "i8"), ("version", "i8"), ("occurrence", "i8"), ("base", "f8"),
-        ("coefficient", "f8"), ("norm", "f8"), ("samples", "i8"), ("steps", "i8"),
-        ("loss_before", "f8"), ("loss_after", "f8"),
+        ("round", "i8"),
+        ("client", "i8"),
+        ("version", "i8"),
+        ("occurrence", "i8"),
+        ("base", "f8"),
+        ("coefficient", "f8"),
+        ("norm", "f8"),
+        ("samples", "i8"),
+        ("steps", "i8"),
+        ("loss_before", "f8"),
+        ("loss_after", "f8"),
     ]
-)  # fmt: skip
+)
 
 
 class Run:
     """A finished, stopped or still running run; arrays have one row per aggregation.
 
-    What was recorded before a damaged page of the ledger stays readable; ``damage`` says what is wrong.
+    What was recorded before a damaged page of the ledger stays readable; ``damage`` says what is
+    wrong.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.histories: Any = None  # of a run without a folder: the branches that requests to forget made of it
+        self.histories: Any = (
+            None  # of a run without a folder: the branches that requests to forget made of it
+        )
 
     @property
     def path(self) -> Path | None:
@@ -52,7 +63,9 @@ class Run:
     def experiment(self) -> str:
         """The experiment file of the run."""
         return (
-            (self.path / EXPERIMENT).read_text(encoding="utf-8") if self.path is not None else self.meta["experiment"]
+            (self.path / EXPERIMENT).read_text(encoding="utf-8")
+            if self.path is not None
+            else self.meta["experiment"]
         )
 
     @cached_property
@@ -62,8 +75,12 @@ class Run:
         with self._ledger.guard():
             try:
                 count, last = database.execute("SELECT count(*), max(n) FROM rounds").fetchone()
-                database.execute("SELECT sum(client), sum(coefficient) FROM contributions").fetchone()
-                database.execute("SELECT sum(value), sum(length(per_client)) FROM metrics").fetchone()
+                database.execute(
+                    "SELECT sum(client), sum(coefficient) FROM contributions"
+                ).fetchone()
+                database.execute(
+                    "SELECT sum(value), sum(length(per_client)) FROM metrics"
+                ).fetchone()
                 if count == (0 if last is None else last + 1):
                     return int(count)
             except sqlite3.Error as error:
@@ -73,7 +90,9 @@ class Run:
 
     @cached_property
     def damage(self) -> str:
-        """What is wrong with the first round that is missing, damaged or altered; empty where all are as recorded."""
+        """What is wrong with the first round that is missing, damaged or altered; empty where all
+        are as recorded.
+        """
         with self._ledger.guard():
             return good_entries(self._ledger.database)[1]
 
@@ -105,31 +124,43 @@ class Run:
     def models(self, n: int) -> Floats:
         """The model after n aggregations, (d,), if it was kept; n = 0 is the initial one."""
         if not 0 <= n <= self.rounds:
-            raise InvalidOption(f"the run has no model after {n} aggregations", f"it has {self.rounds}")
+            raise InvalidOption(
+                f"the run has no model after {n} aggregations", f"it has {self.rounds}"
+            )
         theta: Vector = self._ledger.store.get(models.name(n), self.model_hash(n))["theta"]
         return np.asarray(theta.cpu().numpy())
 
     def client_model(self, client: int) -> Floats:
-        """The model that one client uses, (d,): the newest one, with the client's personal layers in it.
+        """The model that one client uses, (d,): the newest one, with the client's personal layers
+        in it.
 
         A client that has not worked yet uses the newest model as it is.
         """
-        require(0 <= client < self.clients, f"there is no client {client}", f"clients are 0 to {self.clients - 1}")
+        require(
+            0 <= client < self.clients,
+            f"there is no client {client}",
+            f"clients are 0 to {self.clients - 1}",
+        )
         model, positions = self.model.copy(), self.array("personal")
         if positions is None and "personal" not in self.experiment:
             return model
         with self._ledger.guard():
             entries, _ = good_entries(self._ledger.database)
-            state = own.read(self._ledger.store, entries).get(client, {})
-        if own.HELD in state:
-            raise LedgerError(f"the personal layers of client {client} are on its node", "they do not leave it")
-        if own.PERSONAL in state:
+            state = client_states.read(self._ledger.store, entries).get(client, {})
+        if HELD in state:
+            raise LedgerError(
+                f"the personal layers of client {client} are on its node", "they do not leave it"
+            )
+        if PERSONAL in state:
             if positions is None:
                 raise LedgerError(
-                    "the run was made by poise 0.1, which did not record where personal entries lie",
+                    (
+                        "the run was made by poise 0.1, which did not record where personal entries "
+                        "lie"
+                    ),
                     "poise resume RUN --rounds N records it",
                 )
-            model[positions] = state[own.PERSONAL].cpu().numpy()
+            model[positions] = state[PERSONAL].cpu().numpy()
         return model
 
     @property
@@ -149,11 +180,16 @@ class Run:
         return str(found[0][0]) if found else None
 
     def updates(self, n: int) -> Floats:
-        """The updates of aggregation n, one row for each of its contributions, (m, d), if they were kept."""
+        """The updates of aggregation n, one row for each of its contributions, (m, d), if they were
+        kept.
+        """
         if not 0 <= n < self.rounds:
             raise InvalidOption(f"the run has no aggregation {n}", f"it has {self.rounds}")
         if not self.keeps_updates:
-            raise LedgerError(f"{self!r} kept no updates", "train with keep_updates=True ([run] keep_updates = true)")
+            raise LedgerError(
+                f"{self!r} kept no updates",
+                "train with keep_updates=True ([run] keep_updates = true)",
+            )
         ((digest,),) = self._query("SELECT updates FROM rounds WHERE n < ? AND n = ?", n)
         if not digest:  # nobody came
             return np.zeros((0, len(self.models(0))))
@@ -182,7 +218,9 @@ class Run:
 
     @cached_property
     def seconds(self) -> Floats:
-        """Seconds that each aggregation really took, (R,); of the process, so no part of the digest."""
+        """Seconds that each aggregation really took, (R,); of the process, so no part of the
+        digest.
+        """
         found = dict(self._query("SELECT n, seconds FROM timings WHERE n < ?"))
         return np.array([found.get(n, 0.0) for n in range(self.rounds)], dtype=np.float64)
 
@@ -193,7 +231,9 @@ class Run:
     @property
     def metrics(self) -> list[str]:
         """The names that `metric` knows."""
-        return sorted(name for (name,) in self._query("SELECT DISTINCT name FROM metrics WHERE n < ?"))
+        return sorted(
+            name for (name,) in self._query("SELECT DISTINCT name FROM metrics WHERE n < ?")
+        )
 
     def metric(self, name: str) -> Floats:
         """A metric after each aggregation: (R,) or (R, N); nan where it was not measured."""
@@ -204,7 +244,13 @@ class Run:
         per_client = any(blob is not None for _, _, blob in found)
         result = np.full((self.rounds, self.clients) if per_client else self.rounds, np.nan)
         for n, value, blob in found:
-            result[n] = np.frombuffer(blob, dtype="<f8") if blob is not None else np.nan if value is None else value
+            result[n] = (
+                np.frombuffer(blob, dtype="<f8")
+                if blob is not None
+                else np.nan
+                if value is None
+                else value
+            )
         return result
 
     @cached_property
@@ -224,28 +270,43 @@ class Run:
 
     @cached_property
     def schedule(self) -> list[Step]:
-        """Who arrived when, from which version: what `poise.clocks.save_schedule` writes and `Replay` plays again."""
-        arrived: list[list[Flight]] = [[] for _ in range(self.rounds)]
+        """Who arrived when, from which version: what `poise.clocks.save_schedule` writes and
+        `Replay` plays again.
+        """
+        arrived: list[list[Assignment]] = [[] for _ in range(self.rounds)]
         for c in self.contributions:
             n = int(c["round"])
-            arrived[n].append(Flight(float(self.times[n]), int(c["client"]), int(c["version"]), int(c["occurrence"])))
-        return [Step(n, float(self.times[n]), tuple(flights)) for n, flights in enumerate(arrived)]
+            arrived[n].append(
+                Assignment(
+                    float(self.times[n]), int(c["client"]), int(c["version"]), int(c["occurrence"])
+                )
+            )
+        return [
+            Step(n, float(self.times[n]), tuple(assignments))
+            for n, assignments in enumerate(arrived)
+        ]
 
-    def reading(self, name: str) -> Floats:
-        """What a gauge read of every contribution, one row for each of `contributions`; nan where it read nothing."""
-        query = "SELECT n, dtype, width, data FROM readings WHERE n < ? AND name = ? ORDER BY n"
+    def measurement(self, name: str) -> Floats:
+        """What a probe read of every contribution, one row for each of `contributions`; nan where
+        it read nothing.
+        """
+        query = "SELECT n, dtype, width, data FROM measurements WHERE n < ? AND name = ? ORDER BY n"
         found = {n: rows.unpacked(*cells) for n, *cells in self._query(query, name)}
         if not found:
-            raise InvalidOption(f"the run has no reading {name!r}", suggest(name, self.readings))
+            raise InvalidOption(
+                f"the run has no reading {name!r}", suggest(name, self.measurements)
+            )
         shape = next(iter(found.values())).shape[1:]
         counts = np.bincount(self.contributions["round"], minlength=self.rounds)
         unread = [np.full((int(k), *shape), np.nan) for k in counts]
         return np.concatenate([found.get(n, unread[n]) for n in range(self.rounds)])
 
     @property
-    def readings(self) -> list[str]:
+    def measurements(self) -> list[str]:
         """The names that `reading` knows."""
-        return sorted(name for (name,) in self._query("SELECT DISTINCT name FROM readings WHERE n < ?"))
+        return sorted(
+            name for (name,) in self._query("SELECT DISTINCT name FROM measurements WHERE n < ?")
+        )
 
     def array(self, name: str) -> np.ndarray | None:
         """Facts about the clients kept with the run: sizes, importance, label_counts, trait/…."""
@@ -254,7 +315,9 @@ class Run:
 
     @property
     def traits(self) -> dict[str, Floats]:
-        """What sets clients apart by design, (N,) each, by name: imbalance or flip ratios, where the data have them."""
+        """What sets clients apart by design, (N,) each, by name: imbalance or flip ratios, where
+        the data have them.
+        """
         with self._ledger.guard():
             query = "SELECT name FROM arrays WHERE name LIKE 'trait/%' ORDER BY name"
             names = [name for (name,) in self._ledger.database.execute(query).fetchall()]
@@ -263,38 +326,57 @@ class Run:
     @property
     def refusals(self) -> list[tuple[int, int, str]]:
         """(round, client, reason) of every update that was not averaged in."""
-        return [tuple(r) for r in self._query("SELECT n, client, reason FROM refusals WHERE n < ? ORDER BY n, row")]
+        return [
+            tuple(r)
+            for r in self._query(
+                "SELECT n, client, reason FROM refusals WHERE n < ? ORDER BY n, row"
+            )
+        ]
 
     @property
     def events(self) -> list[str]:
-        """What was noted about the process: resumed, went back, clients that the audit suspected or quarantined."""
+        """What was noted about the process: resumed, went back, clients that the audit suspected or
+        quarantined.
+        """
         return self._ledger.events()
 
     def rounds_to(self, target: float, metric: str = "accuracy") -> int | None:
-        """The first aggregation (counted from 1) after which the metric reached the target; None if it never did."""
+        """The first aggregation (counted from 1) after which the metric reached the target; None if
+        it never did.
+        """
         reached = np.flatnonzero(self._curve(metric) >= target)
         return int(reached[0]) + 1 if len(reached) else None
 
     def smoothness(self, metric: str = "accuracy") -> float:
-        """std(delta)/|mean(delta)| of the changes from one measurement to the next; small is smooth (D, table 4)."""
+        """std(delta)/|mean(delta)| of the changes from one measurement to the next; small is smooth
+        (D, table 4).
+        """
         values = self._curve(metric)
         changes = np.diff(values[~np.isnan(values)])
         if not len(changes):
             return float("nan")
-        with np.errstate(divide="ignore", invalid="ignore"):  # no change on average: inf, or nan where none at all
+        with np.errstate(
+            divide="ignore", invalid="ignore"
+        ):  # no change on average: inf, or nan where none at all
             return float(np.std(changes) / abs(np.mean(changes)))
 
     def _curve(self, metric: str) -> Floats:
         """A metric with one value per aggregation."""
         values = self.metric(metric)
-        require(values.ndim == 1, f"{metric} has one value per client", "choose a metric of the model")
+        require(
+            values.ndim == 1, f"{metric} has one value per client", "choose a metric of the model"
+        )
         return values
 
     def verify(self) -> None:
-        """Recompute every digest; raise `LedgerError` naming the first round that is not as it was recorded."""
+        """Recompute every digest; raise `LedgerError` naming the first round that is not as it was
+        recorded.
+        """
         if self.damage:
             hint = "`poise resume` goes back to the last good round"
-            raise LedgerError(f"{self.path / DATABASE if self.path else 'ledger'}: {self.damage}", hint)
+            raise LedgerError(
+                f"{self.path / DATABASE if self.path else 'ledger'}: {self.damage}", hint
+            )
         for n in self.kept:
             self.models(n)
         for n in range(self.rounds) if self.keeps_updates else ():

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from poise.core.errors import LedgerError
 
-VERSION = 4
-READABLE = (3, VERSION)
+VERSION = 5
+READABLE = (3, 4, VERSION)
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -32,26 +32,35 @@ CREATE TABLE refusals (
     occurrence INTEGER NOT NULL,
     PRIMARY KEY (n, row)
 ) WITHOUT ROWID;
-CREATE TABLE readings (
+CREATE TABLE measurements (
     n INTEGER NOT NULL, name TEXT NOT NULL, dtype TEXT NOT NULL, width INTEGER NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (n, name)
 ) WITHOUT ROWID;
 CREATE TABLE timings (n INTEGER PRIMARY KEY, seconds REAL NOT NULL);
 CREATE TABLE events (id INTEGER PRIMARY KEY, at TEXT NOT NULL, n INTEGER NOT NULL, what TEXT NOT NULL);
 """
-PER_ROUND = ("rounds", "contributions", "metrics", "refusals", "readings", "timings")
-"""`timings` and `events` tell of the process, not of the experiment: they are no part of the digest."""
+PER_ROUND = ("rounds", "contributions", "metrics", "refusals", "measurements", "timings")
+"""`timings` and `events` tell of the process, not of the experiment: they are no part of the
+digest."""
 
 
 TRANSIENT = {
-    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
-}  # fmt: skip
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+}
 """Failures of the machine: the database may be whole, and can be read when the cause is gone."""
 
 
 def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
-    """Open the database of a run; None is a database in memory. The file itself is not touched yet."""
+    """Open the database of a run; None is a database in memory. The file itself is not touched
+    yet.
+    """
     connection = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
     connection.execute("PRAGMA foreign_keys = ON")
     if path is not None:
@@ -73,20 +82,47 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def check_version(connection: sqlite3.Connection, path: Path | None) -> None:
-    """Refuse a ledger that another version of poise wrote."""
+    """Refuse a ledger that this version of poise cannot read; name the tables of an older one as
+    they are named now.
+    """
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
     found = row[0] if row else "none"
     if found not in map(str, READABLE):
         raise LedgerError(
-            f"{path} has schema version {found}, this poise reads {VERSION}", "use the poise that wrote it"
+            f"{path} has schema version {found}, this poise reads {VERSION}",
+            "use the poise that wrote it",
         )
+    if found != str(VERSION) and "readings" in _tables(connection):
+        (read_only,) = connection.execute("PRAGMA query_only").fetchone()
+        connection.execute("PRAGMA query_only = OFF")  # a temporary view changes nothing on disk
+        connection.execute(
+            "CREATE TEMP VIEW IF NOT EXISTS measurements AS SELECT * FROM main.readings"
+        )
+        connection.execute(f"PRAGMA query_only = {read_only}")
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {
+        name
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    }
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
-    """Before writing to a ledger of schema 3: rounds get the hash of their updates, empty for those that are there."""
+    """Bring a ledger of an older schema up to date before poise writes to it.
+
+    Schema 3 had no hash of a round's updates. Schemas 3 and 4 called the table `measurements`
+    `readings`.
+    """
     columns = {row[1] for row in connection.execute("PRAGMA table_info(rounds)")}
-    if columns and "updates" not in columns:
-        connection.execute("BEGIN IMMEDIATE")
+    old_table = "readings" in _tables(connection)
+    if not columns or ("updates" in columns and not old_table):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    if "updates" not in columns:
         connection.execute("ALTER TABLE rounds ADD COLUMN updates TEXT NOT NULL DEFAULT ''")
-        connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(VERSION),))
-        connection.execute("COMMIT")
+    if old_table:
+        connection.execute("DROP VIEW IF EXISTS temp.measurements")
+        connection.execute("ALTER TABLE readings RENAME TO measurements")
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(VERSION),))
+    connection.execute("COMMIT")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from poise.core.errors import LedgerError
 from poise.core.sensitivity import Psi
 from poise.core.types import Record
-from poise.ledger import models, own, rows, schema
+from poise.ledger import client_states, models, rows, schema
 from poise.ledger.files import hint, write_whole
 from poise.ledger.lock import Lock
 from poise.ledger.models import FileStore, MemoryStore, ModelStore
@@ -38,7 +38,7 @@ class Ledger:
         self.path = path
         self.store: ModelStore = MemoryStore() if path is None else FileStore(path / MODELS)
         self._rule: Retention | None = None
-        self.own_files = own.OwnFiles()
+        self.own_files = client_states.ClientStateFiles()
         self._lock = Lock(path / LOCK) if path is not None and writing else None
         if self._lock is not None:
             self._lock.acquire()
@@ -46,11 +46,17 @@ class Ledger:
     def connect(self) -> None:
         """Open the database, which makes the file where there is none."""
         with self.guard():
-            self.database = schema.connect(self.path and self.path / DATABASE, writing=self._lock is not None)
+            self.database = schema.connect(
+                self.path and self.path / DATABASE, writing=self._lock is not None
+            )
 
     @classmethod
     def create(
-        cls, path: Path | None, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], experiment: str = ""
+        cls,
+        path: Path | None,
+        meta: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
+        experiment: str = "",
     ) -> Ledger:
         """Begin a new run; a folder that holds one already is refused."""
         if path is not None:
@@ -63,7 +69,9 @@ class Ledger:
         try:
             if path is not None:
                 _refuse_taken(path)  # by someone who was quicker to take the lock
-                write_whole(path / EXPERIMENT, experiment.encode())  # first: `resume` needs nothing else
+                write_whole(
+                    path / EXPERIMENT, experiment.encode()
+                )  # first: `resume` needs nothing else
             ledger.connect()
             ledger._begin(meta, arrays)
         except BaseException:
@@ -72,10 +80,14 @@ class Ledger:
         return ledger
 
     def _begin(
-        self, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]],
+        self,
+        meta: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
         entries: Sequence[tuple[Record, rows.Hashes, str]] = (),
-    ) -> None:  # fmt: skip
-        """Make the tables and fill them, in one transaction: a ledger has its facts or does not exist."""
+    ) -> None:
+        """Make the tables and fill them, in one transaction: a ledger has its facts or does not
+        exist.
+        """
         with self.guard():
             if self.path is not None:
                 schema.write_ahead(self.database)
@@ -83,8 +95,12 @@ class Ledger:
                 for statement in schema.TABLES.split(";"):
                     self.database.execute(statement)
                 pairs = {"schema": schema.VERSION, **meta}
-                self.database.executemany("INSERT INTO meta VALUES (?, ?)", [(k, str(v)) for k, v in pairs.items()])
-                self.database.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?)", _array_rows(arrays))
+                self.database.executemany(
+                    "INSERT INTO meta VALUES (?, ?)", [(k, str(v)) for k, v in pairs.items()]
+                )
+                self.database.executemany(
+                    "INSERT INTO arrays VALUES (?, ?, ?, ?)", _array_rows(arrays)
+                )
                 for record, hashes, digest in entries:
                     rows.insert(self.database, record, hashes, digest)
 
@@ -113,18 +129,28 @@ class Ledger:
             self.database.execute("INSERT OR REPLACE INTO meta VALUES ('initial', ?)", (digest,))
 
     def append(
-        self, record: Record, theta: Vector, server: Mapping[str, Vector],
-        kept: Mapping[int, Mapping[str, Vector]] | None = None, updates: Stack | None = None,
-    ) -> None:  # fmt: skip
-        """Keep a record, the model it led to, the server's state, what the clients keep and the updates, durably."""
+        self,
+        record: Record,
+        theta: Vector,
+        server: Mapping[str, Vector],
+        kept: Mapping[int, Mapping[str, Vector]] | None = None,
+        updates: Stack | None = None,
+    ) -> None:
+        """Keep a record, the model it led to, the server's state, what the clients keep and the
+        updates, durably.
+        """
         after = models.name(record.index + 1)
         model = self.store.put(after, {"theta": theta})
         state = self.store.put(f"{after}.state", server) if server else ""
-        mine = own.put(self.store, record.index + 1, kept or {})
+        mine = client_states.put(self.store, record.index + 1, kept or {})
         stack = {} if updates is None or not len(updates) else {models.UPDATES: updates}
-        hashes = rows.Hashes(model, state, mine, self.store.put(models.updates(record.index), stack) if stack else "")
+        hashes = rows.Hashes(
+            model, state, mine, self.store.put(models.updates(record.index), stack) if stack else ""
+        )
         with self.guard(), self._transaction():
-            rows.insert(self.database, record, hashes, rows.digest_of(self.digest(), record, hashes))
+            rows.insert(
+                self.database, record, hashes, rows.digest_of(self.digest(), record, hashes)
+            )
         self._drop_surplus(record, bool(hashes.clients))
 
     def digest(self) -> str:
@@ -143,7 +169,9 @@ class Ledger:
 
     def array(self, name: str) -> NDArray[Any] | None:
         """A table of facts about the clients."""
-        row = self.database.execute("SELECT dtype, shape, data FROM arrays WHERE name = ?", (name,)).fetchone()
+        row = self.database.execute(
+            "SELECT dtype, shape, data FROM arrays WHERE name = ?", (name,)
+        ).fetchone()
         if row is None:
             return None
         return np.frombuffer(row[2], dtype=row[0]).reshape([int(k) for k in row[1].split(",") if k])
@@ -152,15 +180,21 @@ class Ledger:
         """Note something about the process (resumed, stopped, went back)."""
         with self.guard(), self._transaction():
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            self.database.execute("INSERT INTO events (at, n, what) VALUES (?, ?, ?)", (now, self.rounds(), what))
+            self.database.execute(
+                "INSERT INTO events (at, n, what) VALUES (?, ?, ?)", (now, self.rounds(), what)
+            )
 
     def events(self) -> list[str]:
         """What was noted about the process, in order."""
         with self.guard():
-            return [what for (what,) in self.database.execute("SELECT what FROM events ORDER BY id")]
+            return [
+                what for (what,) in self.database.execute("SELECT what FROM events ORDER BY id")
+            ]
 
     def set(self, key: str, value: object) -> None:
-        """Note a fact about the run; what is so already is not written again, which would change the file."""
+        """Note a fact about the run; what is so already is not written again, which would change
+        the file.
+        """
         with self.guard():
             if self.meta().get(key) == str(value):
                 return
@@ -168,12 +202,18 @@ class Ledger:
             self.database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(value)))
 
     def add_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Keep facts about the clients that the ledger does not have yet; those that it has stay as they are."""
+        """Keep facts about the clients that the ledger does not have yet; those that it has stay as
+        they are.
+        """
         with self.guard(), self._transaction():
-            self.database.executemany("INSERT OR IGNORE INTO arrays VALUES (?, ?, ?, ?)", _array_rows(arrays))
+            self.database.executemany(
+                "INSERT OR IGNORE INTO arrays VALUES (?, ?, ?, ?)", _array_rows(arrays)
+            )
 
     def set_experiment(self, text: str) -> None:
-        """Note that the run goes on as another experiment than it began, for instance with more rounds."""
+        """Note that the run goes on as another experiment than it began, for instance with more
+        rounds.
+        """
         if self.path is not None:
             write_whole(self.path / EXPERIMENT, text.encode())
         self.set("experiment", text)
@@ -186,9 +226,12 @@ class Ledger:
         self._rule = None
 
     def replace_database(
-        self, aside: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]],
+        self,
+        aside: Path,
+        meta: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
         entries: Sequence[tuple[Record, rows.Hashes, str]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Move a damaged database aside and make a new one of the records that are good."""
         assert self.path is not None
         with self.guard():
@@ -214,18 +257,22 @@ class Ledger:
             self.store.drop(models.name(version))
         self.store.drop(f"{models.name(record.index - 1)}.state")
         for version in self.own_files.surplus(record) if keeps else ():
-            self.store.drop(own.key(version))
+            self.store.drop(client_states.key(version))
 
     def _retention(self) -> Retention:
-        """The rule, with its memory of earlier rounds read from the ledger when it is first needed."""
+        """The rule, with its memory of earlier rounds read from the ledger when it is first
+        needed.
+        """
         if self._rule is None:
             facts = self.meta()
             fading, rate = float(facts.get("fading", 1.0)), float(facts.get("rate", 1.0))
             psi = Psi(fading, importance=self.array("optimism"), lr=rate)
             self._rule = Retention(
                 facts.get("keep", "last"),  # type: ignore[arg-type]
-                models.versions(self.store), float(facts.get("limit", 0.0)), psi,
-            )  # fmt: skip
+                models.versions(self.store),
+                float(facts.get("limit", 0.0)),
+                psi,
+            )
             for n in range(self.rounds() - 1 if self._rule.keep == "unlearnable" else 0):
                 found = rows.select(self.database, n)
                 if found is not None:
@@ -254,18 +301,24 @@ class Ledger:
     def _failure(self, error: Exception) -> LedgerError:
         file = self.path and self.path / DATABASE
         damaged = isinstance(error, sqlite3.Error) and schema.is_damage(error)
-        what_to_do = "`poise resume` goes back to the last good round" if damaged else hint(file, error)
+        what_to_do = (
+            "`poise resume` goes back to the last good round" if damaged else hint(file, error)
+        )
         return LedgerError(f"{file or 'the ledger in memory'}: {error}", what_to_do)
 
 
 def begun(folder: Path) -> bool:
     """Whether a run began in a folder; killed in its first moments, it has no ledger yet."""
-    return (folder / DATABASE).exists() or ((folder / EXPERIMENT).exists() and (folder / LOCK).exists())
+    return (folder / DATABASE).exists() or (
+        (folder / EXPERIMENT).exists() and (folder / LOCK).exists()
+    )
 
 
 def _refuse_taken(path: Path) -> None:
     if (path / DATABASE).exists():
-        raise LedgerError(f"{path} holds a run already", "choose another folder, or `poise resume` that run")
+        raise LedgerError(
+            f"{path} holds a run already", "choose another folder, or `poise resume` that run"
+        )
 
 
 def _array_rows(arrays: Mapping[str, NDArray[Any]]) -> list[tuple[str, str, str, bytes]]:

@@ -57,8 +57,12 @@ class Layers:
     def __post_init__(self) -> None:
         for pattern in self.patterns:
             fits = isinstance(pattern, str) and pattern != ""
-            require(fits, f"Layers: patterns must be names of layers, not {pattern!r}", where="patterns")
-        require(bool(self.patterns), "Layers: patterns must name at least one layer", where="patterns")
+            require(
+                fits, f"Layers: patterns must be names of layers, not {pattern!r}", where="patterns"
+            )
+        require(
+            bool(self.patterns), "Layers: patterns must name at least one layer", where="patterns"
+        )
 
     def fit(self, setting: Setting) -> None:
         """Clients must come back."""

@@ -1,1 +1,3 @@
-"""The (epsilon, delta) guarantee of a request to forget: the Gaussian mechanism, and the budget that it spends."""
+"""The (epsilon, delta) guarantee of a request to forget: the Gaussian mechanism, and the budget
+that it spends.
+"""

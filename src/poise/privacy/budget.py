@@ -24,15 +24,20 @@ Participation = Literal["conservative", "optimistic"]
 class Budget:
     """(epsilon, delta), the noise to reach it with, and how sensitivities are counted.
 
-    The fields are the keys of the table [unlearning]. Sensitivities fade by ``1 - eta (lambda + mu)`` with every local
-    step where ``strong_convexity`` gives mu (E eq. 5.11), as far as the server follows its clients.
+    The fields are the keys of the table [unlearning]. Sensitivities fade by ``1 - eta (lambda +
+    mu)`` with every local step where ``strong_convexity`` gives mu (E eq. 5.11), as far as the
+    server follows its clients.
 
     >>> round(Budget(epsilon=10, delta=0.01, sigma=0.05).limit, 4)
     0.1428
     """
 
-    epsilon: float = option(10.0, "epsilon of the guarantee.", above=0, inherits=True, label="epsilon")
-    delta: float = option(0.01, "delta of the guarantee.", above=0, below=1, inherits=True, label="delta")
+    epsilon: float = option(
+        10.0, "epsilon of the guarantee.", above=0, inherits=True, label="epsilon"
+    )
+    delta: float = option(
+        0.01, "delta of the guarantee.", above=0, below=1, inherits=True, label="delta"
+    )
     sigma: float = option(
         0.05,
         "standard deviation of the noise (``last`` works out its own, ``dp`` had it while training).",
@@ -54,12 +59,19 @@ class Budget:
         advanced=True,
     )
     strong_convexity: float | None = option(
-        None, "mu of the clients' losses, where it is known.", least=0, inherits=True, advanced=True, example="unknown"
+        None,
+        "mu of the clients' losses, where it is known.",
+        least=0,
+        inherits=True,
+        advanced=True,
+        example="unknown",
     )
 
     def __post_init__(self) -> None:
         check_options(self)
-        check_budget(self.sigma, self.epsilon, self.delta, self.calibration, stacklevel=4)  # behind __init__
+        check_budget(
+            self.sigma, self.epsilon, self.delta, self.calibration, stacklevel=4
+        )  # behind __init__
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Budget:
@@ -79,7 +91,8 @@ class Budget:
         return {k: v for k, v in asdict(self).items() if v is not None}
 
     def contraction(self, solver: Solver) -> float:
-        """By how much one local step contracts: ``1 - eta (lambda + mu)``, or 1 where mu is not given.
+        """By how much one local step contracts: ``1 - eta (lambda + mu)``, or 1 where mu is not
+        given.
 
         Raises where the corollary does not speak of this solver.
         """
@@ -101,7 +114,9 @@ class Budget:
 
     def tracker(self, solver: Solver, server: Server, importance: Floats) -> Psi:
         """An empty count of sensitivities, as this budget counts them."""
-        from poise.core.sensitivity import Psi  # here: commands read the options without loading numpy
+        from poise.core.sensitivity import (
+            Psi,
+        )  # here: commands read the options without loading numpy
 
         hopeful = importance if self.participation == "optimistic" else None
         rate = traits_of(server, ServerTraits).rate

@@ -1,7 +1,7 @@
 """How much noise hides a change of the model: the Gaussian mechanism, calibrated exactly.
 
-Two normal laws with standard deviation sigma whose means are Psi apart cannot be told from each other better than
-(epsilon, delta); all depends on ``r = Psi / sigma``.
+Two normal laws with standard deviation sigma whose means are Psi apart cannot be told from each
+other better than (epsilon, delta); all depends on ``r = Psi / sigma``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ def privacy_curve(r: float, epsilon: float) -> float:
 
     Source: Balle & Wang 2018, Theorem 8.
     """
-    from scipy.special import log_ndtr, ndtr  # here: a run that nobody asks to forget starts without it
+    from scipy.special import (
+        log_ndtr,
+        ndtr,
+    )  # here: a run that nobody asks to forget starts without it
 
-    require(r >= 0 and epsilon >= 0, f"privacy_curve: r = {r} and epsilon = {epsilon} must not be negative")
+    require(
+        r >= 0 and epsilon >= 0,
+        f"privacy_curve: r = {r} and epsilon = {epsilon} must not be negative",
+    )
     if r == 0:
         return 0.0
     if r == inf:
@@ -51,11 +57,14 @@ def epsilon_at(r: float, delta: float) -> float:
     return _root(lambda e: privacy_curve(r, e) - delta, high, 1e-12)
 
 
-def sensitivity_budget(sigma: float, epsilon: float, delta: float, calibration: Calibration = "analytic") -> float:
+def sensitivity_budget(
+    sigma: float, epsilon: float, delta: float, calibration: Calibration = "analytic"
+) -> float:
     """Psi*: how far apart two models may be so that noise sigma makes them (epsilon, delta)-alike.
 
-    ``analytic``: the largest Psi with ``privacy_curve(Psi / sigma, epsilon) <= delta``, exact for every epsilon.
-    ``classical``: ``epsilon sigma / sqrt(2 ln(1.25/delta))``, proved for epsilon < 1 only; it warns above.
+    ``analytic``: the largest Psi with ``privacy_curve(Psi / sigma, epsilon) <= delta``, exact for
+    every epsilon. ``classical``: ``epsilon sigma / sqrt(2 ln(1.25/delta))``, proved for epsilon < 1
+    only; it warns above.
 
     Args:
         sigma: standard deviation of the noise.
@@ -73,25 +82,34 @@ def sensitivity_budget(sigma: float, epsilon: float, delta: float, calibration: 
     return ratio * sigma
 
 
-def check_budget(sigma: float, epsilon: float, delta: float, calibration: Calibration, stacklevel: int = 3) -> None:
+def check_budget(
+    sigma: float, epsilon: float, delta: float, calibration: Calibration, stacklevel: int = 3
+) -> None:
     """Refuse what is no budget, and warn of one that the classical formula does not reach.
 
     ``stacklevel`` says whose line the warning names: by default that of the caller's caller.
     """
     known = calibration in ("analytic", "classical")
-    require(known, f"calibration = {calibration!r}", "known: analytic, classical", where="calibration")
+    require(
+        known, f"calibration = {calibration!r}", "known: analytic, classical", where="calibration"
+    )
     for name, value in (("sigma", sigma), ("epsilon", epsilon), ("delta", delta)):
         number = isinstance(value, int | float) and not isinstance(value, bool)
         require(number, f"{name} must be a number, not {value!r}", where=name)
     require(sigma >= 0 and isfinite(sigma), f"sigma must be 0 or more, not {sigma}", where="sigma")
-    require(epsilon > 0 and isfinite(epsilon), f"epsilon must be above 0, not {epsilon}", where="epsilon")
+    require(
+        epsilon > 0 and isfinite(epsilon),
+        f"epsilon must be above 0, not {epsilon}",
+        where="epsilon",
+    )
     require(0 < delta < 1, f"delta must be between 0 and 1, not {delta}", where="delta")
     if calibration == "classical" and epsilon >= 1:
         really = privacy_curve(_classical(epsilon, delta), epsilon)
         warnings.warn(
             f"the classical calibration is proved for epsilon < 1; at epsilon = {epsilon:g} it gives "
-            f"delta = {really:.4g}, not {delta:g}: use calibration='analytic'", stacklevel=stacklevel,
-        )  # fmt: skip
+            f"delta = {really:.4g}, not {delta:g}: use calibration='analytic'",
+            stacklevel=stacklevel,
+        )
 
 
 def _classical(epsilon: float, delta: float) -> float:

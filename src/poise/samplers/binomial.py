@@ -15,7 +15,8 @@ from poise.core.types import Cohort, Floats, Setting
 
 @part("sampler", "binomial")
 class Binomial:
-    """Each client works with probability m/N, independently; ``omega_i = (N/m) p_i`` for those who do.
+    """Each client works with probability m/N, independently; ``omega_i = (N/m) p_i`` for those who
+    do.
 
     Var omega_i = ((N - m)/m) p_i^2, no covariance; the number of clients is random, m on average.
 
@@ -44,7 +45,10 @@ class Binomial:
         """A probability is at most one."""
         if self.m > setting.clients:
             raise IncompatibleParts(
-                f"Binomial: m = {self.m} clients per round, but the federation has {setting.clients}",
+                (
+                    f"Binomial: m = {self.m} clients per round, but the federation has "
+                    f"{setting.clients}"
+                ),
                 f"choose m <= {setting.clients}",
                 where=("m",),
             )
@@ -66,10 +70,16 @@ class Binomial:
         p = self._checked(importance)
         variance = (len(p) - self.m) / self.m * p**2
         return WeightStatistics(
-            p, variance, alpha=0.0, sum_variance=float(variance.sum()), expected_clients=float(self.m)
+            p,
+            variance,
+            alpha=0.0,
+            sum_variance=float(variance.sum()),
+            expected_clients=float(self.m),
         )
 
     def _checked(self, importance: Floats) -> Floats:
         p = np.asarray(importance, dtype=np.float64)
-        require(self.m <= len(p), f"Binomial: m = {self.m} clients per round, but there are {len(p)}")
+        require(
+            self.m <= len(p), f"Binomial: m = {self.m} clients per round, but there are {len(p)}"
+        )
         return p

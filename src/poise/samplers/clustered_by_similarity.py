@@ -10,27 +10,36 @@ from poise.core.errors import IncompatibleParts, InvalidOption, require
 from poise.core.gradients import Gradients
 from poise.core.history import History
 from poise.core.parts import part
+from poise.core.sampling_distributions import (
+    SamplingDistributions,
+    checked,
+    cohort,
+    packed,
+    units_of,
+    whole,
+)
 from poise.core.similarity import Measure
 from poise.core.statistics import WeightStatistics
 from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Ints, Setting
-from poise.core.urns import Urns, checked, cohort, packed, units_of, whole
 
 
 @part("sampler", "clustered-by-similarity")
 class ClusteredBySimilarity:
-    """One client from each of m distributions that keep clients with similar updates together; ``omega_i = count_i/m``.
+    """One client from each of m distributions that keep clients with similar updates together;
+    ``omega_i = count_i/m``.
 
-    Clients are clustered by Ward's method on the rows of the similarity matrix of their last updates (zero for a
-    client that never worked); groups are the largest subtrees that fit into one distribution. Unbiased, with the
-    variance of any clustered scheme; it costs no communication, but the server keeps the last update of every client.
+    Clients are clustered by Ward's method on the rows of the similarity matrix of their last
+    updates (zero for a client that never worked); groups are the largest subtrees that fit into one
+    distribution. Unbiased, with the variance of any clustered scheme; it costs no communication,
+    but the server keeps the last update of every client.
 
     Args:
         m: distributions, and draws per round.
         measure: ``arccos`` (angle), ``L2`` (squared distance) or ``L1``.
         independent_draws: a client drawn twice works twice, on batches of its own each time.
-        ahead: cluster while clients work, so that a round never waits for it; the groups then do not know the updates
-            of the round before yet.
+        ahead: cluster while clients work, so that a round never waits for it; the groups then do
+            not know the updates of the round before yet.
 
     Source: E section 3.5, Algorithm 3, with clients above 1/m handled as its last paragraph says.
 
@@ -48,7 +57,9 @@ class ClusteredBySimilarity:
     needs = frozenset({"gradients"})
 
     def __post_init__(self) -> None:
-        require(self.m >= 1, f"ClusteredBySimilarity: m must be at least 1, not {self.m}", where="m")
+        require(
+            self.m >= 1, f"ClusteredBySimilarity: m must be at least 1, not {self.m}", where="m"
+        )
 
     @property
     def traits(self) -> SamplerTraits:
@@ -59,7 +70,10 @@ class ClusteredBySimilarity:
         """Clients must come back, or there is nothing to compare."""
         if setting.on_demand:
             raise IncompatibleParts(
-                f"ClusteredBySimilarity: {setting.clients:,} clients are made on demand; their updates cannot be kept",
+                (
+                    f"ClusteredBySimilarity: {setting.clients:,} clients are made on demand; their "
+                    "updates cannot be kept"
+                ),
                 "use ClusteredBySize(m)",
             )
         units_of(setting, self.m)
@@ -74,14 +88,19 @@ class ClusteredBySimilarity:
         return cohort(urns.draw(rng), self.independent_draws)
 
     def distributions(self, sizes: ArrayLike, gradients: ArrayLike) -> Floats:
-        """r_ki for these client sizes and last updates (N, d), (m, N): rows sum to 1, column i to m p_i."""
+        """r_ki for these client sizes and last updates (N, d), (m, N): rows sum to 1, column i to m
+        p_i.
+        """
         n = checked(np.asarray(sizes), self.m)
         return self._urns(n, self.similarity(gradients, len(n))).distributions(len(n))
 
     def similarity(self, gradients: ArrayLike, clients: int) -> Floats:
         """The similarity matrix of these updates, (N, N)."""
         rows = np.asarray(gradients, dtype=np.float64)
-        require(rows.ndim == 2 and len(rows) == clients, f"gradients must be a table with {clients} rows")
+        require(
+            rows.ndim == 2 and len(rows) == clients,
+            f"gradients must be a table with {clients} rows",
+        )
         bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if len(bad):
             raise InvalidOption(f"the gradient of client {bad[0]} is not finite")
@@ -89,18 +108,24 @@ class ClusteredBySimilarity:
         seen.see(range(clients), torch.from_numpy(rows.copy()))
         return seen.refreshed()
 
-    def statistics(self, importance: Floats, gradients: ArrayLike | None = None) -> WeightStatistics:
-        """The closed forms of E, appendix A.1.7, for known updates; before any is known where none are given."""
+    def statistics(
+        self, importance: Floats, gradients: ArrayLike | None = None
+    ) -> WeightStatistics:
+        """The closed forms of E, appendix A.1.7, for known updates; before any is known where none
+        are given.
+        """
         n = len(importance)
         alike = np.zeros((n, n)) if gradients is None else self.similarity(gradients, n)
         return self._urns(whole(importance, self.m), alike).statistics(n)
 
-    def _urns(self, units: Ints, alike: Floats) -> Urns:
+    def _urns(self, units: Ints, alike: Floats) -> SamplingDistributions:
         return packed(units, subtrees(units, alike, self.m), self.m)
 
 
 def subtrees(units: Ints, alike: Floats, m: int) -> list[Ints]:
-    """Ward's tree on the rows of ``alike``, cut into the largest subtrees that fit into one urn, m sum n_i <= M."""
+    """Ward's tree on the rows of ``alike``, cut into the largest subtrees that fit into one urn, m
+    sum n_i <= M.
+    """
     room = int(units.sum())
     rest = (m * units) % room
     leaves = np.flatnonzero(rest)  # whoever fills urns alone takes no part

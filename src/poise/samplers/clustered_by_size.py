@@ -8,24 +8,34 @@ from numpy.typing import ArrayLike
 from poise.core.errors import require
 from poise.core.history import History
 from poise.core.parts import part
+from poise.core.sampling_distributions import (
+    SamplingDistributions,
+    checked,
+    cohort,
+    in_line,
+    units_of,
+    whole,
+)
 from poise.core.statistics import WeightStatistics
 from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
-from poise.core.urns import Urns, checked, cohort, in_line, units_of, whole
 
 
 @part("sampler", "clustered-by-size")
 class ClusteredBySize:
-    """One client from each of m distributions r_k, cut from the clients in order of size; ``omega_i = count_i / m``.
+    """One client from each of m distributions r_k, cut from the clients in order of size; ``omega_i
+    = count_i / m``.
 
-    Unbiased; Var omega_i = p_i/m - sum_k r_ki^2/m^2 is never above that of `MD`, and every client is at least as
-    likely to be drawn. Where importance is not by size, it takes the place of the size.
+    Unbiased; Var omega_i = p_i/m - sum_k r_ki^2/m^2 is never above that of `MD`, and every client
+    is at least as likely to be drawn. Where importance is not by size, it takes the place of the
+    size.
 
     Args:
         m: distributions, and draws per round.
         independent_draws: a client drawn twice works twice, on batches of its own each time.
 
-    Source: E section 3.4, Algorithm 2 (in whole numbers, with the slips of the printed text mended).
+    Source: E section 3.4, Algorithm 2 (in whole numbers, with the slips of the printed text
+        mended).
 
     >>> ClusteredBySize(2).distributions([3, 2, 1]).round(3)
     array([[1.   , 0.   , 0.   ],
@@ -62,6 +72,8 @@ class ClusteredBySize:
         """The closed forms of E, appendix A.1.7."""
         return in_line(whole(importance, self.m), self.m).statistics(len(importance))
 
-    def _urns(self, setting: Setting) -> Urns:
-        made: Urns = setting.once(self, lambda: in_line(units_of(setting, self.m), self.m))
+    def _urns(self, setting: Setting) -> SamplingDistributions:
+        made: SamplingDistributions = setting.once(
+            self, lambda: in_line(units_of(setting, self.m), self.m)
+        )
         return made

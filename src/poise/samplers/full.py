@@ -27,18 +27,24 @@ class Full:
         """A population that is made on demand cannot all work at once."""
         if setting.on_demand:
             raise IncompatibleParts(
-                f"Full: {setting.clients:,} clients are made on demand and cannot all work in one round",
+                (
+                    f"Full: {setting.clients:,} clients are made on demand and cannot all work in one "
+                    "round"
+                ),
                 "use Uniform(m)",
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
         """Everyone, always the same cohort."""
         everyone: Cohort = setting.once(
-            "everyone", lambda: Cohort(np.arange(setting.clients), setting.importance.astype(np.float64))
+            "everyone",
+            lambda: Cohort(np.arange(setting.clients), setting.importance.astype(np.float64)),
         )
         return everyone
 
     def statistics(self, importance: Floats) -> WeightStatistics:
         """No randomness: variance 0."""
         p = np.asarray(importance, dtype=np.float64)
-        return WeightStatistics(p, np.zeros_like(p), alpha=0.0, sum_variance=0.0, expected_clients=float(len(p)))
+        return WeightStatistics(
+            p, np.zeros_like(p), alpha=0.0, sum_variance=0.0, expected_clients=float(len(p))
+        )

@@ -7,22 +7,23 @@ import numpy as np
 from poise.core.errors import require
 from poise.core.history import History
 from poise.core.parts import part
+from poise.core.sampling_distributions import cohort
 from poise.core.statistics import WeightStatistics
 from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
-from poise.core.urns import cohort
 
 
 @part("sampler", "md")
 class MD:
     """m independent draws with probabilities p; ``omega_i = count_i / m`` (multinomial sampling).
 
-    Var omega_i = p_i (1 - p_i)/m, Cov(omega_i, omega_j) = -p_i p_j/m, and the weights always sum to one.
+    Var omega_i = p_i (1 - p_i)/m, Cov(omega_i, omega_j) = -p_i p_j/m, and the weights always sum to
+    one.
 
     Args:
         m: draws per round.
-        independent_draws: a client drawn twice works twice, on batches of its own each time; otherwise it works once
-            and counts twice.
+        independent_draws: a client drawn twice works twice, on batches of its own each time;
+            otherwise it works once and counts twice.
 
     Source: E section 2.3, appendix A.1.3.
 
@@ -42,7 +43,9 @@ class MD:
     def traits(self) -> SamplerTraits:
         """Blind draws with replacement."""
         twice = self.independent_draws
-        return SamplerTraits(data_dependent=False, repeats_clients=twice, per_round=self.m, law="multinomial")
+        return SamplerTraits(
+            data_dependent=False, repeats_clients=twice, per_round=self.m, law="multinomial"
+        )
 
     def fit(self, setting: Setting) -> None:
         """Fits every federation: clients may be drawn again."""
@@ -58,5 +61,9 @@ class MD:
         p = np.asarray(importance, dtype=np.float64)
         drawn = 1 - (1 - p) ** self.m
         return WeightStatistics(
-            p, p * (1 - p) / self.m, alpha=1 / self.m, sum_variance=0.0, expected_clients=float(drawn.sum())
+            p,
+            p * (1 - p) / self.m,
+            alpha=1 / self.m,
+            sum_variance=0.0,
+            expected_clients=float(drawn.sum()),
         )

@@ -13,18 +13,20 @@ from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Setting
 
 LEAST = 0.01
-"""No norm counts for less than this share of the largest: whoever stood still once must be able to come back."""
+"""No norm counts for less than this share of the largest: whoever stood still once must be able to
+come back."""
 
 
 @part("sampler", "optimal")
 class Optimal:
     """Client i works with probability q_i, independently; ``omega_i = p_i / q_i`` for those who do.
 
-    q minimises the variance of the aggregate for m expected clients (W. Chen et al. 2020): with u_i = p_i |Delta_i| in
-    ascending order and l the largest integer with 0 < m + l - N <= (sum_{j<=l} u_(j)) / u_(l), q_i = (m + l - N) u_i /
-    sum_{j<=l} u_(j) for the l smallest and 1 for the others. The published method has every client report its
-    norm in every round; here the norm is that of a client's last update, which the server has anyway, and the mean of
-    the known ones for a client that has not worked yet. Unbiased whatever the norms are.
+    q minimises the variance of the aggregate for m expected clients (W. Chen et al. 2020): with u_i
+    = p_i |Delta_i| in ascending order and l the largest integer with 0 < m + l - N <= (sum_{j<=l}
+    u_(j)) / u_(l), q_i = (m + l - N) u_i / sum_{j<=l} u_(j) for the l smallest and 1 for the
+    others. The published method has every client report its norm in every round; here the norm is
+    that of a client's last update, which the server has anyway, and the mean of the known ones for
+    a client that has not worked yet. Unbiased whatever the norms are.
 
     Args:
         m: expected number of clients per round.
@@ -45,7 +47,10 @@ class Optimal:
         """No more clients can work than there are."""
         if self.m > setting.clients:
             raise IncompatibleParts(
-                f"Optimal: m = {self.m} clients per round, but the federation has {setting.clients}",
+                (
+                    f"Optimal: m = {self.m} clients per round, but the federation has "
+                    f"{setting.clients}"
+                ),
                 f"choose m <= {setting.clients}",
                 where=("m",),
             )
@@ -68,17 +73,25 @@ class Optimal:
         smallest = int(np.flatnonzero(fits)[-1]) + 1
         q = np.ones(n)
         total = sums[smallest - 1]
-        q[order[:smallest]] = room[smallest - 1] * ascending[:smallest] / total if total > 0 else 0.0
+        q[order[:smallest]] = (
+            room[smallest - 1] * ascending[:smallest] / total if total > 0 else 0.0
+        )
         return np.minimum(q, 1.0)
 
     def statistics(self, importance: Floats, norms: Floats | None = None) -> WeightStatistics:
         """The closed forms for known norms |Delta_i|; all equal where none are given."""
         p = np.asarray(importance, dtype=np.float64)
-        q = self.probabilities(p if norms is None else p * _filled(np.asarray(norms, dtype=np.float64)))
+        q = self.probabilities(
+            p if norms is None else p * _filled(np.asarray(norms, dtype=np.float64))
+        )
         odds = np.divide(1 - q, q, out=np.zeros_like(q), where=q > 0)
         variance = odds * p**2
         return WeightStatistics(
-            p, variance, alpha=0.0, sum_variance=float(variance.sum()), expected_clients=float(q.sum())
+            p,
+            variance,
+            alpha=0.0,
+            sum_variance=float(variance.sum()),
+            expected_clients=float(q.sum()),
         )
 
     def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
@@ -87,7 +100,9 @@ class Optimal:
 
 
 def _filled(norms: Floats) -> Floats:
-    """Norms that are not known are the mean of the known ones; none is below `LEAST` of the largest."""
+    """Norms that are not known are the mean of the known ones; none is below `LEAST` of the
+    largest.
+    """
     known = norms[~np.isnan(norms)]
     if len(known) == 0 or known.max() == 0:
         return np.ones(len(norms))

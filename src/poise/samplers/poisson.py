@@ -17,8 +17,8 @@ from poise.core.types import Cohort, Floats, Setting
 class Poisson:
     """Client i works with probability m p_i, independently; ``omega_i = 1/m`` for those who do.
 
-    Var omega_i = p_i (1 - m p_i)/m, no covariance. Needs m p_i <= 1 for every client (E prints the inequality the
-    other way round).
+    Var omega_i = p_i (1 - m p_i)/m, no covariance. Needs m p_i <= 1 for every client (E prints the
+    inequality the other way round).
 
     Args:
         m: expected number of clients per round.
@@ -47,7 +47,9 @@ class Poisson:
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
         """One coin per client."""
-        clients = np.flatnonzero(rng.random(setting.clients) < self.m * setting.importance).astype(np.int64)
+        clients = np.flatnonzero(rng.random(setting.clients) < self.m * setting.importance).astype(
+            np.int64
+        )
         return Cohort(clients, np.full(len(clients), 1 / self.m))
 
     def coins(self, importance: Floats) -> Coins:
@@ -61,7 +63,11 @@ class Poisson:
         chances = self._chances(p)
         variance = p * (1 - chances) / self.m
         return WeightStatistics(
-            p, variance, alpha=0.0, sum_variance=float(variance.sum()), expected_clients=float(chances.sum())
+            p,
+            variance,
+            alpha=0.0,
+            sum_variance=float(variance.sum()),
+            expected_clients=float(chances.sum()),
         )
 
     def _chances(self, p: Floats) -> Floats:
@@ -69,7 +75,10 @@ class Poisson:
         if chances.max() > 1 + 1e-12:
             who = int(chances.argmax())
             raise IncompatibleParts(
-                f"Poisson: client {who} would work with probability m p = {chances[who]:.3g}, above 1",
+                (
+                    f"Poisson: client {who} would work with probability m p = {chances[who]:.3g}, "
+                    "above 1"
+                ),
                 f"choose m <= {int(1 / p.max())}, or MD({self.m})",
                 where=("m",),
             )

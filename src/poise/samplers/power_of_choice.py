@@ -15,10 +15,12 @@ from poise.core.types import Cohort, Floats, Ints, Setting
 
 @part("sampler", "power-of-choice")
 class PowerOfChoice:
-    """d candidates without replacement, likelier the larger p_i; the m with the largest loss work; ``omega_i = 1/m``.
+    """d candidates without replacement, likelier the larger p_i; the m with the largest loss work;
+    ``omega_i = 1/m``.
 
-    Biased towards clients with a high loss. The loss is the one that a client reported when it last worked, so a
-    round costs one more number per client that works; a client never heard of comes first.
+    Biased towards clients with a high loss. The loss is the one that a client reported when it last
+    worked, so a round costs one more number per client that works; a client never heard of comes
+    first.
 
     Args:
         m: clients per round.
@@ -64,11 +66,15 @@ class PowerOfChoice:
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """Candidates by importance, then the largest losses; equal ones in the order of the draw."""
+        """Candidates by importance, then the largest losses; equal ones in the order of the
+        draw.
+        """
         return self._keep(self._candidates(setting.importance, rng), past)
 
     def _candidates(self, p: Floats, rng: np.random.Generator) -> Ints:
-        """Successive draws without replacement, as a race: client i arrives at an exponential time with rate p_i."""
+        """Successive draws without replacement, as a race: client i arrives at an exponential time
+        with rate p_i.
+        """
         with np.errstate(divide="ignore"):
             arrival = rng.standard_exponential(len(p)) / p
         first = np.argpartition(arrival, self.d - 1)[: self.d]
@@ -81,7 +87,9 @@ class PowerOfChoice:
     def statistics(
         self, importance: Floats, losses: Floats | None = None, draws: int = 100_000, seed: int = 0
     ) -> WeightStatistics:
-        """Estimated from ``draws`` draws for known losses, because there is no closed form; the mean is not p."""
+        """Estimated from ``draws`` draws for known losses, because there is no closed form; the
+        mean is not p.
+        """
         p = np.asarray(importance, dtype=np.float64)
         self._check(p)
         past = History(last_loss={} if losses is None else dict(enumerate(map(float, losses))))
@@ -95,9 +103,15 @@ class PowerOfChoice:
         covariance = products / (draws * self.m**2) - np.outer(mean, mean)
         overlap = np.zeros(len(p))  # no bound is known that would use it
         return WeightStatistics(
-            mean, np.diag(covariance).copy(), alpha=None, sum_variance=0.0, expected_clients=float(self.m),
-            pairwise=lambda: covariance, overlap=overlap, estimated=True,
-        )  # fmt: skip
+            mean,
+            np.diag(covariance).copy(),
+            alpha=None,
+            sum_variance=0.0,
+            expected_clients=float(self.m),
+            pairwise=lambda: covariance,
+            overlap=overlap,
+            estimated=True,
+        )
 
     def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
         """Estimated for the losses that are known."""

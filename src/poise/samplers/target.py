@@ -13,22 +13,31 @@ from poise.core.capabilities import Known
 from poise.core.errors import IncompatibleParts, require
 from poise.core.history import History
 from poise.core.parts import part
+from poise.core.sampling_distributions import (
+    SamplingDistributions,
+    checked,
+    cohort,
+    packed,
+    units_of,
+    whole,
+)
 from poise.core.statistics import WeightStatistics
 from poise.core.traits import SamplerTraits
 from poise.core.types import Cohort, Floats, Ints, Setting
-from poise.core.urns import Urns, checked, cohort, packed, units_of, whole
 
 
 @part("sampler", "target")
 class Target:
-    """Clustered sampling with groups that are given: what `ClusteredBySimilarity` should find; ``omega_i = count_i/m``.
+    """Clustered sampling with groups that are given: what `ClusteredBySimilarity` should find;
+    ``omega_i = count_i/m``.
 
-    The m largest groups have one distribution each; what does not fit, and the clients of the other groups, fill the
-    room that is left. Unbiased whatever the groups are.
+    The m largest groups have one distribution each; what does not fit, and the clients of the other
+    groups, fill the room that is left. Unbiased whatever the groups are.
 
     Args:
         m: distributions, and draws per round.
-        groups: the group of each client, as whole numbers; ``"class"`` is the class of which a client has most.
+        groups: the group of each client, as whole numbers; ``"class"`` is the class of which a
+            client has most.
         independent_draws: a client drawn twice works twice, on batches of its own each time.
 
     Source: E section 3.6.
@@ -70,7 +79,9 @@ class Target:
         if self.groups == "class":
             if setting.majority is None:
                 raise IncompatibleParts(
-                    "Target: the classes of the clients are not known", "give groups as numbers", where=("groups",)
+                    "Target: the classes of the clients are not known",
+                    "give groups as numbers",
+                    where=("groups",),
                 )
             return
         if len(self.groups) != setting.clients:
@@ -82,11 +93,15 @@ class Target:
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
         """One client from each distribution."""
-        urns: Urns = setting.once(self, lambda: self._urns(units_of(setting, self.m), setting.majority))
+        urns: SamplingDistributions = setting.once(
+            self, lambda: self._urns(units_of(setting, self.m), setting.majority)
+        )
         return cohort(urns.draw(rng), self.independent_draws)
 
     def distributions(self, sizes: ArrayLike, classes: Ints | None = None) -> Floats:
-        """r_ki for these client sizes, (m, N): rows sum to 1, column i to m p_i; ``classes`` where groups need them."""
+        """r_ki for these client sizes, (m, N): rows sum to 1, column i to m p_i; ``classes`` where
+        groups need them.
+        """
         n = checked(np.asarray(sizes), self.m)
         return self._urns(n, classes).distributions(len(n))
 
@@ -98,9 +113,13 @@ class Target:
         """The closed forms for the classes that are known."""
         return self.statistics(importance, known.majority)
 
-    def _urns(self, units: Ints, classes: Ints | None) -> Urns:
+    def _urns(self, units: Ints, classes: Ints | None) -> SamplingDistributions:
         groups = classes if self.groups == "class" else self.groups
-        require(groups is not None, "Target: groups = 'class' needs the class of every client", "give classes=")
+        require(
+            groups is not None,
+            "Target: groups = 'class' needs the class of every client",
+            "give classes=",
+        )
         labels = np.asarray(groups)
         require(len(units) == len(labels), f"Target: {len(labels)} groups for {len(units)} clients")
         return packed(units, [np.flatnonzero(labels == g) for g in np.unique(labels)], self.m)

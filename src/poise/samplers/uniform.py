@@ -16,16 +16,18 @@ from poise.core.types import Cohort, Floats, Setting
 
 @part("sampler", "uniform")
 class Uniform:
-    """m of N clients without replacement; ``omega_i = (N/m) p_i`` for those drawn, so E[omega_i] = p_i.
+    """m of N clients without replacement; ``omega_i = (N/m) p_i`` for those drawn, so E[omega_i] =
+    p_i.
 
     Var omega_i = (N/m - 1) p_i^2 and Cov(omega_i, omega_j) = -alpha p_i p_j with
     alpha = (N - m)/(m (N - 1))  (E, table 2.1).
 
     Args:
         m: clients per round.
-        absent: ``made-up`` gives those drawn the weight of those who are not; ``keep`` is FedAvg's first rule (McMahan
-            et al. 2017), where a client that was not drawn counts with the old model: ``omega_i = p_i``, so that
-            E[omega_i] = (m/N) p_i and a round goes m/N of the way (E section 3.1).
+        absent: ``made-up`` gives those drawn the weight of those who are not; ``keep`` is FedAvg's
+            first rule (McMahan et al. 2017), where a client that was not drawn counts with the old
+            model: ``omega_i = p_i``, so that E[omega_i] = (m/N) p_i and a round goes m/N of the way
+                (E section 3.1).
 
     >>> Uniform(1).statistics(np.array([0.5, 0.5])).variance
     array([0.25, 0.25])
@@ -43,20 +45,27 @@ class Uniform:
     def traits(self) -> SamplerTraits:
         """Blind draws without replacement."""
         keep = self.absent == "keep"
-        return SamplerTraits(data_dependent=False, absent_keep=keep, per_round=self.m, law="uniform")
+        return SamplerTraits(
+            data_dependent=False, absent_keep=keep, per_round=self.m, law="uniform"
+        )
 
     def fit(self, setting: Setting) -> None:
         """No more clients can be drawn than there are."""
         if self.m > setting.clients:
             raise IncompatibleParts(
-                f"Uniform: m = {self.m} clients per round, but the federation has {setting.clients}",
+                (
+                    f"Uniform: m = {self.m} clients per round, but the federation has "
+                    f"{setting.clients}"
+                ),
                 f"choose m <= {setting.clients}",
                 where=("m",),
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
         """M distinct clients, in ascending order. O(m) time and memory for m much below N."""
-        clients = np.sort(rng.choice(setting.clients, self.m, replace=False, shuffle=False)).astype(np.int64)
+        clients = np.sort(rng.choice(setting.clients, self.m, replace=False, shuffle=False)).astype(
+            np.int64
+        )
         return Cohort(clients, setting.importance[clients] * self._scale(setting.clients))
 
     def _scale(self, clients: int) -> float:
@@ -71,6 +80,9 @@ class Uniform:
         alpha = (n - m) / (m * (n - 1)) if n > 1 else 0.0
         short = self._scale(n) * m / n  # 1, or m/N where the absent keep the old model
         return WeightStatistics(
-            short * p, short**2 * (n / m - 1) * p**2, alpha=alpha, sum_variance=short**2 * alpha * (n * squares - 1),
+            short * p,
+            short**2 * (n / m - 1) * p**2,
+            alpha=alpha,
+            sum_variance=short**2 * alpha * (n * squares - 1),
             expected_clients=float(m),
-        )  # fmt: skip
+        )

@@ -30,12 +30,18 @@ class _Adaptive:
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        require(0 < self.lr < float("inf"), f"{name}: lr must be above 0, not {self.lr}", where="lr")
+        require(
+            0 < self.lr < float("inf"), f"{name}: lr must be above 0, not {self.lr}", where="lr"
+        )
         for option, value in vars(self).items():
             if not option.startswith("beta"):
                 continue
-            require(0 <= value < 1, f"{name}: {option} must be in [0, 1), not {value}", where=option)
-        require(0 < self.tau < float("inf"), f"{name}: tau must be above 0, not {self.tau}", where="tau")
+            require(
+                0 <= value < 1, f"{name}: {option} must be in [0, 1), not {value}", where=option
+            )
+        require(
+            0 < self.tau < float("inf"), f"{name}: tau must be above 0, not {self.tau}", where="tau"
+        )
 
     @property
     def traits(self) -> ServerTraits:
@@ -53,11 +59,16 @@ class _Adaptive:
         """The second moment after a direction with this square."""
         return v
 
-    def apply(self, theta: Vector, direction: Vector, state: ServerState) -> tuple[Vector, ServerState]:
+    def apply(
+        self, theta: Vector, direction: Vector, state: ServerState
+    ) -> tuple[Vector, ServerState]:
         """One adaptive step."""
         first = self.beta1 * state["first"] + (1 - self.beta1) * direction
         second = self.second(state["second"], direction.square())
-        return theta + self.lr * first / (second.sqrt() + self.tau), {"first": first, "second": second}
+        return theta + self.lr * first / (second.sqrt() + self.tau), {
+            "first": first,
+            "second": second,
+        }
 
 
 @part("server", "adam")

@@ -23,7 +23,9 @@ class Add:
     lr: float = 1.0
 
     def __post_init__(self) -> None:
-        require(self.lr > 0 and isfinite(self.lr), f"Add: lr must be above 0, not {self.lr}", where="lr")
+        require(
+            self.lr > 0 and isfinite(self.lr), f"Add: lr must be above 0, not {self.lr}", where="lr"
+        )
 
     @property
     def traits(self) -> ServerTraits:
@@ -37,6 +39,8 @@ class Add:
         """No state."""
         return {}
 
-    def apply(self, theta: Vector, direction: Vector, state: ServerState) -> tuple[Vector, ServerState]:
+    def apply(
+        self, theta: Vector, direction: Vector, state: ServerState
+    ) -> tuple[Vector, ServerState]:
         """Add the direction."""
         return theta.add(direction, alpha=self.lr), state

@@ -16,7 +16,8 @@ from poise.core.vectors import Vector
 
 @part("server", "momentum")
 class Momentum:
-    """``v <- beta v + D``; ``theta <- theta + lr v`` (Nesterov: ``theta + lr (D + beta v)``); beta = 0 is `Add`.
+    """``v <- beta v + D``; ``theta <- theta + lr v`` (Nesterov: ``theta + lr (D + beta v)``); beta
+    = 0 is `Add`.
 
     Args:
         lr: server learning rate.
@@ -31,8 +32,14 @@ class Momentum:
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        require(self.lr > 0 and isfinite(self.lr), f"Momentum: lr must be above 0, not {self.lr}", where="lr")
-        require(0 <= self.beta < 1, f"Momentum: beta must be in [0, 1), not {self.beta}", where="beta")
+        require(
+            self.lr > 0 and isfinite(self.lr),
+            f"Momentum: lr must be above 0, not {self.lr}",
+            where="lr",
+        )
+        require(
+            0 <= self.beta < 1, f"Momentum: beta must be in [0, 1), not {self.beta}", where="beta"
+        )
 
     @property
     def traits(self) -> ServerTraits:
@@ -46,7 +53,9 @@ class Momentum:
         """The velocity is zero."""
         return {"velocity": torch.zeros_like(theta)}
 
-    def apply(self, theta: Vector, direction: Vector, state: ServerState) -> tuple[Vector, ServerState]:
+    def apply(
+        self, theta: Vector, direction: Vector, state: ServerState
+    ) -> tuple[Vector, ServerState]:
         """Move along the velocity."""
         velocity = self.beta * state["velocity"] + direction
         step = direction + self.beta * velocity if self.nesterov else velocity

@@ -23,13 +23,16 @@ DRAWN = "drawn"
 
 @part("server", "noisy")
 class Noisy:
-    """``D <- D + N(0, sigma^2 I)``, then another server applies it; with `Clipped` weights this is DP-FedAvg.
+    """``D <- D + N(0, sigma^2 I)``, then another server applies it; with `Clipped` weights this is
+    DP-FedAvg.
 
-    The noise of round n is the stream (seed, n), so a run that is taken up again draws the same; in a run, ``seed`` is
-    combined with the run's own, so that runs and branches of different seeds share no noise.
+    The noise of round n is the stream (seed, n), so a run that is taken up again draws the same; in
+    a run, ``seed`` is combined with the run's own, so that runs and branches of different seeds
+    share no noise.
 
     Args:
-        sigma: standard deviation of the noise, in units of the model; 0 is the other server by itself.
+        sigma: standard deviation of the noise, in units of the model; 0 is the other server by
+            itself.
         of: the server that applies the noisy direction.
         seed: names the noise.
 
@@ -47,10 +50,14 @@ class Noisy:
 
     def __post_init__(self) -> None:
         require(
-            self.sigma >= 0 and isfinite(self.sigma), f"Noisy: sigma must be 0 or more, not {self.sigma}", where="sigma"
+            self.sigma >= 0 and isfinite(self.sigma),
+            f"Noisy: sigma must be 0 or more, not {self.sigma}",
+            where="sigma",
         )
         fits = is_part(self.of) and self.of.slot == "server" and not isinstance(self.of, Noisy)
-        require(fits, f"Noisy: {self.of!r} is not a server to apply the noisy direction", where="of")
+        require(
+            fits, f"Noisy: {self.of!r} is not a server to apply the noisy direction", where="of"
+        )
 
     @property
     def traits(self) -> ServerTraits:
@@ -74,7 +81,9 @@ class Noisy:
         """The other server's state, and nothing drawn so far."""
         return {**self.of.init(theta), DRAWN: theta.new_zeros(1)}
 
-    def apply(self, theta: Vector, direction: Vector, state: ServerState) -> tuple[Vector, ServerState]:
+    def apply(
+        self, theta: Vector, direction: Vector, state: ServerState
+    ) -> tuple[Vector, ServerState]:
         """Draw, add, and let the other server do its step."""
         n = int(state[DRAWN])
         inner = {name: value for name, value in state.items() if name != DRAWN}
@@ -83,5 +92,7 @@ class Noisy:
         return moved, {**after, DRAWN: state[DRAWN] + 1}
 
     def _noise(self, n: int, like: Vector) -> Vector:
-        draw = torch.randn(len(like), generator=torch_generator(self.seed, "noise", n), dtype=torch.float64)
+        draw = torch.randn(
+            len(like), generator=torch_generator(self.seed, "noise", n), dtype=torch.float64
+        )
         return (self.sigma * draw).to(like)

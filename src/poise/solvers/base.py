@@ -1,4 +1,6 @@
-"""What the local solvers share: SGD's options, its numbers of steps, and its chain of transforms."""
+"""What the local solvers share: SGD's options, its numbers of steps, and its chain of
+transforms.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from poise.core.vectors import Stack
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSGD:
-    """Options of local SGD; a solver adds its own terms to the gradient by `terms` or by a `memory`.
+    """Options of local SGD; a solver adds its own terms to the gradient by `terms` or by a
+    `memory`.
 
     The order is: the solver's own terms, clipping, weight decay, momentum (PyTorch's order).
     """
@@ -32,7 +35,9 @@ class LocalSGD:
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        require(0 < self.lr < float("inf"), f"{name}: lr must be above 0, not {self.lr}", where="lr")
+        require(
+            0 < self.lr < float("inf"), f"{name}: lr must be above 0, not {self.lr}", where="lr"
+        )
         require(
             (self.steps is None) != (self.epochs is None),
             f"{name}: the amount of local work is not clear",
@@ -49,11 +54,25 @@ class LocalSGD:
             f"{name}: batch_size {self.batch_size} is below 1",
             where="batch_size",
         )
-        require(0 <= self.momentum < 1, f"{name}: momentum must be in [0, 1), not {self.momentum}", where="momentum")
+        require(
+            0 <= self.momentum < 1,
+            f"{name}: momentum must be in [0, 1), not {self.momentum}",
+            where="momentum",
+        )
         finite = 0 <= self.weight_decay < float("inf")
-        require(finite, f"{name}: weight_decay must be 0 or more, not {self.weight_decay}", where="weight_decay")
-        require(self.clip is None or self.clip > 0, f"{name}: clip must be above 0, not {self.clip}", where="clip")
-        require(0 < self.decay <= 1, f"{name}: decay must be in (0, 1], not {self.decay}", where="decay")
+        require(
+            finite,
+            f"{name}: weight_decay must be 0 or more, not {self.weight_decay}",
+            where="weight_decay",
+        )
+        require(
+            self.clip is None or self.clip > 0,
+            f"{name}: clip must be above 0, not {self.clip}",
+            where="clip",
+        )
+        require(
+            0 < self.decay <= 1, f"{name}: decay must be in (0, 1], not {self.decay}", where="decay"
+        )
 
     def traits_with(self, promised: SolverTraits) -> SolverTraits:
         """What a solver promises, with the facts that follow from these options."""
@@ -74,13 +93,19 @@ class LocalSGD:
         """Batches need data that can be cut into batches."""
         if not setting.batches and self.batch_size is not None:
             raise IncompatibleParts(
-                f"{type(self).__name__}: batch_size={self.batch_size}, but this task has exact gradients, no batches",
+                (
+                    f"{type(self).__name__}: batch_size={self.batch_size}, but this task has exact "
+                    "gradients, no batches"
+                ),
                 "leave batch_size out",
                 where=("batch_size",),
             )
         if self.memory is not None and self.memory.keeps and setting.on_demand:
             raise IncompatibleParts(
-                f"{type(self).__name__}: clients keep state between rounds, but these are made on demand and forget",
+                (
+                    f"{type(self).__name__}: clients keep state between rounds, but these are made on "
+                    "demand and forget"
+                ),
                 "use a solver without client state",
             )
 

@@ -22,8 +22,9 @@ from poise.solvers.base import LocalSGD
 class FedDyn(LocalSGD):
     """Local minimisation of ``L_i(w) - <l_i, w> + alpha/2 |w - theta|^2``.
 
-    Steps follow ``g_i(w) - l_i + alpha (w - theta)``; afterwards ``l_i <- l_i - alpha Delta_i``. The server keeps
-    ``h <- h - alpha sum_{i in S} p_i Delta_i`` and moves by ``-h/alpha`` beside the aggregated direction.
+    Steps follow ``g_i(w) - l_i + alpha (w - theta)``; afterwards ``l_i <- l_i - alpha Delta_i``.
+    The server keeps ``h <- h - alpha sum_{i in S} p_i Delta_i`` and moves by ``-h/alpha`` beside
+    the aggregated direction.
 
     Args:
         alpha: strength of the regulariser. The other options are those of `SGD`.
@@ -36,7 +37,9 @@ class FedDyn(LocalSGD):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(
-            self.alpha > 0 and isfinite(self.alpha), f"FedDyn: alpha must be above 0, not {self.alpha}", where="alpha"
+            self.alpha > 0 and isfinite(self.alpha),
+            f"FedDyn: alpha must be above 0, not {self.alpha}",
+            where="alpha",
         )
 
     @property
@@ -62,7 +65,9 @@ class Duals(Memory):
         """Zero before the first round."""
         return {"dual": torch.zeros_like(theta)}
 
-    def terms(self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]) -> tuple[Transform, ...]:
+    def terms(
+        self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]
+    ) -> tuple[Transform, ...]:
         """``alpha (w - theta) - l_i``."""
 
         def regularise(gradients: Stack, weights: Stack) -> Stack:
@@ -72,8 +77,13 @@ class Duals(Memory):
 
         return (regularise,)
 
-    def own_after(
-        self, own: Mapping[str, Stack], shared: Mapping[str, Vector], deltas: Stack, steps: Ints, rate: float
+    def client_state_after(
+        self,
+        own: Mapping[str, Stack],
+        shared: Mapping[str, Vector],
+        deltas: Stack,
+        steps: Ints,
+        rate: float,
     ) -> dict[str, Stack]:
         """``l_i - alpha Delta_i``."""
         return {"dual": own["dual"] - self.alpha * deltas}

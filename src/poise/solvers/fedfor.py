@@ -18,9 +18,9 @@ from poise.solvers.base import LocalSGD
 class FedFor(LocalSGD):
     """``g_i(w) + strength * grad_w sum_j relu(-d_j (w_j - theta_j))`` with d the last global step.
 
-    Moving a coordinate against d is penalised to first order: where ``d_j (w_j - theta_j) < 0`` the gradient gets
-    ``-strength * d_j``, elsewhere nothing. d = 0 in round 0. The published text describes this in words and gives no
-    code; this is our reading of it.
+    Moving a coordinate against d is penalised to first order: where ``d_j (w_j - theta_j) < 0`` the
+    gradient gets ``-strength * d_j``, elsewhere nothing. d = 0 in round 0. The published text
+    describes this in words and gives no code; this is our reading of it.
 
     Args:
         strength: lambda. The other options are those of `SGD`.
@@ -56,7 +56,9 @@ class LastStep(Memory):
         """No step yet."""
         return {"last_step": theta.new_zeros(theta.shape)}
 
-    def terms(self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]) -> tuple[Transform, ...]:
+    def terms(
+        self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]
+    ) -> tuple[Transform, ...]:
         """The penalty's gradient."""
         d = shared["last_step"]
 

@@ -18,11 +18,13 @@ from poise.solvers.base import LocalSGD, pulled
 
 @part("solver", "perturbed")
 class Perturbed(LocalSGD):
-    """``w <- w - lr * g_i( beta w + (1 - beta) u_i )``, u_i the weighted mean of the others' last local models.
+    """``w <- w - lr * g_i( beta w + (1 - beta) u_i )``, u_i the weighted mean of the others' last
+    local models.
 
-    ``u_i = sum_j p_ij w_j / p_i`` with p_ij of the similarity graph; u_i = theta^0 in round 0, and a client that has
-    not worked yet counts with theta^0. The server keeps the last local model of every client and sends u_i along: twice
-    the way down. beta = 1 is `SGD`. With the weighting `Adjacency` this is Algorithm 2 of the paper.
+    ``u_i = sum_j p_ij w_j / p_i`` with p_ij of the similarity graph; u_i = theta^0 in round 0, and
+    a client that has not worked yet counts with theta^0. The server keeps the last local model of
+    every client and sends u_i along: twice the way down. beta = 1 is `SGD`. With the weighting
+    `Adjacency` this is Algorithm 2 of the paper.
 
     Args:
         beta: how much of the own model, in (0, 1].
@@ -39,8 +41,14 @@ class Perturbed(LocalSGD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 < self.beta <= 1, f"Perturbed: beta must be in (0, 1], not {self.beta}", where="beta")
-        require(self.mu >= 0 and isfinite(self.mu), f"Perturbed: mu must be 0 or more, not {self.mu}", where="mu")
+        require(
+            0 < self.beta <= 1, f"Perturbed: beta must be in (0, 1], not {self.beta}", where="beta"
+        )
+        require(
+            self.mu >= 0 and isfinite(self.mu),
+            f"Perturbed: mu must be 0 or more, not {self.mu}",
+            where="mu",
+        )
 
     @property
     def traits(self) -> SolverTraits:

@@ -14,7 +14,8 @@ from poise.solvers.base import LocalSGD, pulled
 
 @part("solver", "prox")
 class Prox(LocalSGD):
-    """The gradient of ``L_i(w) + mu/2 |w - theta|^2``: ``g_i(w) + mu (w - theta)``; mu = 0 is `SGD`.
+    """The gradient of ``L_i(w) + mu/2 |w - theta|^2``: ``g_i(w) + mu (w - theta)``; mu = 0 is
+    `SGD`.
 
     Args:
         mu: strength of the pull to the model received. The other options are those of `SGD`.
@@ -29,12 +30,18 @@ class Prox(LocalSGD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.mu >= 0 and isfinite(self.mu), f"Prox: mu must be 0 or more, not {self.mu}", where="mu")
+        require(
+            self.mu >= 0 and isfinite(self.mu),
+            f"Prox: mu must be 0 or more, not {self.mu}",
+            where="mu",
+        )
 
     @property
     def traits(self) -> SolverTraits:
         """Gradient steps with a pull, and nothing else is exchanged."""
-        return self.traits_with(SolverTraits(gradient_steps=True, pull=self.mu, sends_only_updates=True))
+        return self.traits_with(
+            SolverTraits(gradient_steps=True, pull=self.mu, sends_only_updates=True)
+        )
 
     def terms(self, start: Stack) -> tuple[Transform, ...]:
         """``mu (w - theta)``."""

@@ -22,7 +22,8 @@ class Scaffold(LocalSGD):
     """Local steps along ``g_i(w) - c_i + c``, which no longer drift to the client's own optimum.
 
     After K steps of size eta, ``c_i <- c_i - c - Delta_i / (K eta)`` (option II) and
-    ``c <- c + sum_{i in S} p_i (new c_i - old c_i)``. K and eta are those that the client really used.
+    ``c <- c + sum_{i in S} p_i (new c_i - old c_i)``. K and eta are those that the client really
+    used.
 
     Args:
         lr: learning rate. The other options are those of `SGD`; momentum has no place here.
@@ -35,7 +36,10 @@ class Scaffold(LocalSGD):
         super().fit(setting)
         if self.momentum or self.clip is not None:
             raise IncompatibleParts(
-                "Scaffold: with momentum or clipping, Delta/(K lr) is not the client's mean gradient",
+                (
+                    "Scaffold: with momentum or clipping, Delta/(K lr) is not the client's mean "
+                    "gradient"
+                ),
                 "leave momentum and clip out",
                 where=("momentum",),
             )
@@ -61,13 +65,20 @@ class ControlVariates(Memory):
         """Zero before the first round."""
         return {"control": torch.zeros_like(theta)}
 
-    def terms(self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]) -> tuple[Transform, ...]:
+    def terms(
+        self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]
+    ) -> tuple[Transform, ...]:
         """``c - c_i``."""
         correction = shared["control"] - own["control"]
         return (lambda gradients, weights: gradients.add_(correction[: len(gradients)]),)
 
-    def own_after(
-        self, own: Mapping[str, Stack], shared: Mapping[str, Vector], deltas: Stack, steps: Ints, rate: float
+    def client_state_after(
+        self,
+        own: Mapping[str, Stack],
+        shared: Mapping[str, Vector],
+        deltas: Stack,
+        steps: Ints,
+        rate: float,
     ) -> dict[str, Stack]:
         """``c_i - c - Delta_i / (K eta)``."""
         return {"control": own["control"] - shared["control"] - deltas / _work(steps, rate, deltas)}
@@ -75,8 +86,12 @@ class ControlVariates(Memory):
     def absorb(
         self, shared: Mapping[str, Vector], updates: RoundUpdates, sent: Mapping[str, Stack]
     ) -> tuple[Mapping[str, Vector], Vector | None]:
-        """``c + sum p_i (c_i' - c_i)``; the server can tell the change from the update that it has."""
-        changes = -sent["control"] - updates.deltas / _work(updates.steps, updates.rates, updates.deltas)
+        """``c + sum p_i (c_i' - c_i)``; the server can tell the change from the update that it
+        has.
+        """
+        changes = -sent["control"] - updates.deltas / _work(
+            updates.steps, updates.rates, updates.deltas
+        )
         weights = torch.from_numpy(updates.importance).to(changes)
         return {"control": shared["control"] + weights @ changes}, None
 

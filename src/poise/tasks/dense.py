@@ -1,8 +1,8 @@
 """The batched path: dense models of many clients in one batched matrix product.
 
-Row k of the stack is client k's model; a linear layer is one ``baddbmm`` over all clients. The backward pass
-is written out so that gradients land in the caller's stack without a copy; activations other than
-ReLU go through autograd, one layer at a time.
+Row k of the stack is client k's model; a linear layer is one ``baddbmm`` over all clients. The
+backward pass is written out so that gradients land in the caller's stack without a copy;
+activations other than ReLU go through autograd, one layer at a time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,18 @@ from torch import nn
 from poise.core.vectors import Layout, Stack, Vector
 
 ELEMENTWISE = (
-    nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.ELU, nn.SELU, nn.LeakyReLU, nn.Softplus, nn.Hardtanh, nn.ReLU6,
-)  # fmt: skip
+    nn.ReLU,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.GELU,
+    nn.SiLU,
+    nn.ELU,
+    nn.SELU,
+    nn.LeakyReLU,
+    nn.Softplus,
+    nn.Hardtanh,
+    nn.ReLU6,
+)
 CACHE = 8 * 2**20  # bytes of parameters, gradients and samples that one call should touch
 
 
@@ -43,8 +53,8 @@ class Linear:
 class Views:
     """A linear layer of c clients, as views of their rows.
 
-    Each view is made once for all steps: workers are threads of one interpreter and meet at every call of PyTorch, if
-    only for a view. In small models that is what a step costs.
+    Each view is made once for all steps: workers are threads of one interpreter and meet at every
+    call of PyTorch, if only for a view. In small models that is what a step costs.
     """
 
     weight: torch.Tensor  # (c, outside, inside)
@@ -67,7 +77,9 @@ class Views:
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
         """(c, b, inside) -> (c, b, outside)."""
-        if h.shape[1] > self.weight.shape[1]:  # the wider side last: tall and narrow products take twice the time
+        if (
+            h.shape[1] > self.weight.shape[1]
+        ):  # the wider side last: tall and narrow products take twice the time
             return _added(self.column, self.weight, h.transpose(1, 2)).transpose(1, 2)
         return _added(self.row, h, self.turned)
 
@@ -109,7 +121,9 @@ class DenseKernel:
             if isinstance(layer, nn.Linear):
                 prefix = f"{name}." if name else ""
                 bias = where[f"{prefix}bias"] if layer.bias is not None else None
-                self.layers.append(Linear(where[f"{prefix}weight"], bias, layer.in_features, layer.out_features))
+                self.layers.append(
+                    Linear(where[f"{prefix}weight"], bias, layer.in_features, layer.out_features)
+                )
             elif isinstance(layer, ELEMENTWISE):
                 self.layers.append(_out_of_place(layer))
         self.first = next(k for k, layer in enumerate(self.layers) if isinstance(layer, Linear))
@@ -120,14 +134,18 @@ class DenseKernel:
     def takes(module: nn.Module, dimensions: int) -> bool:
         """Whether a module is a plain chain of dense layers, for samples of this many dimensions.
 
-        Anything that could make a layer act otherwise (a subclass, a hook, a parametrisation, a layer or weight
-        used twice, frozen parameters) sends it to the row path, which runs the module itself.
+        Anything that could make a layer act otherwise (a subclass, a hook, a parametrisation, a
+        layer or weight used twice, frozen parameters) sends it to the row path, which runs the
+        module itself.
         """
         chain = leaves(module)
         layers = [layer for _, layer in chain]
         linear = [layer for layer in layers if type(layer) is nn.Linear]
         return (
-            all(type(layer) in (nn.Linear, nn.Flatten, nn.Identity, *ELEMENTWISE) for layer in layers)
+            all(
+                type(layer) in (nn.Linear, nn.Flatten, nn.Identity, *ELEMENTWISE)
+                for layer in layers
+            )
             and len(linear) > 0
             and len({id(layer) for layer in layers}) == len(layers)
             and len({id(p) for layer in linear for p in layer.parameters()})
@@ -143,19 +161,29 @@ class DenseKernel:
     def rows(self, batch_size: int) -> int:
         """As many clients as fit into the cache."""
         size = torch.finfo(self.dtype).bits // 8
-        return int(min(64, max(4, CACHE // (size * (2 * self.layout.size + batch_size * self.widths)))))
+        return int(
+            min(64, max(4, CACHE // (size * (2 * self.layout.size + batch_size * self.widths))))
+        )
 
     def gradients(
-        self, rows: Stack, x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool,
-        generators: list[torch.Generator] | None, out: Stack,
-    ) -> None:  # fmt: skip
+        self,
+        rows: Stack,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        counts: torch.Tensor,
+        full: bool,
+        generators: list[torch.Generator] | None,
+        out: Stack,
+    ) -> None:
         """See `Kernel.gradients`."""
         into = self._bound(out)
         for k, h, dz in self._back(self._bound(rows), x, y, counts, full):
             into[k].set(h, dz)
 
     def descender(self, rows: Stack, rate: float) -> Descend:
-        """``rows <- rows - rate * gradients`` of the first rows, as many as a batch has, in one pass."""
+        """``rows <- rows - rate * gradients`` of the first rows, as many as a batch has, in one
+        pass.
+        """
         bound: dict[int, list[Any]] = {}
 
         def descend(x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool) -> None:
@@ -173,7 +201,9 @@ class DenseKernel:
     def _back(
         self, layers: list[Any], x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool
     ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-        """Each linear layer's number, input and output's gradient, last first; a layer that was given may change."""
+        """Each linear layer's number, input and output's gradient, last first; a layer that was
+        given may change.
+        """
         h = x.reshape(*y.shape[:2], -1)
         h = h if h.dtype == self.dtype else h.to(self.dtype)
         inputs = []
@@ -196,7 +226,9 @@ class DenseKernel:
             h = layer.forward(h)
         return h[0]
 
-    def _loss_gradient(self, z: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool) -> torch.Tensor:
+    def _loss_gradient(
+        self, z: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool
+    ) -> torch.Tensor:
         """Gradient of each row's mean loss with respect to the outputs, zero at padding."""
         share = 1.0 / z.shape[1] if full else 1.0 / counts.to(z.device, z.dtype)[:, None, None]
         if self.loss == "cross-entropy":
@@ -212,10 +244,16 @@ class DenseKernel:
 
 
 def leaves(module: nn.Module, name: str = "") -> list[tuple[str, nn.Module]]:
-    """The layers of nested ``nn.Sequential`` in the order they act; any other module is one leaf."""
+    """The layers of nested ``nn.Sequential`` in the order they act; any other module is one
+    leaf.
+    """
     if type(module) is not nn.Sequential:
         return [(name, module)]
-    inner = [(f"{name}.{key}" if name else key, child) for key, child in module._modules.items() if child is not None]
+    inner = [
+        (f"{name}.{key}" if name else key, child)
+        for key, child in module._modules.items()
+        if child is not None
+    ]
     return [leaf for key, child in inner for leaf in leaves(child, key)]
 
 
@@ -229,8 +267,11 @@ def _flat(layers: list[nn.Module], dimensions: int) -> bool:
 def hooked(module: nn.Module) -> bool:
     """Whether something is attached to a module that changes what it does."""
     hooks = (
-        module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
-    )  # fmt: skip
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
     return any(hooks) or hasattr(module, "parametrizations")
 
 

@@ -31,9 +31,15 @@ class Kernel(Protocol):
         """Called before a piece of work."""
 
     def gradients(
-        self, rows: Stack, x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool,
-        generators: list[torch.Generator] | None, out: Stack,
-    ) -> None:  # fmt: skip
+        self,
+        rows: Stack,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        counts: torch.Tensor,
+        full: bool,
+        generators: list[torch.Generator] | None,
+        out: Stack,
+    ) -> None:
         """Gradients of the mean loss of each row on its own batch ``x`` (a, b, …), ``y`` (a, b)."""
 
     def outputs(self, theta: Vector, x: torch.Tensor) -> torch.Tensor:
@@ -41,9 +47,15 @@ class Kernel(Protocol):
 
 
 def choose(
-    module: nn.Module, loss: str | PerSample, example: torch.Tensor, dtype: torch.dtype, force_rows: bool = False
+    module: nn.Module,
+    loss: str | PerSample,
+    example: torch.Tensor,
+    dtype: torch.dtype,
+    force_rows: bool = False,
 ) -> Kernel:
-    """The batched kernel for chains of dense layers with a known loss, the row kernel for all else."""
+    """The batched kernel for chains of dense layers with a known loss, the row kernel for all
+    else.
+    """
     if isinstance(loss, str) and DenseKernel.takes(module, example.dim() - 1) and not force_rows:
         return DenseKernel(module, loss, dtype)
     return RowKernel(module, loss, example, dtype)

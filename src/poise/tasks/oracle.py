@@ -56,7 +56,9 @@ class HasClientTests(Protocol):
 
 @dataclass
 class Opened:
-    """The data of some clients, the streams of their random layers, and memory for their batches."""
+    """The data of some clients, the streams of their random layers, and memory for their
+    batches.
+    """
 
     shards: Shards
     generators: list[torch.Generator] | None
@@ -69,7 +71,8 @@ class Opened:
     def follow(self, plan: Plan) -> Iterator[tuple[torch.Tensor, torch.Tensor, Batch]]:
         """Features, labels and batch of every step; the features are overwritten by the next.
 
-        Samples and labels of all steps are looked up at once: on small batches a look-up costs as much as a layer.
+        Samples and labels of all steps are looked up at once: on small batches a look-up costs as
+        much as a layer.
         """
         where = self.shards.at(plan.positions)
         for batch, rows, labels in zip(plan, *where, strict=True):
@@ -79,9 +82,13 @@ class Opened:
             yield self.shards.samples.features(rows, self._room(rows.numel())), labels, batch
 
     def apart(self, plan: Plan) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
-        """For each client, features and labels of its own steps; the features are overwritten by the next."""
+        """For each client, features and labels of its own steps; the features are overwritten by
+        the next.
+        """
         where = self.shards.at(plan.positions)
-        for rows, labels, counts in zip(*(values.unbind(1) for values in (*where, plan.counts)), strict=True):
+        for rows, labels, counts in zip(
+            *(values.unbind(1) for values in (*where, plan.counts)), strict=True
+        ):
             yield self._steps(rows, labels, counts.tolist())
 
     def _steps(
@@ -145,13 +152,18 @@ class SampleOracle:
 
     @property
     def frozen(self) -> str:
-        """A hash of the frozen parameters, which are part of the task; empty where there are none."""
+        """A hash of the frozen parameters, which are part of the task; empty where there are
+        none.
+        """
         values = [(name, p) for name, p in self.module.named_parameters() if not p.requires_grad]
         if not values:
             return ""
         total = hashlib.blake2b(digest_size=16)
         for name, value in values:
-            total.update(name.encode() + value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            total.update(
+                name.encode()
+                + value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+            )
         return total.hexdigest()
 
     def initial(self, seed: int) -> Vector:
@@ -174,7 +186,9 @@ class SampleOracle:
         """Write the gradient of each row on its batch into ``out``."""
         x, y = self._here(*data.take(batch.positions))
         counts, full = batch.counts, batch.full
-        self.kernel.gradients(rows, x, y=y, counts=counts, full=full, generators=data.generators, out=out)
+        self.kernel.gradients(
+            rows, x, y=y, counts=counts, full=full, generators=data.generators, out=out
+        )
 
     def descend(self, rows: Stack, data: Opened, plan: Plan, rate: float) -> None:
         """Make all plain steps of each row, in place."""
@@ -185,41 +199,57 @@ class SampleOracle:
         elif isinstance(self.kernel, RowKernel):
             for k, batches in enumerate(data.apart(plan)):
                 stream = None if data.generators is None else data.generators[k]
-                self.kernel.descend(rows[k], (self._here(*batch) for batch in batches), rate, stream)
+                self.kernel.descend(
+                    rows[k], (self._here(*batch) for batch in batches), rate, stream
+                )
         else:
             raise TypeError(f"{type(self.kernel).__name__} makes no steps by itself")
 
     def losses(self, rows: Stack, data: Opened) -> Floats:
         """Mean loss of each row over all data of its client."""
         ends = data.offsets.tolist()
-        sums = [self._sums(rows[k], data.shards, (ends[k], ends[k + 1]), {"loss"}) for k in range(len(rows))]
+        sums = [
+            self._sums(rows[k], data.shards, (ends[k], ends[k + 1]), {"loss"})
+            for k in range(len(rows))
+        ]
         return np.array([s["loss"] for s in sums]) / data.sizes
 
     def measure(
-        self, theta: Vector, names: frozenset[str], spread: Callable[..., list[Any]],
+        self,
+        theta: Vector,
+        names: frozenset[str],
+        map_workers: Callable[..., list[Any]],
         version: Callable[[Vector, int], Vector] = lambda theta, client: theta,
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, Any]:
         """Metrics on the held-out data and on the clients'.
 
-        ``loss``, ``accuracy``, …: on `test_shard`. ``client_*`` (N,) and ``train_*`` (their mean by importance): on the
-        clients' training data. ``client_test_*`` (N,) and ``own_*``: on the test data that clients keep themselves.
-        ``version(theta, i)`` is client i's own version of the model, where layers are personal.
+        ``loss``, ``accuracy``, …: on `test_shard`. ``client_*`` (N,) and ``train_*`` (their mean by
+        importance): on the clients' training data. ``client_test_*`` (N,) and ``own_*``: on the
+        test data that clients keep themselves. ``version(theta, i)`` is client i's own version of
+        the model, where layers are personal.
         """
         result: dict[str, Any] = {}
         held_out = {n for n in names if n in self.scores or n == "loss"}
         shard = self.federation.test_shard
         if held_out and shard is not None:
             spans = _blocks(len(shard.rows), self.kernel.block)
-            parts = spread(lambda span: self._sums(theta, shard, span, held_out), spans)
-            result |= {name: sum(p[name] for p in parts) / len(shard.rows) for name in sorted(held_out)}
+            parts = map_workers(lambda span: self._sums(theta, shard, span, held_out), spans)
+            result |= {
+                name: sum(p[name] for p in parts) / len(shard.rows) for name in sorted(held_out)
+            }
         for many, mean, shards in (
             ("client_test_", "own_", self._tests),
             ("client_", "train_", self.federation.shards),
         ):
-            wanted = {n.removeprefix(p) for p in (many, mean) for n in names if n.startswith(p) and n not in result}
+            wanted = {
+                n.removeprefix(p)
+                for p in (many, mean)
+                for n in names
+                if n.startswith(p) and n not in result
+            }
             wanted &= {"loss", *self.scores}
             if wanted:
-                each = spread(
+                each = map_workers(
                     lambda i, shards=shards, wanted=wanted: self._mean(
                         version(theta, i), shards(np.array([i])), wanted
                     ),
@@ -229,7 +259,10 @@ class SampleOracle:
                     values = np.array([e[name] for e in each])
                     there = ~np.isnan(values)
                     weights = self.federation.importance[there]
-                    result |= {many + name: values, mean + name: float(weights @ values[there] / weights.sum())}
+                    result |= {
+                        many + name: values,
+                        mean + name: float(weights @ values[there] / weights.sum()),
+                    }
         return {name: result[name] for name in sorted(names)}
 
     def _tests(self, clients: Ints) -> Shards:
@@ -243,7 +276,9 @@ class SampleOracle:
         sums = self._sums(theta, shard, (0, len(shard.rows)), names)
         return {name: value / len(shard.rows) for name, value in sums.items()}
 
-    def _sums(self, theta: Vector, shard: Shards, span: tuple[int, int], names: set[str]) -> dict[str, float]:
+    def _sums(
+        self, theta: Vector, shard: Shards, span: tuple[int, int], names: set[str]
+    ) -> dict[str, float]:
         """Sums of per-sample values over a span of positions of a shard."""
         self.kernel.begin()
         totals = dict.fromkeys(names, 0.0)
@@ -252,7 +287,11 @@ class SampleOracle:
             outputs = self.kernel.outputs(theta, x)
             for name in names:
                 values = (self.loss if name == "loss" else self.scores[name])(outputs, y)
-                totals[name] += float(values.sum(dtype=torch.float64)) if values.dim() else float(values) * (b - a)
+                totals[name] += (
+                    float(values.sum(dtype=torch.float64))
+                    if values.dim()
+                    else float(values) * (b - a)
+                )
         return totals
 
     def _here(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -56,7 +56,9 @@ class Quadratics:
         """The federation that is left when these clients are gone; the others move up, in order."""
         stay = np.setdiff1d(np.arange(self.clients), np.asarray(clients, dtype=np.int64))
         require(len(stay) > 0, f"without: no client of {self.clients} would be left")
-        return Quadratics(self.optima[stay], self.curvature[stay], self.sizes[stay], self.members[stay])
+        return Quadratics(
+            self.optima[stay], self.curvature[stay], self.sizes[stay], self.members[stay]
+        )
 
     @property
     def title(self) -> str:
@@ -79,7 +81,9 @@ class QuadraticTask:
     def bind(self, federation: Quadratics, device: str = "cpu") -> QuadraticOracle:
         """The oracle of these quadratics."""
         return QuadraticOracle(
-            federation, torch.from_numpy(federation.optima), torch.from_numpy(federation.curvature)[:, None]
+            federation,
+            torch.from_numpy(federation.optima),
+            torch.from_numpy(federation.curvature)[:, None],
         )
 
 
@@ -141,7 +145,7 @@ class QuadraticOracle:
         self,
         theta: Vector,
         names: frozenset[str],
-        spread: Callable[..., list[Any]],
+        map_workers: Callable[..., list[Any]],
         version: Callable[[Vector, int], Vector] = lambda theta, client: theta,
     ) -> dict[str, Any]:
         """``loss`` = sum_i p_i L_i(w), ``client_loss`` = L_i(w)."""
@@ -154,7 +158,9 @@ class QuadraticOracle:
         return (0.5 * self.curvature[who, 0] * gaps).numpy()
 
 
-def quadratics(optima: ArrayLike, curvature: ArrayLike = 1.0, sizes: ArrayLike | None = None) -> Quadratics:
+def quadratics(
+    optima: ArrayLike, curvature: ArrayLike = 1.0, sizes: ArrayLike | None = None
+) -> Quadratics:
     """Clients with quadratic losses, whose federated optimum is known.
 
     The optimum of ``sum_i p_i L_i`` is ``sum_i p_i c_i o_i / sum_i p_i c_i``.
@@ -168,9 +174,15 @@ def quadratics(optima: ArrayLike, curvature: ArrayLike = 1.0, sizes: ArrayLike |
     array([0.25, 0.75])
     """
     o = np.array(optima, dtype=np.float64)
-    require(o.ndim == 2 and len(o) > 0, f"quadratics: optima must be (clients, dimensions), not {o.shape}")
+    require(
+        o.ndim == 2 and len(o) > 0,
+        f"quadratics: optima must be (clients, dimensions), not {o.shape}",
+    )
     c = np.broadcast_to(np.asarray(curvature, dtype=np.float64), (len(o),)).copy()
     require(bool((c > 0).all()), "quadratics: curvature must be above 0")
     n = np.ones(len(o), dtype=np.int64) if sizes is None else np.array(sizes, dtype=np.int64)
-    require(n.shape == (len(o),) and bool((n > 0).all()), "quadratics: sizes must be above 0, one per client")
+    require(
+        n.shape == (len(o),) and bool((n > 0).all()),
+        "quadratics: sizes must be above 0, one per client",
+    )
     return Quadratics(o, c, n, np.arange(len(o)))

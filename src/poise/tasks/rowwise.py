@@ -1,8 +1,9 @@
 """The row path: one client at a time through the module itself.
 
-Convolutions and recurrences of different clients gain nothing from being stacked on a CPU; they gain from one
-client per core. Each worker thread keeps its own copy of the module, in channels-last memory where
-there are convolutions (a step of `cnn` took 27 ms instead of 46 that way, on one core).
+Convolutions and recurrences of different clients gain nothing from being stacked on a CPU; they
+gain from one client per core. Each worker thread keeps its own copy of the module, in channels-last
+memory where there are convolutions (a step of `cnn` took 27 ms instead of 46 that way, on one
+core).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ OURS = ("torch.nn.", "poise.tasks.")
 class RowKernel:
     """Forward and backward passes of any module, row by row."""
 
-    def __init__(self, module: nn.Module, loss: str | PerSample, example: torch.Tensor, dtype: torch.dtype) -> None:
+    def __init__(
+        self, module: nn.Module, loss: str | PerSample, example: torch.Tensor, dtype: torch.dtype
+    ) -> None:
         self.layout = Layout.of_module(module)
         self.loss = loss
         self.dtype = dtype
@@ -41,9 +44,14 @@ class RowKernel:
         if images:
             self._template.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._local = threading.local()
-        self._whole = all(type(layer).__module__.startswith(OURS) and not hooked(layer) for layer in module.modules())
+        self._whole = all(
+            type(layer).__module__.startswith(OURS) and not hooked(layer)
+            for layer in module.modules()
+        )
         self._global_draws = self._draws_from_the_process(example)
-        self.random = self._global_draws or any(isinstance(layer, Dropout) for layer in module.modules())
+        self.random = self._global_draws or any(
+            isinstance(layer, Dropout) for layer in module.modules()
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """To another process goes all but the threads' own copies of the module."""
@@ -54,13 +62,21 @@ class RowKernel:
         vars(self).update(state, _local=threading.local())
 
     def rows(self, batch_size: int) -> int:
-        """Clients follow each other: as many as are worth a call, but one where each has a copy of the module."""
+        """Clients follow each other: as many as are worth a call, but one where each has a copy of
+        the module.
+        """
         return max(1, min(TOGETHER // batch_size, VALUES // self.layout.size)) if self._whole else 1
 
     def gradients(
-        self, rows: Stack, x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool,
-        generators: list[torch.Generator] | None, out: Stack,
-    ) -> None:  # fmt: skip
+        self,
+        rows: Stack,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        counts: torch.Tensor,
+        full: bool,
+        generators: list[torch.Generator] | None,
+        out: Stack,
+    ) -> None:
         """See `Kernel.gradients`."""
         module, tensors = self._mine(training=True)
         moving = [tensors[entry.name] for entry in self.layout.parameters]
@@ -71,12 +87,17 @@ class RowKernel:
             for entry, gradient in zip(self.layout.parameters, found, strict=True):
                 place = out[k, entry.start : entry.stop].view(entry.shape)
                 place.zero_() if gradient is None else place.copy_(gradient)
-            self._store(tensors, rows[k])  # buffers, and parameters that the forward pass changed itself
+            self._store(
+                tensors, rows[k]
+            )  # buffers, and parameters that the forward pass changed itself
 
     def descend(
-        self, row: Vector, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], rate: float,
+        self,
+        row: Vector,
+        batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
+        rate: float,
         stream: torch.Generator | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``row <- row - rate * gradient`` on one batch after the other, inside the module."""
         module, tensors = self._mine(training=True)
         moving = [tensors[entry.name] for entry in self.layout.parameters]
@@ -100,8 +121,9 @@ class RowKernel:
     def begin(self) -> None:
         """Take a fresh copy of the module: nothing passes from one client to the next inside it.
 
-        Layers of PyTorch and of poise have nothing that their tensors do not say, and those are loaded for each client:
-        they need no copy, which takes a millisecond or two and keeps other threads waiting.
+        Layers of PyTorch and of poise have nothing that their tensors do not say, and those are
+        loaded for each client: they need no copy, which takes a millisecond or two and keeps other
+        threads waiting.
         """
         if self._whole and hasattr(self._local, "module"):
             return
@@ -133,9 +155,13 @@ class RowKernel:
                 row[entry.start : entry.stop].view(entry.shape).copy_(tensors[entry.name])
 
     def _gradient(
-        self, module: nn.Module, moving: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor,
+        self,
+        module: nn.Module,
+        moving: list[torch.Tensor],
+        x: torch.Tensor,
+        y: torch.Tensor,
         stream: torch.Generator | None,
-    ) -> tuple[torch.Tensor | None, ...]:  # fmt: skip
+    ) -> tuple[torch.Tensor | None, ...]:
         """Of the mean loss on a batch; None for tensors that the loss does not depend on."""
         with torch.enable_grad():
             value = self._loss(self._forward(module, self._input(x), stream), y)
@@ -151,7 +177,9 @@ class RowKernel:
         value = (LOSSES[self.loss] if isinstance(self.loss, str) else self.loss)(outputs, labels)
         return value.mean()
 
-    def _forward(self, module: nn.Module, x: torch.Tensor, stream: torch.Generator | None) -> torch.Tensor:
+    def _forward(
+        self, module: nn.Module, x: torch.Tensor, stream: torch.Generator | None
+    ) -> torch.Tensor:
         """A training pass whose random numbers come from the client's stream."""
         use_generator(stream)
         if stream is None or not self._global_draws:
@@ -161,7 +189,9 @@ class RowKernel:
             return cast(torch.Tensor, module(x))
 
     def _draws_from_the_process(self, example: torch.Tensor) -> bool:
-        """Whether a training pass draws from the process-wide generator (``nn.Dropout``, for example)."""
+        """Whether a training pass draws from the process-wide generator (``nn.Dropout``, for
+        example).
+        """
         module = copy.deepcopy(self._template).train()
         use_generator(torch.Generator().manual_seed(0))
         with torch.random.fork_rng(devices=[]), torch.no_grad():

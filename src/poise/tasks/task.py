@@ -35,14 +35,15 @@ class Task:
         model: name of an architecture (`poise.task` is the short form).
         options: options of that architecture.
         module: an ``nn.Module``, whose present weights are the initial model, or a function that
-            makes one (called once per seed). Frozen parameters (``requires_grad=False``) are part of the task: they
-            are not trained, not sent, and the same for every seed.
-        loss: ``"cross-entropy"``, ``"mse"``, or a function of (outputs, labels) that returns one value per
-            sample or their mean; None chooses by the labels.
+            makes one (called once per seed). Frozen parameters (``requires_grad=False``) are part
+            of the task: they are not trained, not sent, and the same for every seed.
+        loss: ``"cross-entropy"``, ``"mse"``, or a function of (outputs, labels) that returns one
+            value per sample or their mean; None chooses by the labels.
         metrics: names (``"accuracy"``, ``"mae"``) or functions of (outputs, labels) that return one
             value per sample; None chooses by the loss.
         dtype: ``"float32"`` or ``"float64"``.
-        path: ``"rows"`` forces one client at a time through the module; None lets the layers decide.
+        path: ``"rows"`` forces one client at a time through the module; None lets the layers
+            decide.
     """
 
     model: str | None = None
@@ -55,20 +56,42 @@ class Task:
 
     def __post_init__(self) -> None:
         require(
-            (self.model is None) != (self.module is None), "Task: give either a model's name or a module", where="model"
+            (self.model is None) != (self.module is None),
+            "Task: give either a model's name or a module",
+            where="model",
         )
-        require(self.dtype in DTYPES, f"Task: dtype {self.dtype!r}", suggest(str(self.dtype), DTYPES), where="dtype")
+        require(
+            self.dtype in DTYPES,
+            f"Task: dtype {self.dtype!r}",
+            suggest(str(self.dtype), DTYPES),
+            where="dtype",
+        )
         require(
             self.loss is None or callable(self.loss) or self.loss in LOSSES,
-            f"Task: unknown loss {self.loss!r}", suggest(str(self.loss), LOSSES),
+            f"Task: unknown loss {self.loss!r}",
+            suggest(str(self.loss), LOSSES),
             where="loss",
-        )  # fmt: skip
-        require(self.path in (None, "rows"), f"Task: path {self.path!r}", "known: rows", where="path")
-        odd = isinstance(self.metrics, Mapping) and not all(callable(f) for f in self.metrics.values())
-        require(not odd, "Task: metrics must be names, or functions by name", suggest("", METRICS), where="metrics")
+        )
+        require(
+            self.path in (None, "rows"), f"Task: path {self.path!r}", "known: rows", where="path"
+        )
+        odd = isinstance(self.metrics, Mapping) and not all(
+            callable(f) for f in self.metrics.values()
+        )
+        require(
+            not odd,
+            "Task: metrics must be names, or functions by name",
+            suggest("", METRICS),
+            where="metrics",
+        )
         for name in self.metrics or ():
             known = isinstance(self.metrics, Mapping) or name in METRICS
-            require(known, f"Task: unknown metric {name!r}", suggest(str(name), METRICS), where="metrics")
+            require(
+                known,
+                f"Task: unknown metric {name!r}",
+                suggest(str(name), METRICS),
+                where="metrics",
+            )
         if self.model is not None:
             _check_model(self.model, self.options)
 
@@ -80,12 +103,23 @@ class Task:
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        """The table that an experiment file holds, or None where the task is made of Python objects."""
+        """The table that an experiment file holds, or None where the task is made of Python
+        objects.
+        """
         if self.model is None or callable(self.loss) or isinstance(self.metrics, Mapping):
             return None
-        rest = {"loss": self.loss, "metrics": self.metrics and list(self.metrics), "path": self.path}
+        rest = {
+            "loss": self.loss,
+            "metrics": self.metrics and list(self.metrics),
+            "path": self.path,
+        }
         dtype = {"dtype": self.dtype} if self.dtype != "float32" else {}
-        return {"model": self.model, **self.options, **{k: v for k, v in rest.items() if v is not None}, **dtype}
+        return {
+            "model": self.model,
+            **self.options,
+            **{k: v for k, v in rest.items() if v is not None},
+            **dtype,
+        }
 
     def bind(self, federation: HasShards, device: str = "cpu") -> SampleOracle:
         """The gradient oracle of this task on a federation."""
@@ -94,11 +128,15 @@ class Task:
         loss = self.loss or ("cross-entropy" if classification else "mse")
         if loss == "cross-entropy" and not classification:
             raise IncompatibleParts(
-                "Task: cross-entropy needs class labels, but the labels are numbers", "use 'mse'", where=("loss",)
+                "Task: cross-entropy needs class labels, but the labels are numbers",
+                "use 'mse'",
+                where=("loss",),
             )
         if loss == "mse" and classification and self.model is not None:
             raise IncompatibleParts(
-                "Task: mse needs numbers, but the labels are classes", "give y as floats", where=("loss",)
+                "Task: mse needs numbers, but the labels are classes",
+                "give y as floats",
+                where=("loss",),
             )
         target = _device(device)
         dtype = DTYPES[self.dtype]
@@ -141,7 +179,9 @@ class Task:
         return {name: METRICS[name] for name in names}
 
     def _probe(self, module: nn.Module, samples: Samples, loss: str | PerSample) -> None:
-        """One forward pass, so that a module that does not fit the data is refused before training."""
+        """One forward pass, so that a module that does not fit the data is refused before
+        training.
+        """
         example = example_of(samples)
         dtype = DTYPES[self.dtype]
         example = example.to(dtype) if example.is_floating_point() else example
@@ -150,13 +190,19 @@ class Task:
                 outputs = copy.deepcopy(module).to(dtype).eval()(example)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise IncompatibleParts(
-                f"Task: {type(module).__name__} does not take samples of shape {samples.shape}: {error}",
+                (
+                    f"Task: {type(module).__name__} does not take samples of shape {samples.shape}: "
+                    f"{error}"
+                ),
                 "choose a model that fits the data, or reshape the data",
                 where=("model",),
             ) from error
         if loss == "cross-entropy" and (outputs.dim() != 2 or outputs.shape[1] < samples.classes):
             raise IncompatibleParts(
-                f"Task: the model gives outputs of shape {tuple(outputs.shape[1:])} for {samples.classes} classes",
+                (
+                    f"Task: the model gives outputs of shape {tuple(outputs.shape[1:])} for "
+                    f"{samples.classes} classes"
+                ),
                 where=("model",),
             )
 

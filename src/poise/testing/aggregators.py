@@ -38,7 +38,9 @@ class _Round:
         return float((found - wanted).abs().max()) / scale / TOLERANCE[self.deltas.dtype]
 
 
-def check_aggregator(aggregator: Aggregator, setting: Setting | None = None, *, seed: int = 0) -> None:
+def check_aggregator(
+    aggregator: Aggregator, setting: Setting | None = None, *, seed: int = 0
+) -> None:
     """The contract of aggregators.
 
     Clauses: a finite direction of the type and length of the updates, the same at every call;

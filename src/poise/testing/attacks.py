@@ -13,16 +13,18 @@ from poise.core.protocols import Attack
 from poise.core.round_updates import RoundUpdates
 from poise.core.traits import AttackTraits, traits_of
 from poise.core.types import Setting
-from poise.engine.attacking import attacked
+from poise.engine.attacks import attacked
 from poise.testing.clauses import fits, holds, refused, setting_of
 
 
 def check_attack(attack: Attack, setting: Setting | None = None, *, seed: int = 0) -> None:
     """The contract of attacks.
 
-    Clauses: only rows of dishonest clients change, the updates and models given are not modified, what is sent is
-    finite and has the model's shape and type, replay is identical, what is sent does not depend on honest updates
-    unless the attack declares ``omniscient``, and a federation that does not have these clients is refused.
+    Clauses: only rows of dishonest clients change, the updates and models given are not modified,
+        what is sent is
+    finite and has the model's shape and type, replay is identical, what is sent does not depend on
+    honest updates unless the attack declares ``omniscient``, and a federation that does not have
+    these clients is refused.
     """
     where = setting_of() if setting is None else setting
     fits(attack, where)
@@ -31,10 +33,16 @@ def check_attack(attack: Attack, setting: Setting | None = None, *, seed: int = 
     for dtype in (torch.float32, torch.float64):
         _only_its_rows(attack, where, bad, dtype, seed)
     with refused(attack, "clients that do not exist are refused", IncompatibleParts, InvalidOption):
-        attack.fit(setting_of(tuple([3] * bad[-1])) if bad[-1] else Setting(0, np.zeros(0, int), np.zeros(0)))
+        attack.fit(
+            setting_of(tuple([3] * bad[-1]))
+            if bad[-1]
+            else Setting(0, np.zeros(0, int), np.zeros(0))
+        )
 
 
-def _only_its_rows(attack: Attack, setting: Setting, bad: list[int], dtype: torch.dtype, seed: int) -> None:
+def _only_its_rows(
+    attack: Attack, setting: Setting, bad: list[int], dtype: torch.dtype, seed: int
+) -> None:
     n, d = setting.clients, 6
     source = torch.Generator().manual_seed(seed)
     models = {v: torch.randn(d, generator=source).to(dtype) for v in range(4)}
@@ -52,10 +60,22 @@ def _only_its_rows(attack: Attack, setting: Setting, bad: list[int], dtype: torc
         held, before = stack.clone(), {v: m.clone() for v, m in models.items()}
         sent, notes = attacked(honest, [attack], seed, own)
         holds(torch.equal(stack, held), attack, "the updates given are not modified")
-        holds(all(torch.equal(models[v], before[v]) for v in models), attack, "the models given are not modified")
+        holds(
+            all(torch.equal(models[v], before[v]) for v in models),
+            attack,
+            "the models given are not modified",
+        )
         holds(torch.equal(sent.stack[good], stack[good]), attack, "honest rows stay as they are")
-        holds(np.array_equal(sent.norms[good], honest.norms[good]), attack, "honest norms stay as they are")
-        holds(sent.stack.shape == stack.shape and sent.stack.dtype == dtype, attack, "shape and type are kept")
+        holds(
+            np.array_equal(sent.norms[good], honest.norms[good]),
+            attack,
+            "honest norms stay as they are",
+        )
+        holds(
+            sent.stack.shape == stack.shape and sent.stack.dtype == dtype,
+            attack,
+            "shape and type are kept",
+        )
         holds(bool(torch.isfinite(sent.stack).all()), attack, "what is sent is finite")
         holds(set(notes) <= set(bad), attack, "only its own clients put something aside")
         again, _ = attacked(honest, [attack], seed, own)
@@ -70,7 +90,9 @@ def _knows_its_own_only(
 ) -> None:
     """What an attack sends does not change with the updates of honest clients."""
     bad = np.isin(honest.clients, list(attack.clients))
-    others = torch.where(torch.from_numpy(bad)[:, None], honest.stack, torch.zeros_like(honest.stack))
+    others = torch.where(
+        torch.from_numpy(bad)[:, None], honest.stack, torch.zeros_like(honest.stack)
+    )
     mine = {i: own[i] for i in attack.clients if i in own}
     alone, _ = attacked(replace(honest, stack=others), [attack], seed, mine)
     same = torch.equal(alone.stack[bad], sent.stack[bad])

@@ -73,7 +73,9 @@ def _well_formed(channel: Channel, deltas: Stack, encoded: Encoded) -> None:
     holds(bool(torch.isfinite(found).all()), channel, "finite updates arrive as finite updates")
 
 
-def _repeatable(channel: Channel, deltas: Stack, kept: Mapping[str, Stack], encoded: Encoded) -> None:
+def _repeatable(
+    channel: Channel, deltas: Stack, kept: Mapping[str, Stack], encoded: Encoded
+) -> None:
     again = _encoded(channel, deltas, kept)
     same = _equal(again.payload, encoded.payload) and _equal(again.kept, encoded.kept)
     holds(same, channel, "same updates, same payload")
@@ -82,7 +84,9 @@ def _repeatable(channel: Channel, deltas: Stack, kept: Mapping[str, Stack], enco
     holds(torch.equal(found, twice), channel, "same payload, same updates")
 
 
-def _row_by_row(channel: Channel, deltas: Stack, kept: Mapping[str, Stack], encoded: Encoded) -> None:
+def _row_by_row(
+    channel: Channel, deltas: Stack, kept: Mapping[str, Stack], encoded: Encoded
+) -> None:
     size = deltas.shape[1]
     together = _decoded(channel, encoded.payload, size)
     for row in range(len(deltas)):

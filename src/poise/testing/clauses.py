@@ -25,7 +25,9 @@ def holds(condition: object, part: object, clause: str, detail: object = "") -> 
 
 
 @contextmanager
-def refused(part: object, clause: str, *kinds: type[PoiseError], naming: str = "") -> Iterator[None]:
+def refused(
+    part: object, clause: str, *kinds: type[PoiseError], naming: str = ""
+) -> Iterator[None]:
     """Expect one of these errors, with a message that names something."""
     wanted = " or ".join(k.__name__ for k in kinds)
     try:
@@ -37,11 +39,15 @@ def refused(part: object, clause: str, *kinds: type[PoiseError], naming: str = "
             f"{part!r} breaks the clause '{clause}': {type(error).__name__} ({error}), not {wanted}"
         ) from error
     else:
-        raise AssertionError(f"{part!r} breaks the clause '{clause}': it was accepted, {wanted} was expected")
+        raise AssertionError(
+            f"{part!r} breaks the clause '{clause}': it was accepted, {wanted} was expected"
+        )
 
 
 def setting_of(sizes: tuple[int, ...] = SIZES, importance: Floats | None = None) -> Setting:
-    """The setting of a federation with these client sizes; importance is the share of the samples by default."""
+    """The setting of a federation with these client sizes; importance is the share of the samples
+    by default.
+    """
     n = np.array(sizes, dtype=np.int64)
     p = n / n.sum() if importance is None else np.asarray(importance, dtype=np.float64)
     alike = (1.0 - np.eye(len(n))) / max(len(n) * (len(n) - 1), 1)
@@ -53,7 +59,9 @@ def fits(part: Fits, setting: Setting) -> None:
     try:
         part.fit(setting)
     except PoiseError as error:
-        raise AssertionError(f"{part!r} does not fit the setting of its own test: {error}") from error
+        raise AssertionError(
+            f"{part!r} does not fit the setting of its own test: {error}"
+        ) from error
 
 
 def quietly(call: Callable[[], Result], part: object, clause: str) -> Result:
@@ -61,4 +69,6 @@ def quietly(call: Callable[[], Result], part: object, clause: str) -> Result:
     try:
         return call()
     except Exception as error:
-        raise AssertionError(f"{part!r} breaks the clause '{clause}': {type(error).__name__}: {error}") from error
+        raise AssertionError(
+            f"{part!r} breaks the clause '{clause}': {type(error).__name__}: {error}"
+        ) from error

@@ -14,7 +14,8 @@ from poise.core.types import Floats, Ints
 
 @dataclass(frozen=True, eq=False)
 class SampleFederation:
-    """Clients that own consecutive samples of a pool; the last ``held_out`` samples belong to nobody.
+    """Clients that own consecutive samples of a pool; the last ``held_out`` samples belong to
+    nobody.
 
     Args:
         samples: the pool.
@@ -35,15 +36,26 @@ class SampleFederation:
 
     @classmethod
     def random(
-        cls, sizes: Sequence[int], shape: tuple[int, ...] = (6,), classes: int = 3, seed: int = 0,
-        vocabulary: int = 0, held_out: int = 16,
-    ) -> SampleFederation:  # fmt: skip
-        """Random samples: numbers, or tokens where a vocabulary is given; ``classes=0`` is regression."""
+        cls,
+        sizes: Sequence[int],
+        shape: tuple[int, ...] = (6,),
+        classes: int = 3,
+        seed: int = 0,
+        vocabulary: int = 0,
+        held_out: int = 16,
+    ) -> SampleFederation:
+        """Random samples: numbers, or tokens where a vocabulary is given; ``classes=0`` is
+        regression.
+        """
         n = int(sum(sizes)) + held_out
         source = torch.Generator().manual_seed(seed)
         tokens = torch.randint(max(vocabulary, 1), (n, *shape), generator=source)
         raw = tokens.to(torch.uint8) if vocabulary else torch.randn(n, *shape, generator=source)
-        labels = torch.randint(classes, (n,), generator=source) if classes else torch.randn(n, generator=source)
+        labels = (
+            torch.randint(classes, (n,), generator=source)
+            if classes
+            else torch.randn(n, generator=source)
+        )
         pool = Samples(raw, labels, tokens=vocabulary > 0, classes=classes, vocabulary=vocabulary)
         return cls(pool, np.array(sizes, dtype=np.int64), held_out)
 

@@ -47,15 +47,34 @@ def _frozen(part: Part) -> None:
 def _round_trip(part: Part) -> None:
     table = quietly(lambda: describe(part), part, "describes itself")
     text = quietly(lambda: tomli_w.dumps(table), part, "its table can be written as TOML")
-    again = quietly(lambda: build(part.slot, tomllib.loads(text)), part, "can be built from its own table")
-    holds(type(again) is type(part), part, "build(describe(part)) is the same kind of part", type(again).__name__)
-    holds(describe(again) == table, part, "build(describe(part)) has the same options", f"{describe(again)} != {table}")
-    holds(quietly(lambda: again == part, part, "comparable"), part, "build(describe(part)) == part", repr(again))
+    again = quietly(
+        lambda: build(part.slot, tomllib.loads(text)), part, "can be built from its own table"
+    )
+    holds(
+        type(again) is type(part),
+        part,
+        "build(describe(part)) is the same kind of part",
+        type(again).__name__,
+    )
+    holds(
+        describe(again) == table,
+        part,
+        "build(describe(part)) has the same options",
+        f"{describe(again)} != {table}",
+    )
+    holds(
+        quietly(lambda: again == part, part, "comparable"),
+        part,
+        "build(describe(part)) == part",
+        repr(again),
+    )
     holds(quietly(lambda: part == part, part, "comparable"), part, "equal to itself")
 
 
 def _refuses_unknown_options(part: Part) -> None:
-    with refused(part, "an unknown option is refused by name", InvalidOption, naming="no_such_option"):
+    with refused(
+        part, "an unknown option is refused by name", InvalidOption, naming="no_such_option"
+    ):
         build(part.slot, {**describe(part), "no_such_option": 1})
 
 
@@ -63,5 +82,7 @@ def _refuses_wrong_types(part: Part) -> None:
     hints = get_type_hints(type(part))
     for f in dataclasses.fields(part):
         if hints[f.name] is not Any:
-            with refused(part, f"a wrong type of {f.name} is refused by name", InvalidOption, naming=f.name):
+            with refused(
+                part, f"a wrong type of {f.name} is refused by name", InvalidOption, naming=f.name
+            ):
                 dataclasses.replace(part, **{f.name: _Nonsense()})

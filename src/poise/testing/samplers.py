@@ -17,7 +17,8 @@ from poise.core.types import LOSS_REPORTS, Cohort, Floats, Setting
 from poise.testing.clauses import fits, holds, quietly, refused, setting_of
 
 SIGMAS = 5.0
-"""Half-width of the Monte-Carlo intervals in standard errors: 1 false alarm in 1.7 million per number."""
+"""Half-width of the Monte-Carlo intervals in standard errors: 1 false alarm in 1.7 million per
+number."""
 
 
 class _SamplerWithStatistics(Sampler, HasStatistics, Protocol):
@@ -25,16 +26,23 @@ class _SamplerWithStatistics(Sampler, HasStatistics, Protocol):
 
 
 def check_sampler(
-    sampler: Sampler, setting: Setting | None = None, *, draws: int = 6000, seed: int = 0, symmetric: bool = True,
+    sampler: Sampler,
+    setting: Setting | None = None,
+    *,
+    draws: int = 6000,
+    seed: int = 0,
+    symmetric: bool = True,
     replacement: bool = True,
-) -> None:  # fmt: skip
+) -> None:
     """The contract of samplers.
 
-    Clauses: clients in range, weights finite and not negative, same stream same cohort, the setting is left alone;
-    where ``statistics`` exists, mean, variance, covariance, variance of the sum and expected number of clients agree
-    with ``draws`` simulated rounds within 5 standard errors, and permuting the clients permutes them; declared traits
-    are true (everyone is drawn with weight p_i, draws do not depend on the past, no client is drawn twice, clients are
-    drawn independently and with the chances of ``coins``).
+    Clauses: clients in range, weights finite and not negative, same stream same cohort, the setting
+        is left alone;
+    where ``statistics`` exists, mean, variance, covariance, variance of the sum and expected number
+    of clients agree with ``draws`` simulated rounds within 5 standard errors, and permuting the
+    clients permutes them; declared traits are true (everyone is drawn with weight p_i, draws do not
+    depend on the past, no client is drawn twice, clients are drawn independently and with the
+    chances of ``coins``).
 
     Args:
         sampler: the sampler.
@@ -46,7 +54,12 @@ def check_sampler(
     """
     where = setting_of() if setting is None else setting
     fits(sampler, where)
-    holds(set(sampler.needs) <= LOSS_REPORTS | {"gradients"}, sampler, "says what it looks back on", sampler.needs)
+    holds(
+        set(sampler.needs) <= LOSS_REPORTS | {"gradients"},
+        sampler,
+        "says what it looks back on",
+        sampler.needs,
+    )
     _valid_cohorts(sampler, where, seed)
     _addressed(sampler, where, seed)
     _leaves_setting_alone(sampler, where, seed)
@@ -61,11 +74,28 @@ def check_sampler(
 
 def _valid(sampler: Sampler, setting: Setting, cohort: Cohort) -> None:
     clients, weights = np.asarray(cohort.clients), np.asarray(cohort.weights)
-    holds(clients.ndim == 1 and clients.shape == weights.shape, sampler, "one weight per client", weights.shape)
-    holds(np.issubdtype(clients.dtype, np.integer), sampler, "clients are whole numbers", clients.dtype)
-    holds(((clients >= 0) & (clients < setting.clients)).all(), sampler, "clients in range", clients)
+    holds(
+        clients.ndim == 1 and clients.shape == weights.shape,
+        sampler,
+        "one weight per client",
+        weights.shape,
+    )
+    holds(
+        np.issubdtype(clients.dtype, np.integer),
+        sampler,
+        "clients are whole numbers",
+        clients.dtype,
+    )
+    holds(
+        ((clients >= 0) & (clients < setting.clients)).all(), sampler, "clients in range", clients
+    )
     holds(weights.dtype == np.float64, sampler, "weights are float64", weights.dtype)
-    holds(np.isfinite(weights).all() and (weights >= 0).all(), sampler, "weights finite, not negative", weights)
+    holds(
+        np.isfinite(weights).all() and (weights >= 0).all(),
+        sampler,
+        "weights finite, not negative",
+        weights,
+    )
 
 
 def _valid_cohorts(sampler: Sampler, setting: Setting, seed: int) -> None:
@@ -76,7 +106,10 @@ def _valid_cohorts(sampler: Sampler, setting: Setting, seed: int) -> None:
 def _addressed(sampler: Sampler, setting: Setting, seed: int) -> None:
     """A draw depends on its stream and nothing that was drawn before."""
     first = [sampler.draw(setting, generator(seed, "sampler", n), n, History()) for n in range(5)]
-    again = [sampler.draw(setting, generator(seed, "sampler", n), n, History()) for n in reversed(range(5))][::-1]
+    again = [
+        sampler.draw(setting, generator(seed, "sampler", n), n, History())
+        for n in reversed(range(5))
+    ][::-1]
     for n, (a, b) in enumerate(zip(first, again, strict=True)):
         same = np.array_equal(a.clients, b.clients) and np.array_equal(a.weights, b.weights)
         holds(same, sampler, "same stream, same cohort", f"round {n}: {a} then {b}")
@@ -85,13 +118,19 @@ def _addressed(sampler: Sampler, setting: Setting, seed: int) -> None:
 def _leaves_setting_alone(sampler: Sampler, setting: Setting, seed: int) -> None:
     importance, sizes = setting.importance.copy(), setting.sizes.copy()
     cohort = sampler.draw(setting, generator(seed, "sampler", 0), 0, History())
-    holds(not np.shares_memory(cohort.weights, setting.importance), sampler, "weights are its own array")
+    holds(
+        not np.shares_memory(cohort.weights, setting.importance),
+        sampler,
+        "weights are its own array",
+    )
     same = np.array_equal(importance, setting.importance) and np.array_equal(sizes, setting.sizes)
     holds(same, sampler, "the setting is not modified")
 
 
 def _too_many(sampler: Sampler, setting: Setting, seed: int, replacement: bool) -> None:
-    """More clients than there are: refused when composed, or drawn properly, but never a crash in the middle."""
+    """More clients than there are: refused when composed, or drawn properly, but never a crash in
+    the middle.
+    """
     if "m" not in option_names(sampler):
         return
     try:
@@ -107,7 +146,9 @@ def _too_many(sampler: Sampler, setting: Setting, seed: int, replacement: bool) 
     except IncompatibleParts:
         return
     cohort = quietly(
-        lambda: many.draw(setting, generator(seed, "sampler", 0), 0, History()), many, "what fits can be drawn"
+        lambda: many.draw(setting, generator(seed, "sampler", 0), 0, History()),
+        many,
+        "what fits can be drawn",
     )
     _valid(many, setting, cohort)
 
@@ -115,10 +156,18 @@ def _too_many(sampler: Sampler, setting: Setting, seed: int, replacement: bool) 
 def _consistent_statistics(sampler: HasStatistics, setting: Setting) -> None:
     s = sampler.statistics(setting.importance)
     n, c = setting.clients, np.asarray(s.covariance)
-    holds(s.mean.shape == s.variance.shape == (n,) and c.shape == (n, n), sampler, "statistics have N entries")
+    holds(
+        s.mean.shape == s.variance.shape == (n,) and c.shape == (n, n),
+        sampler,
+        "statistics have N entries",
+    )
     holds((s.variance >= -1e-15).all(), sampler, "variances are not negative", s.variance)
     holds(np.allclose(c, c.T, atol=1e-14), sampler, "the covariance is symmetric")
-    holds(np.allclose(np.diag(c), s.variance, atol=1e-14), sampler, "the covariance has the variances on its diagonal")
+    holds(
+        np.allclose(np.diag(c), s.variance, atol=1e-14),
+        sampler,
+        "the covariance has the variances on its diagonal",
+    )
     holds(np.linalg.eigvalsh(c).min() > -1e-12, sampler, "the covariance is positive semi-definite")
     holds(
         np.isclose(c.sum(), s.sum_variance, atol=1e-12),
@@ -127,10 +176,17 @@ def _consistent_statistics(sampler: HasStatistics, setting: Setting) -> None:
         (c.sum(), s.sum_variance),
     )
     holds(np.isclose(s.sigma, s.variance.sum(), atol=1e-14), sampler, "sigma = sum of variances")
-    holds(0 < s.expected_clients <= n + 1e-12, sampler, "expected clients between 0 and N", s.expected_clients)
+    holds(
+        0 < s.expected_clients <= n + 1e-12,
+        sampler,
+        "expected clients between 0 and N",
+        s.expected_clients,
+    )
 
 
-def simulated_weights(sampler: Sampler, setting: Setting, draws: int, seed: int) -> tuple[Floats, Floats]:
+def simulated_weights(
+    sampler: Sampler, setting: Setting, draws: int, seed: int
+) -> tuple[Floats, Floats]:
     """Weights omega (draws, N) and the number of distinct clients (draws,) of simulated rounds."""
     omega, distinct = np.zeros((draws, setting.clients)), np.zeros(draws)
     rng = generator(seed, "simulation")
@@ -141,7 +197,9 @@ def simulated_weights(sampler: Sampler, setting: Setting, draws: int, seed: int)
     return omega, distinct
 
 
-def _statistics_by_simulation(sampler: _SamplerWithStatistics, setting: Setting, draws: int, seed: int) -> None:
+def _statistics_by_simulation(
+    sampler: _SamplerWithStatistics, setting: Setting, draws: int, seed: int
+) -> None:
     s = sampler.statistics(setting.importance)
     omega, distinct = simulated_weights(sampler, setting, draws, seed)
     centred = omega - s.mean
@@ -157,9 +215,21 @@ def _agree(sampler: Sampler, what: str, values: Floats, exact: Floats) -> None:
     """The mean of simulated values lies within `SIGMAS` standard errors of the closed form."""
     error = values.std(axis=0) / np.sqrt(len(values))
     gap = np.abs(values.mean(axis=0) - exact)
-    worst = np.unravel_index(int(np.argmax(gap - SIGMAS * error)), np.shape(exact)) if np.ndim(exact) else ()
-    detail = f"at {tuple(map(int, worst))}: closed form {exact[worst]:.6g}, simulated {values.mean(axis=0)[worst]:.6g}"
-    holds((gap <= SIGMAS * error + 1e-9).all(), sampler, f"{what} agrees with simulation (5 sigma)", detail)
+    worst = (
+        np.unravel_index(int(np.argmax(gap - SIGMAS * error)), np.shape(exact))
+        if np.ndim(exact)
+        else ()
+    )
+    detail = (
+        f"at {tuple(map(int, worst))}: closed form {exact[worst]:.6g}, simulated "
+        f"{values.mean(axis=0)[worst]:.6g}"
+    )
+    holds(
+        (gap <= SIGMAS * error + 1e-9).all(),
+        sampler,
+        f"{what} agrees with simulation (5 sigma)",
+        detail,
+    )
 
 
 def _symmetric_statistics(sampler: HasStatistics, setting: Setting, seed: int) -> None:
@@ -192,19 +262,33 @@ def _selects_everyone(sampler: Sampler, setting: Setting, seed: int) -> None:
         cohort = sampler.draw(setting, generator(seed, "sampler", n), n, History())
         omega = np.zeros(setting.clients)
         omega[cohort.clients] = cohort.weights
-        all_of_them = len(cohort.clients) == setting.clients and np.allclose(omega, setting.importance, rtol=1e-12)
-        holds(all_of_them, sampler, "declared selects_everyone: everyone is drawn with weight p_i", cohort)
+        all_of_them = len(cohort.clients) == setting.clients and np.allclose(
+            omega, setting.importance, rtol=1e-12
+        )
+        holds(
+            all_of_them,
+            sampler,
+            "declared selects_everyone: everyone is drawn with weight p_i",
+            cohort,
+        )
 
 
 def _ignores_the_past(sampler: Sampler, setting: Setting, seed: int) -> None:
     rng = generator(seed, "past")
     for n in range(5):
         values = dict(enumerate(rng.random(setting.clients).tolist()))
-        past = History(lowest_loss=values, last_loss=values, last_norm=values, reached={"accuracy": 0.5})
+        past = History(
+            lowest_loss=values, last_loss=values, last_norm=values, reached={"accuracy": 0.5}
+        )
         new = sampler.draw(setting, generator(seed, "sampler", n), n, History())
         old = sampler.draw(setting, generator(seed, "sampler", n), n, past)
         same = np.array_equal(new.clients, old.clients) and np.array_equal(new.weights, old.weights)
-        holds(same, sampler, "declared not data_dependent: draws do not depend on what clients sent", n)
+        holds(
+            same,
+            sampler,
+            "declared not data_dependent: draws do not depend on what clients sent",
+            n,
+        )
 
 
 def _flips_coins(sampler: Sampler, setting: Setting, draws: int, seed: int) -> None:
@@ -216,8 +300,18 @@ def _flips_coins(sampler: Sampler, setting: Setting, draws: int, seed: int) -> N
         chances = coins.chances
         _agree(sampler, "the chance of each coin", drawn, chances)
         weights = np.where(drawn > 0, omega - coins.weights, 0.0)
-        holds(np.abs(weights).max() < 1e-12, sampler, "coins: whoever is drawn counts its weight", coins.weights)
+        holds(
+            np.abs(weights).max() < 1e-12,
+            sampler,
+            "coins: whoever is drawn counts its weight",
+            coins.weights,
+        )
     apart = drawn - chances
     together = apart[:, :, None] * apart[:, None, :]
     upper = np.triu_indices(setting.clients, 1)
-    _agree(sampler, "declared independent: the covariance of two coins", together[:, *upper], np.zeros(len(upper[0])))
+    _agree(
+        sampler,
+        "declared independent: the covariance of two coins",
+        together[:, *upper],
+        np.zeros(len(upper[0])),
+    )

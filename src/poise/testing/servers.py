@@ -11,19 +11,26 @@ from poise.testing.clauses import fits, holds, setting_of
 
 
 def check_server(
-    server: Server, *, rounds: int = 3000, tolerance: float = 0.05, dimensions: int = 5, rests: bool = True
+    server: Server,
+    *,
+    rounds: int = 3000,
+    tolerance: float = 0.05,
+    dimensions: int = 5,
+    rests: bool = True,
 ) -> None:
     """The contract of servers.
 
-    Clauses: pure (arguments unchanged, an old state stays valid), the type and shape of the model are kept, a direction
-    of zero from the first state moves nothing, and following the negative gradient of a parabola reaches its optimum;
-    declared traits are true (``adds``: the model moves by rate times the direction, up to the declared noise;
-    ``stateless``: earlier directions leave no trace).
+    Clauses: pure (arguments unchanged, an old state stays valid), the type and shape of the model
+        are kept, a direction
+    of zero from the first state moves nothing, and following the negative gradient of a parabola
+    reaches its optimum; declared traits are true (``adds``: the model moves by rate times the
+    direction, up to the declared noise; ``stateless``: earlier directions leave no trace).
 
     Args:
         server: the server.
         rounds: aggregations to reach the optimum in.
-        tolerance: how near, as a part of the initial distance (adaptive servers with a constant rate keep circling it).
+        tolerance: how near, as a part of the initial distance (adaptive servers with a constant
+            rate keep circling it).
         dimensions: of the parabola.
         rests: false for a server that adds noise of its own: it moves without a direction.
     """
@@ -47,7 +54,11 @@ def _pure(server: Server, theta: Vector, direction: Vector) -> None:
         held = {k: v.clone() for k, v in state.items()}
         copies = theta.clone(), direction.clone()
         moved, after = server.apply(theta, direction, state)
-        holds(moved.shape == theta.shape and moved.dtype == theta.dtype, server, "the model keeps shape and type")
+        holds(
+            moved.shape == theta.shape and moved.dtype == theta.dtype,
+            server,
+            "the model keeps shape and type",
+        )
         holds(bool(torch.isfinite(moved).all()), server, "the model stays finite")
         holds(torch.equal(theta, copies[0]), server, "the model given is not modified")
         holds(torch.equal(direction, copies[1]), server, "the direction given is not modified")
@@ -55,7 +66,11 @@ def _pure(server: Server, theta: Vector, direction: Vector) -> None:
         holds(same, server, "the state given is not modified")
         again, after_again = server.apply(theta, direction, state)
         holds(torch.equal(moved, again), server, "an old state stays valid: the same step twice")
-        holds(all(torch.equal(after[k], after_again[k]) for k in after), server, "an old state stays valid")
+        holds(
+            all(torch.equal(after[k], after_again[k]) for k in after),
+            server,
+            "an old state stays valid",
+        )
         holds(after.keys() == state.keys(), server, "the state keeps its names", list(after))
         moved.add_(1.0)
         holds(torch.equal(theta, copies[0]), server, "the new model is not a view of the old one")
@@ -74,7 +89,12 @@ def _reaches_the_optimum(server: Server, rounds: int, tolerance: float, dimensio
     for _ in range(rounds):
         theta, state = server.apply(theta, 0.1 * (optimum - theta), state)
     left = float(torch.linalg.vector_norm(theta - optimum)) / start
-    holds(left <= tolerance, server, "reaches the optimum of a parabola", f"{left:.3g} of the distance is left")
+    holds(
+        left <= tolerance,
+        server,
+        "reaches the optimum of a parabola",
+        f"{left:.3g} of the distance is left",
+    )
 
 
 def _adds(server: Server, traits: ServerTraits) -> None:
@@ -89,7 +109,11 @@ def _adds(server: Server, traits: ServerTraits) -> None:
         moved, state = server.apply(theta, direction, state)
         off = (moved - theta) / rate - direction
         most = 1e-9 + 7 * traits.noise
-        holds(float(off.abs().max()) <= most, server, "declared adds: the model moves by rate times the direction")
+        holds(
+            float(off.abs().max()) <= most,
+            server,
+            "declared adds: the model moves by rate times the direction",
+        )
         spread = float(off.std())
         within = abs(spread - traits.noise) <= 0.1 * traits.noise + 1e-9
         holds(within, server, "the noise has the declared standard deviation", spread)
@@ -98,6 +122,9 @@ def _adds(server: Server, traits: ServerTraits) -> None:
 
 def _forgets(server: Server) -> None:
     theta = torch.linspace(-1.0, 1.0, 5, dtype=torch.float64)
-    after = [server.apply(theta, sign * torch.ones_like(theta), server.init(theta))[1] for sign in (1.0, -3.0)]
+    after = [
+        server.apply(theta, sign * torch.ones_like(theta), server.init(theta))[1]
+        for sign in (1.0, -3.0)
+    ]
     moved = [server.apply(theta, theta.cos(), state)[0] for state in after]
     holds(torch.equal(*moved), server, "declared stateless: earlier directions leave no trace")

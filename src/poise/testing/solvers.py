@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from torch import nn
 
+from poise.core.algorithm_state import memory_of
 from poise.core.arrivals import UPDATE
-from poise.core.memory import memory_of
 from poise.core.parts import with_options
 from poise.core.protocols import Oracle, Solver
 from poise.core.rng import keys
 from poise.core.traits import SolverTraits, traits_of
 from poise.core.types import Ints
 from poise.core.vectors import Stack, Vector
-from poise.engine.local_work import Assignment, LocalWork
+from poise.engine.local_work import LocalWork, WorkGroup
 from poise.tasks import Task, quadratics
 from poise.testing.clauses import SIZES, fits, holds, setting_of
 from poise.testing.federations import SampleFederation
@@ -23,15 +23,18 @@ UNEQUAL = tuple(7 * size for size in SIZES)
 """Clients of 14 to 91 samples: under usual batch sizes they make different numbers of steps."""
 
 
-def check_solver(solver: Solver, *, fixed_point: bool = True, rounds: int = 400, seed: int = 0) -> None:
+def check_solver(
+    solver: Solver, *, fixed_point: bool = True, rounds: int = 400, seed: int = 0
+) -> None:
     """The contract of solvers.
 
-    Clauses: at least one step per client, which depends on its own size only; the start is not modified; replay is
-    identical; row-wise (a client's result does not depend on who else is in the stack); one quadratic client
-    that works again and again ends at the optimum of its penalised loss, ``c o / (c + weight_decay)``, and from there a
-    step without momentum leads nowhere; declared traits are true (a plain gradient step is
-    ``w - rate (g + weight_decay w + pull (w - theta))``, a constant rate is constant, and a solver that sends only
-    updates remembers nothing).
+    Clauses: at least one step per client, which depends on its own size only; the start is not
+        modified; replay is
+    identical; row-wise (a client's result does not depend on who else is in the stack); one
+    quadratic client that works again and again ends at the optimum of its penalised loss, ``c o /
+    (c + weight_decay)``, and from there a step without momentum leads nowhere; declared traits are
+    true (a plain gradient step is ``w - rate (g + weight_decay w + pull (w - theta))``, a constant
+    rate is constant, and a solver that sends only updates remembers nothing).
 
     Args:
         solver: the solver.
@@ -40,36 +43,54 @@ def check_solver(solver: Solver, *, fixed_point: bool = True, rounds: int = 400,
         seed: of the batches.
     """
     fits(solver, setting_of())
-    holds(np.isfinite(solver.rate(0)) and solver.rate(0) > 0, solver, "has a learning rate for every version")
+    holds(
+        np.isfinite(solver.rate(0)) and solver.rate(0) > 0,
+        solver,
+        "has a learning rate for every version",
+    )
     _steps(solver)
     federation = SampleFederation.random(UNEQUAL, shape=(3,), classes=0, seed=seed)
-    oracle = Task(module=nn.Sequential(nn.Linear(3, 1)), loss="mse", dtype="float64").bind(federation)
+    oracle = Task(module=nn.Sequential(nn.Linear(3, 1)), loss="mse", dtype="float64").bind(
+        federation
+    )
     _row_wise(solver, oracle, federation.sizes, seed)
     _keeps_promises(solver, seed)
     if fixed_point:
         _fixed_point(solver, rounds, seed)
 
 
-def work(local: LocalWork, start: Vector, clients: Ints, sizes: Ints, version: int, seed: int) -> Stack:
+def work(
+    local: LocalWork, start: Vector, clients: Ints, sizes: Ints, version: int, seed: int
+) -> Stack:
     """The updates of some clients from one model, in the order that was asked for."""
     order = np.argsort(-local.solver.steps_for(sizes[clients]), kind="stable")
     who = clients[order]
     streams = keys(seed, "work", version, who, 0)
-    done = local.run(start.expand(len(who), -1), Assignment(who, version, streams))
+    done = local.run(start.expand(len(who), -1), WorkGroup(who, version, streams))
     return done.rows(np.argsort(order)).payload[UPDATE]
 
 
 def _steps(solver: Solver) -> None:
     sizes = np.array(UNEQUAL, dtype=np.int64)
     steps = solver.steps_for(sizes)
-    holds(steps.shape == sizes.shape and np.issubdtype(steps.dtype, np.integer), solver, "whole numbers of steps")
+    holds(
+        steps.shape == sizes.shape and np.issubdtype(steps.dtype, np.integer),
+        solver,
+        "whole numbers of steps",
+    )
     holds((steps >= 1).all(), solver, "at least one step per client", steps)
     alone = [int(solver.steps_for(sizes[k : k + 1])[0]) for k in range(len(sizes))]
-    holds(steps.tolist() == alone, solver, "steps depend on a client's own size only", (steps, alone))
+    holds(
+        steps.tolist() == alone, solver, "steps depend on a client's own size only", (steps, alone)
+    )
 
 
 def _row_wise(solver: Solver, oracle: Oracle, sizes: Ints, seed: int) -> None:
-    clients, start, local = np.arange(len(sizes)), oracle.initial(seed), LocalWork.plain(oracle, solver)
+    clients, start, local = (
+        np.arange(len(sizes)),
+        oracle.initial(seed),
+        LocalWork.plain(oracle, solver),
+    )
     held = start.clone()
     together = work(local, start, clients=clients, sizes=sizes, version=2, seed=seed)
     holds(torch.equal(start, held), solver, "the start is not modified")
@@ -95,11 +116,18 @@ def _fixed_point(solver: Solver, rounds: int, seed: int) -> None:
     oracle = problem.task.bind(problem)
     theta, who, local = oracle.initial(seed), np.array([0]), LocalWork.plain(oracle, exact)
     for _ in range(rounds):
-        theta = theta + work(local, theta, clients=who, sizes=problem.sizes, version=0, seed=seed)[0]
+        theta = (
+            theta + work(local, theta, clients=who, sizes=problem.sizes, version=0, seed=seed)[0]
+        )
     decay = traits_of(solver, SolverTraits).weight_decay
     optimum = torch.from_numpy(curvature * target / (curvature + decay))
     gap = float((theta - optimum).abs().max())
-    holds(gap < 1e-6, solver, "one quadratic client ends at its optimum", f"{theta.tolist()} for {optimum.tolist()}")
+    holds(
+        gap < 1e-6,
+        solver,
+        "one quadratic client ends at its optimum",
+        f"{theta.tolist()} for {optimum.tolist()}",
+    )
     moved = work(local, optimum, clients=who, sizes=problem.sizes, version=0, seed=seed)[0]
     still = float(torch.linalg.vector_norm(moved))
     holds(still < 1e-12, solver, "its optimum is a fixed point", still)
@@ -113,7 +141,12 @@ def _keeps_promises(solver: Solver, seed: int) -> None:
         _plain_work(solver, traits, seed)
     if traits.constant_rate:
         rates = {solver.rate(version) for version in (0, 1, 7)}
-        holds(len(rates) == 1, solver, "declared constant_rate: the learning rate stays the same", rates)
+        holds(
+            len(rates) == 1,
+            solver,
+            "declared constant_rate: the learning rate stays the same",
+            rates,
+        )
     if traits.sends_only_updates:
         memory = memory_of(solver)
         holds(memory is None, solver, "declared sends_only_updates: it remembers nothing", memory)
@@ -124,16 +157,27 @@ def _plain_steps(solver: Solver, traits: SolverTraits) -> None:
     source = torch.Generator().manual_seed(0)
     start = torch.randn(2, 4, generator=source, dtype=torch.float64)
     rule, rows = solver.rule(start, 0), start.clone()
-    holds(rule.point is None, solver, "declared plain_gradient: gradients are taken at the client's own model")
+    holds(
+        rule.point is None,
+        solver,
+        "declared plain_gradient: gradients are taken at the client's own model",
+    )
     for _ in range(3):
         gradient = torch.randn(2, 4, generator=source, dtype=torch.float64)
-        wanted = rows - solver.rate(0) * (gradient + traits.weight_decay * rows + traits.pull * (rows - start))
+        wanted = rows - solver.rate(0) * (
+            gradient + traits.weight_decay * rows + traits.pull * (rows - start)
+        )
         moved = gradient.clone()
         for transform in rule.transforms:
             moved = transform(moved, rows)
         rows = rows - rule.rate * moved
         gap = float((rows - wanted).abs().max())
-        holds(gap < 1e-12, solver, "declared plain_gradient: a step is rate (g + decay w + pull (w - theta))", gap)
+        holds(
+            gap < 1e-12,
+            solver,
+            "declared plain_gradient: a step is rate (g + decay w + pull (w - theta))",
+            gap,
+        )
 
 
 def _plain_work(solver: Solver, traits: SolverTraits, seed: int) -> None:
@@ -147,6 +191,14 @@ def _plain_work(solver: Solver, traits: SolverTraits, seed: int) -> None:
     for _ in range(int(exact.steps_for(problem.sizes)[0])):
         gradient = curvature * (rows - torch.from_numpy(target))
         rows = rows - rate * (gradient + traits.weight_decay * rows + traits.pull * (rows - start))
-    found = start + work(local, start, clients=np.array([0]), sizes=problem.sizes, version=0, seed=seed)[0]
+    found = (
+        start
+        + work(local, start, clients=np.array([0]), sizes=problem.sizes, version=0, seed=seed)[0]
+    )
     gap = float((found - rows).abs().max())
-    holds(gap < 1e-12, solver, "declared plain_gradient: local work is these steps and nothing else", gap)
+    holds(
+        gap < 1e-12,
+        solver,
+        "declared plain_gradient: local work is these steps and nothing else",
+        gap,
+    )

@@ -19,10 +19,12 @@ from poise.testing.clauses import fits, holds, quietly, setting_of
 def check_weighting(weighting: Weighting, setting: Setting | None = None, *, seed: int = 0) -> None:
     """The contract of weightings.
 
-    Clauses: one coefficient per row, finite, not negative, whatever the size of the losses; permuting the rows permutes
-    the coefficients; nothing that was given is modified; reports that are not needed are ignored; an empty cohort and
-    a single client are survived; declared traits are true (``proportional``: the base weights, shortened as declared;
-    coefficients that are declared not to read updates do not; ``continuous``, ``larger_losses_count_more``).
+    Clauses: one coefficient per row, finite, not negative, whatever the size of the losses;
+        permuting the rows permutes
+    the coefficients; nothing that was given is modified; reports that are not needed are ignored;
+    an empty cohort and a single client are survived; declared traits are true (``proportional``:
+    the base weights, shortened as declared; coefficients that are declared not to read updates do
+    not; ``continuous``, ``larger_losses_count_more``).
     """
     where = setting_of() if setting is None else setting
     fits(weighting, where)
@@ -52,12 +54,19 @@ def _cohort(setting: Setting, rng: np.random.Generator, round: int, scale: float
     return {
         "stack": stack,
         "base": setting.importance[clients] * setting.clients / m,
-        "loss_before": scale * rng.random(m), "loss_after": scale * rng.random(m), "samples": setting.sizes[clients],
-        "clients": clients, "versions": np.maximum(round - rng.integers(0, 3, m), 0), "round": round,
-        "importance": setting.importance[clients], "participations": rng.integers(1, 4, m),
+        "loss_before": scale * rng.random(m),
+        "loss_after": scale * rng.random(m),
+        "samples": setting.sizes[clients],
+        "clients": clients,
+        "versions": np.maximum(round - rng.integers(0, 3, m), 0),
+        "round": round,
+        "importance": setting.importance[clients],
+        "participations": rng.integers(1, 4, m),
         "balance": 1 + 3 * rng.random(m),
-        "identical_weights": np.full(m, 0.5), "adjacency": rng.random(m) / m, "norms": np.linalg.norm(stack, axis=1),
-    }  # fmt: skip
+        "identical_weights": np.full(m, 0.5),
+        "adjacency": rng.random(m) / m,
+        "norms": np.linalg.norm(stack, axis=1),
+    }
 
 
 def _rows(table: dict[str, Any], rows: np.ndarray) -> dict[str, Any]:
@@ -91,13 +100,18 @@ def _equivariant(weighting: Weighting, table: dict[str, Any], rng: np.random.Gen
     order = rng.permutation(len(table["base"]))
     found = _coefficients(weighting, table, "a cohort")
     permuted = _coefficients(weighting, _rows(table, order), "a permuted cohort")
-    holds(np.allclose(permuted, found[order], rtol=1e-12), weighting, "permuting rows permutes coefficients")
+    holds(
+        np.allclose(permuted, found[order], rtol=1e-12),
+        weighting,
+        "permuting rows permutes coefficients",
+    )
 
 
 def _ignores_what_it_does_not_need(weighting: Weighting, table: dict[str, Any]) -> None:
     least = {k: None if k in LOSS_REPORTS - weighting.needs else v for k, v in table.items()}
     same = np.array_equal(
-        _coefficients(weighting, least, "no more than it needs"), _coefficients(weighting, table, "all")
+        _coefficients(weighting, least, "no more than it needs"),
+        _coefficients(weighting, table, "all"),
     )
     holds(same, weighting, "reports that it does not need are ignored")
 
@@ -111,17 +125,35 @@ def _keeps_promises(weighting: Weighting, table: dict[str, Any]) -> None:
         with np.errstate(divide="ignore"):  # an update of length 0 is not shortened
             wanted = table["base"] * np.minimum(1.0, most / table["norms"])
         same = np.allclose(found, wanted, rtol=1e-12)
-        holds(same, weighting, "declared proportional: the base weights, shortened as declared", found)
+        holds(
+            same, weighting, "declared proportional: the base weights, shortened as declared", found
+        )
     if not traits.reads_updates:
         other = _coefficients(weighting, {**table, "norms": 10 * table["norms"]}, "longer updates")
-        holds(np.array_equal(found, other), weighting, "declared not to read updates: their length does not count")
+        holds(
+            np.array_equal(found, other),
+            weighting,
+            "declared not to read updates: their length does not count",
+        )
     if traits.continuous:
-        nudged = _coefficients(weighting, {**table, "loss_before": table["loss_before"] * (1 + 1e-12)}, "a nudge")
+        nudged = _coefficients(
+            weighting, {**table, "loss_before": table["loss_before"] * (1 + 1e-12)}, "a nudge"
+        )
         near = np.allclose(nudged, found, rtol=1e-5, atol=1e-9)
-        holds(near, weighting, "declared continuous: a small change of the losses changes little", nudged - found)
+        holds(
+            near,
+            weighting,
+            "declared continuous: a small change of the losses changes little",
+            nudged - found,
+        )
     if traits.larger_losses_count_more:
         row = int(np.argmin(table["loss_before"]))
         losses = table["loss_before"].copy()
         losses[row] *= 2
         raised = _coefficients(weighting, {**table, "loss_before": losses}, "a larger loss")
-        holds(raised[row] >= found[row] * (1 - 1e-12), weighting, "declared that larger losses count more", row)
+        holds(
+            raised[row] >= found[row] * (1 - 1e-12),
+            weighting,
+            "declared that larger losses count more",
+            row,
+        )

@@ -1,4 +1,6 @@
-"""What the papers prove, as functions: closed forms and bounds, returned as named terms with their assumptions."""
+"""What the papers prove, as functions: closed forms and bounds, returned as named terms with their
+assumptions.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from poise.theory.asynchronous import (
     surrogate_gap,
     window,
 )
-from poise.theory.objectives import chi_squared, local_progress, normalised, total_variation, with_local_work
+from poise.theory.objectives import (
+    chi_squared,
+    local_progress,
+    normalised,
+    total_variation,
+    with_local_work,
+)
 from poise.theory.perturbed import (
     best_steps_nonconvex,
     perturbed_bound,
@@ -87,6 +95,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "constants":  # estimates need a federation and a task, and this package knows neither
-        return importlib.import_module("poise.explaining.constants").constants
+    if (
+        name == "constants"
+    ):  # estimates need a federation and a task, and this package knows neither
+        return importlib.import_module("poise.analysis.explain.constants").constants
     raise AttributeError(f"module 'poise.theory' has no attribute {name!r}")

@@ -1,4 +1,6 @@
-"""Asynchronous learning: how often each client is heard, and what old answers cost (paper E, chapter 4)."""
+"""Asynchronous learning: how often each client is heard, and what old answers cost (paper E,
+chapter 4).
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ FINEST = 10_000
 
 
 def window(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
-    """W: aggregations after which the schedule repeats itself; inf where times have no common measure.
+    """W: aggregations after which the schedule repeats itself; inf where times have no common
+    measure.
 
-    Synchronous 1; asynchronous ``sum_i nu/tau_i`` with nu = lcm(tau); FedFix ``lcm(ceil(tau_i/dt))``.
+    Synchronous 1; asynchronous ``sum_i nu/tau_i`` with nu = lcm(tau); FedFix
+    ``lcm(ceil(tau_i/dt))``.
 
     Args:
         scheme: which clock.
@@ -72,10 +76,11 @@ def _common(numbers: Sequence[int]) -> float:
 
 
 def staleness(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
-    """The largest ``n - rho_i(n)``: 0, ``sum_{j != i} ceil(tau_i/tau_j)`` of the slowest, or ``ceil(tau_max/dt) - 1``.
+    """The largest ``n - rho_i(n)``: 0, ``sum_{j != i} ceil(tau_i/tau_j)`` of the slowest, or
+    ``ceil(tau_max/dt) - 1``.
 
-    (The paper counts FedFix's staleness from 1, as ceil(tau_max/dt); a client that answers in the window in which it
-    began has worked on the newest model.)
+    (The paper counts FedFix's staleness from 1, as ceil(tau_max/dt); a client that answers in the
+    window in which it began has worked on the newest model.)
 
     >>> staleness("asynchronous", [1.0, 0.5]), staleness("fixed-window", [1.0, 0.5], 0.4)
     (2.0, 2.0)
@@ -93,7 +98,8 @@ def staleness(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
 
 
 def aggregations(scheme: Scheme, tau: ArrayLike, time: float, dt: float | None = None) -> float:
-    """Aggregations in a time T: ``T/tau_max``, ``sum_i T/tau_i`` or ``T/dt``, each part rounded down.
+    """Aggregations in a time T: ``T/tau_max``, ``sum_i T/tau_i`` or ``T/dt``, each part rounded
+    down.
 
     >>> aggregations("asynchronous", [1.0, 0.5], 4.0), aggregations("fixed-window", [1.0, 0.5], 4.0, 0.5)
     (12.0, 8.0)
@@ -110,7 +116,8 @@ def aggregations(scheme: Scheme, tau: ArrayLike, time: float, dt: float | None =
 
 
 def participation(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> Floats:
-    """f_i: share of aggregations with client i; 1, ``(1/tau_i)/sum_j 1/tau_j`` or ``1/ceil(tau_i/dt)``.
+    """f_i: share of aggregations with client i; 1, ``(1/tau_i)/sum_j 1/tau_j`` or
+    ``1/ceil(tau_i/dt)``.
 
     >>> participation("asynchronous", [1.0, 0.25])
     array([0.2, 0.8])
@@ -126,16 +133,28 @@ def participation(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> Fl
 
 
 def asynchronous_bound(
-    problem: Problem, steps: int, rounds: float, rate: float, *, staleness: float, window: float, covariance: float,
-    excess: float, residual: float, variance: float, largest: float, server_rate: float = 1.0,
+    problem: Problem,
+    steps: int,
+    rounds: float,
+    rate: float,
+    *,
+    staleness: float,
+    window: float,
+    covariance: float,
+    excess: float,
+    residual: float,
+    variance: float,
+    largest: float,
+    server_rate: float = 1.0,
     sum_of_weights: float = 1.0,
-) -> Terms:  # fmt: skip
-    """``(1/N) sum_n (1/K) sum_k E L~(theta_nk) - L~(theta~) <= e_F + e_K + e_alpha + e_beta + e_W``.
+) -> Terms:
+    """``(1/N) sum_n (1/K) sum_k E L~(theta_nk) - L~(theta~) <= e_F + e_K + e_alpha + e_beta +
+    e_W``.
 
-    With the constants of the proof: h = server_rate * rate, r = max(1, sum_of_weights), D = 6 rate^2 (K-1)^2 L^2,
-    s = 4 L R + 2 Sigma, g = h + 16 r L h^2 K^2 tau^2; e_F = |theta_0 - theta~|^2/(h K N), e_K = 4 D R +
-    6 r rate^2 (K-1)^2 L s, e_alpha = alpha g (24 r L R + (3 r^2 D + 6 r^2 max q) s), e_beta = beta g (12 r L R +
-    6 r^2 s), e_W = r h K (W-1) G^2.
+    With the constants of the proof: h = server_rate * rate, r = max(1, sum_of_weights), D = 6
+    rate^2 (K-1)^2 L^2, s = 4 L R + 2 Sigma, g = h + 16 r L h^2 K^2 tau^2; e_F = |theta_0 -
+    theta~|^2/(h K N), e_K = 4 D R + 6 r rate^2 (K-1)^2 L s, e_alpha = alpha g (24 r L R + (3 r^2 D
+    + 6 r^2 max q) s), e_beta = beta g (12 r L R + 6 r^2 s), e_W = r h K (W-1) G^2.
 
     Args:
         problem: L, G^2, the distance of the start from the optimum of what is minimised.
@@ -146,7 +165,8 @@ def asynchronous_bound(
         window: W.
         covariance: alpha: 1 for synchronous learning and FedFix, 0 where each arrival counts alone.
         excess: beta = max(d_i - alpha q_i): 0 for the former, max d_i for the latter.
-        residual: R, how far the objectives of single aggregations are from their mean, at its optimum.
+        residual: R, how far the objectives of single aggregations are from their mean, at its
+            optimum.
         variance: Sigma = sum_i q_i E |grad L_i(theta~, xi)|^2.
         largest: max_i q_i(n).
         server_rate: eta_g.
@@ -158,7 +178,8 @@ def asynchronous_bound(
     >>> found.total
     4.0
 
-    Source: E Theorem 4.1 and 4.3; constants of eq. C.58 and C.61, eq. 4.24 for e_W, eq. C.63 for the learning rate.
+    Source: E Theorem 4.1 and 4.3; constants of eq. C.58 and C.61, eq. 4.24 for e_W, eq. C.63 for
+        the learning rate.
     """
     L, K, h, r = problem.smoothness, steps, server_rate * rate, max(1.0, sum_of_weights)
     drift, spread = 6 * rate**2 * (K - 1) ** 2 * L**2, 4 * L * residual + 2 * variance
@@ -175,13 +196,17 @@ def asynchronous_bound(
     assumptions = (
         Assumption("every client's loss is smooth and convex", problem.convexity >= 0 or None),
         Assumption(f"learning rate at most {most:.3g}", bool(rate <= most)),
-        Assumption("the schedule repeats itself after W aggregations, and W divides their number", window < inf),
+        Assumption(
+            "the schedule repeats itself after W aggregations, and W divides their number",
+            window < inf,
+        ),
     )
     return Terms("mean loss gap with old answers", "E Theorem 4.3", values, assumptions)
 
 
 def surrogate_gap(problem: Problem, chi2: float, heterogeneity: float, surrogate: float) -> Terms:
-    """``|grad L|^2`` where another objective is minimised: ``4L chi^2 (L~(theta) - sum q~_i F_i*) + 4L (L~ - L~*)``.
+    """``|grad L|^2`` where another objective is minimised: ``4L chi^2 (L~(theta) - sum q~_i F_i*) +
+    4L (L~ - L~*)``.
 
     Args:
         problem: L.
@@ -195,19 +220,34 @@ def surrogate_gap(problem: Problem, chi2: float, heterogeneity: float, surrogate
     Source: E Theorem 4.2, Lemma C.7 and eq. C.70, every client heard.
     """
     L = problem.smoothness
-    values = {"surrogate": 4 * L * chi2 * heterogeneity, "optimisation": 4 * L * (chi2 + 1) * surrogate}
-    assumptions = (Assumption("every client's loss is smooth"), Assumption("every client is heard", chi2 < inf))
-    return Terms("squared gradient of the objective asked for", "E Theorem 4.2", values, assumptions)
+    values = {
+        "surrogate": 4 * L * chi2 * heterogeneity,
+        "optimisation": 4 * L * (chi2 + 1) * surrogate,
+    }
+    assumptions = (
+        Assumption("every client's loss is smooth"),
+        Assumption("every client is heard", chi2 < inf),
+    )
+    return Terms(
+        "squared gradient of the objective asked for", "E Theorem 4.2", values, assumptions
+    )
 
 
 def fedfix_terms(
-    tau: ArrayLike, dt: float, time: float, steps: int, distance: float = 1.0, residual: float = 1.0,
+    tau: ArrayLike,
+    dt: float,
+    time: float,
+    steps: int,
+    distance: float = 1.0,
+    residual: float = 1.0,
     variance: float = 1.0,
-) -> Terms:  # fmt: skip
-    """The terms of FedFix's bound after a time T, up to numerical constants; N = T/dt, t = ceil(tau_max/dt).
+) -> Terms:
+    """The terms of FedFix's bound after a time T, up to numerical constants; N = T/dt, t =
+    ceil(tau_max/dt).
 
     |theta_0 - theta*|^2/sqrt(KN), (K-1)/N (R + Sigma), (1/sqrt(KN) + K t^2/N)(R + t Sigma/M), (W-1)/sqrt(KN).
-    The first two fall with more aggregations, that is with a short dt, the others with fresher answers.
+    The first two fall with more aggregations, that is with a short dt, the others with fresher
+    answers.
 
     Args:
         tau: times of the clients.
@@ -223,20 +263,29 @@ def fedfix_terms(
 
     Source: E eq. 4.42.
     """
-    count, late = aggregations("fixed-window", tau, time, dt), staleness("fixed-window", tau, dt) + 1
+    count, late = (
+        aggregations("fixed-window", tau, time, dt),
+        staleness("fixed-window", tau, dt) + 1,
+    )
     require(count >= 1, f"no window of length {dt} ends within {time}")
     root, many = sqrt(steps * count), window("fixed-window", tau, dt)
     values = {
         "start": distance / root,
         "local work": (steps - 1) / count * (residual + variance),
-        "staleness": (1 / root + steps / count * late**2) * (residual + late * variance / len(np.asarray(tau))),
+        "staleness": (1 / root + steps / count * late**2)
+        * (residual + late * variance / len(np.asarray(tau))),
         "window": (many - 1) / root,
     }
-    return Terms("FedFix after a time", "E eq. 4.42", values, (Assumption("equal importance"),), sharp=False)
+    return Terms(
+        "FedFix after a time", "E eq. 4.42", values, (Assumption("equal importance"),), sharp=False
+    )
 
 
-def best_window(tau: ArrayLike, time: float, steps: int, *, parts: int = 10, **constants: float) -> float:
-    """The dt with the least `fedfix_terms` among ``tau_max/k``, k = 1 … parts; the longest of those that tie.
+def best_window(
+    tau: ArrayLike, time: float, steps: int, *, parts: int = 10, **constants: float
+) -> float:
+    """The dt with the least `fedfix_terms` among ``tau_max/k``, k = 1 … parts; the longest of those
+    that tie.
 
     >>> best_window([1.0, 1.0, 1.0], 100.0, 5)
     1.0

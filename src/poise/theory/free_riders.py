@@ -1,8 +1,9 @@
-"""How a federation with free-riders differs from one without: the Ornstein-Uhlenbeck model of E chapter 6.
+"""How a federation with free-riders differs from one without: the Ornstein-Uhlenbeck model of E
+chapter 6.
 
-A fair client j starts from theta and answers ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0, 1)``, in every
-coordinate by itself; free-riders answer theta, or ``theta + phi N(0, 1)``. N counts all declared samples, M_K
-those that free-riders declare.
+A fair client j starts from theta and answers ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0,
+1)``, in every coordinate by itself; free-riders answer theta, or ``theta + phi N(0, 1)``. N counts
+all declared samples, M_K those that free-riders declare.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from poise.core.types import Floats
 
 @dataclass(frozen=True, eq=False)
 class FairClients:
-    r"""Fair clients as the model sees them, (J,) each: answer ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0, 1)``.
+    r"""Fair clients as the model sees them, (J,) each: answer ``eta_j theta + (1 - eta_j) theta*_j
+    + rho_j N(0, 1)``.
 
     Args:
         samples: M_j.
@@ -37,7 +39,9 @@ class FairClients:
         for name, column in zip(("samples", "eta", "rho"), columns, strict=True):
             object.__setattr__(self, name, np.array(column))
         require(bool((self.samples > 0).all()), "FairClients: samples must be positive")
-        require(bool(((self.eta >= 0) & (self.eta < 1)).all()), "FairClients: eta must lie in [0, 1)")
+        require(
+            bool(((self.eta >= 0) & (self.eta < 1)).all()), "FairClients: eta must lie in [0, 1)"
+        )
         require(bool((self.rho >= 0).all()), "FairClients: rho must be at least 0")
 
     @property
@@ -81,7 +85,9 @@ def ornstein_uhlenbeck(
 
     Source: E eq. 6.8, 6.9; with mu theorem 6.4, eq. E.72 to E.76.
     """
-    sizes, r, sigma = (np.atleast_1d(np.asarray(v, dtype=float)) for v in (samples, curvature, noise))
+    sizes, r, sigma = (
+        np.atleast_1d(np.asarray(v, dtype=float)) for v in (samples, curvature, noise)
+    )
     pull = r + mu
     require(bool((pull > 0).all()), "ornstein_uhlenbeck: curvature + mu must be positive")
     gamma = np.exp(-lr * pull * epochs * sizes / batch_size)
@@ -90,7 +96,8 @@ def ornstein_uhlenbeck(
 
 
 def contraction(fair: FairClients, free_rider_samples: float = 0.0) -> float:
-    r"""By how much a difference of two models shrinks in a round: ``epsilon + M_K/N``, ``epsilon = sum (M_j/N) eta_j``.
+    r"""By how much a difference of two models shrinks in a round: ``epsilon + M_K/N``, ``epsilon =
+    sum (M_j/N) eta_j``.
 
     >>> contraction(FairClients([60.0], [0.5], [0.0]), 40.0)
     0.7
@@ -110,7 +117,8 @@ def difference(
     noise_with: ArrayLike,
     disguise: ArrayLike = 0.0,
 ) -> Floats:
-    r"""Theorem 6.1: the model with free-riders minus the one without, after 0, 1, …, T rounds, (T + 1,).
+    r"""Theorem 6.1: the model with free-riders minus the one without, after 0, 1, …, T rounds, (T +
+    1,).
 
     ``sum_i h^(t-i-1) [ f(theta^i) + nu~_i - nu_i + disguise_i ]`` with h = `contraction`,
     ``f(theta) = (M_K/N) (theta - sum_j M_j/(N - M_K) [eta_j (theta - theta*_j) + theta*_j])``,
@@ -145,13 +153,18 @@ def difference(
 
 
 def asymptotic_variance(
-    fair: FairClients, free_rider_samples: float = 0.0, phi: ArrayLike = (), declared: ArrayLike = ()
+    fair: FairClients,
+    free_rider_samples: float = 0.0,
+    phi: ArrayLike = (),
+    declared: ArrayLike = (),
 ) -> float:
-    r"""The variance of theta~ - theta of two independent runs, with and without free-riders, after many rounds; exact.
+    r"""The variance of theta~ - theta of two independent runs, with and without free-riders, after
+    many rounds; exact.
 
-    ``sum_J (M_j rho_j/(N - M_K))^2 / (1 - eps_f^2) + [sum_J (M_j rho_j/N)^2 + sum_K (M_k phi_k/N)^2] / (1 - h^2)``
-    with ``eps_f = sum_J M_j eta_j/(N - M_K)`` and h = `contraction`. Each run is a first-order autoregression, and they
-    are independent. Without disguise it falls as M_K grows.
+    ``sum_J (M_j rho_j/(N - M_K))^2 / (1 - eps_f^2) + [sum_J (M_j rho_j/N)^2 + sum_K (M_k
+    phi_k/N)^2] / (1 - h^2)`` with ``eps_f = sum_J M_j eta_j/(N - M_K)`` and h = `contraction`. Each
+    run is a first-order autoregression, and they are independent. Without disguise it falls as M_K
+    grows.
 
     Args:
         fair: the fair clients.
@@ -163,22 +176,28 @@ def asymptotic_variance(
     >>> [round(asymptotic_variance(fair, m), 5) for m in (0.0, 100.0)]
     [0.01333, 0.00952]
 
-    Source: E theorem 6.2, 6.3 and corollary 6.1, corrected: the process theta itself has memory eps_f, not h, which the
+    Source: E theorem 6.2, 6.3 and corollary 6.1, corrected: the process theta itself has memory
+        eps_f, not h, which the
     proof (E.27 to E.36) drops.
     """
     n = fair.declared(free_rider_samples)
     alone = float(((fair.shares * fair.rho) ** 2).sum()) / (1 - contraction(fair) ** 2)
-    beside = float(((fair.samples / n * fair.rho) ** 2).sum()) + _disguise(n, free_rider_samples, phi, declared)
+    beside = float(((fair.samples / n * fair.rho) ** 2).sum()) + _disguise(
+        n, free_rider_samples, phi, declared
+    )
     return alone + beside / (1 - contraction(fair, free_rider_samples) ** 2)
 
 
 def printed_variance(
-    fair: FairClients, free_rider_samples: float = 0.0, phi: ArrayLike = (), declared: ArrayLike = ()
+    fair: FairClients,
+    free_rider_samples: float = 0.0,
+    phi: ArrayLike = (),
+    declared: ArrayLike = (),
 ) -> float:
     r"""The variance of theta~ - theta as theorems 6.2, 6.3 and corollary 6.1 print it.
 
-    ``[1/N^2 + 1/(N - M_K)^2] sum_J (M_j rho_j)^2 / (1 - h^2) + sum_K (M_k phi_k/N)^2 / (1 - h^2)``; equals
-    `asymptotic_variance` only where M_K = 0.
+    ``[1/N^2 + 1/(N - M_K)^2] sum_J (M_j rho_j)^2 / (1 - h^2) + sum_K (M_k phi_k/N)^2 / (1 - h^2)``;
+    equals `asymptotic_variance` only where M_K = 0.
 
     Args:
         fair: the fair clients.
@@ -194,7 +213,9 @@ def printed_variance(
     """
     n = fair.declared(free_rider_samples)
     scale = 1 / n**2 + 1 / float(fair.samples.sum()) ** 2
-    total = scale * float(((fair.samples * fair.rho) ** 2).sum()) + _disguise(n, free_rider_samples, phi, declared)
+    total = scale * float(((fair.samples * fair.rho) ** 2).sum()) + _disguise(
+        n, free_rider_samples, phi, declared
+    )
     return total / (1 - contraction(fair, free_rider_samples) ** 2)
 
 
@@ -205,11 +226,22 @@ def _disguise(n: float, free_rider_samples: float, phi: ArrayLike, declared: Arr
         return 0.0
     given = np.atleast_1d(np.asarray(declared, dtype=float))
     samples = given if len(given) else np.full(len(scales), free_rider_samples / len(scales))
-    require(len(samples) == len(scales), f"{len(scales)} values of phi, but {len(samples)} declared sizes")
-    require(bool(samples.sum() <= free_rider_samples * (1 + 1e-9)), "the declared sizes exceed free_rider_samples")
+    require(
+        len(samples) == len(scales),
+        f"{len(scales)} values of phi, but {len(samples)} declared sizes",
+    )
+    require(
+        bool(samples.sum() <= free_rider_samples * (1 + 1e-9)),
+        "the declared sizes exceed free_rider_samples",
+    )
     return float(((samples / n * scales) ** 2).sum())
 
 
 __all__ = [
-    "FairClients", "asymptotic_variance", "contraction", "difference", "ornstein_uhlenbeck", "printed_variance",
-]  # fmt: skip
+    "FairClients",
+    "asymptotic_variance",
+    "contraction",
+    "difference",
+    "ornstein_uhlenbeck",
+    "printed_variance",
+]

@@ -10,7 +10,8 @@ from poise.core.types import Floats, Ints
 
 
 def normalised(weights: ArrayLike) -> Floats:
-    """``q~ = q / sum q``: the objective of a scheme whose clients have the mean weights q (E section 4.2.5).
+    """``q~ = q / sum q``: the objective of a scheme whose clients have the mean weights q (E
+    section 4.2.5).
 
     >>> normalised([1.0, 3.0])
     array([0.25, 0.75])
@@ -38,8 +39,8 @@ def chi_squared(importance: ArrayLike, objective: ArrayLike) -> float:
 def local_progress(steps: Ints | Floats, momentum: float = 0.0, pull: float = 0.0) -> Floats:
     """``a_i = |a_i|_1``: how many plain gradient steps K_i local steps are worth.
 
-    K without momentum; with momentum b the k-th gradient moves the model by ``(1 - b^(K-k)) / (1 - b)`` in all; with
-    FedProx's pull ``c = lr * mu`` by ``(1 - c)^(K-1-k)``.
+    K without momentum; with momentum b the k-th gradient moves the model by ``(1 - b^(K-k)) / (1 -
+    b)`` in all; with FedProx's pull ``c = lr * mu`` by ``(1 - c)^(K-1-k)``.
 
     Args:
         steps: K_i.
@@ -52,7 +53,10 @@ def local_progress(steps: Ints | Floats, momentum: float = 0.0, pull: float = 0.
     Source: E appendix A.2.1 (the accumulation vectors of J. Wang et al. 2020).
     """
     k = np.asarray(steps, dtype=np.float64)
-    require(momentum == 0 or pull == 0, "local progress is known with momentum or with a pull, not with both")
+    require(
+        momentum == 0 or pull == 0,
+        "local progress is known with momentum or with a pull, not with both",
+    )
     if momentum:
         return np.asarray((k - momentum * (1 - momentum**k) / (1 - momentum)) / (1 - momentum))
     return np.asarray((1 - (1 - pull) ** k) / pull) if pull else k
@@ -66,7 +70,9 @@ def with_local_work(weights: ArrayLike, progress: ArrayLike) -> Floats:
 
     Source: E Theorem A.1 (J. Wang et al. 2020).
     """
-    return normalised(np.asarray(weights, dtype=np.float64) * np.asarray(progress, dtype=np.float64))
+    return normalised(
+        np.asarray(weights, dtype=np.float64) * np.asarray(progress, dtype=np.float64)
+    )
 
 
 def total_variation(importance: ArrayLike, objective: ArrayLike) -> float:

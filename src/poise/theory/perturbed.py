@@ -10,7 +10,8 @@ from poise.theory.terms import Assumption, Problem, Terms
 
 
 def perturbed_contraction(problem: Problem, beta: float) -> float:
-    """``1 - mu / ((beta + 2) L)``: what a round leaves of the distance at the fixed rate; beta = 1 is FedAvg.
+    """``1 - mu / ((beta + 2) L)``: what a round leaves of the distance at the fixed rate; beta = 1
+    is FedAvg.
 
     >>> perturbed_contraction(Problem(2.0, 1.0), 0.5)
     0.8
@@ -26,12 +27,15 @@ def _spread(beta: float, rate: Rate) -> float:
     return 4 + (1 - beta) ** 2 + (8 if rate == "fixed" else 32) * (1 - 1 / beta) ** 2
 
 
-def perturbed_bound(problem: Problem, beta: float, steps: int, rounds: int, rate: Rate = "fixed") -> Terms:
+def perturbed_bound(
+    problem: Problem, beta: float, steps: int, rounds: int, rate: Rate = "fixed"
+) -> Terms:
     """``E f(w_t) - f*`` of the perturbed gradient on strongly convex losses.
 
-    ``fixed``, gamma = 1/(2 L E): (L D/mu)(1 - mu/((beta + 2) L))^t + S sigma^2/(4 mu) + 3 L Gamma/(2 mu) +
-    2 A E^2 G^2/mu + beta (1 - beta) E G^2/(8 L); ``falling``, gamma_t = 4/(mu E (8L/mu + t)):
-    (L/mu) (8L/mu)/(8L/mu + t) (D + S sigma^2/(L E) + 6 Gamma/E + 8 A E G^2/L + mu beta (1 - beta) G^2/(2 L^2)).
+    ``fixed``, gamma = 1/(2 L E): (L D/mu)(1 - mu/((beta + 2) L))^t + S sigma^2/(4 mu) + 3 L
+    Gamma/(2 mu) + 2 A E^2 G^2/mu + beta (1 - beta) E G^2/(8 L); ``falling``, gamma_t = 4/(mu E
+    (8L/mu + t)): (L/mu) (8L/mu)/(8L/mu + t) (D + S sigma^2/(L E) + 6 Gamma/E + 8 A E G^2/L + mu
+    beta (1 - beta) G^2/(2 L^2)).
 
     Args:
         problem: the constants.
@@ -47,7 +51,12 @@ def perturbed_bound(problem: Problem, beta: float, steps: int, rounds: int, rate
 
     Source: C Theorem 4.4.
     """
-    L, mu, G2, noise = problem.smoothness, problem.convexity, problem.gradient, problem.squares * problem.noise
+    L, mu, G2, noise = (
+        problem.smoothness,
+        problem.convexity,
+        problem.gradient,
+        problem.squares * problem.noise,
+    )
     apart, mixed = _spread(beta, rate), beta * (1 - beta)
     if rate == "fixed":
         values = {
@@ -67,19 +76,29 @@ def perturbed_bound(problem: Problem, beta: float, steps: int, rounds: int, rate
             "drift": scale * 8 * apart * steps * G2 / L,
             "perturbation": scale * mu * mixed * G2 / (2 * L**2),
         }
-    rates = {"fixed": "learning rate 1/(2 L E)", "falling": "learning rates 4/(μ E (8L/μ + t)) in round t"}
+    rates = {
+        "fixed": "learning rate 1/(2 L E)",
+        "falling": "learning rates 4/(μ E (8L/μ + t)) in round t",
+    }
     assumptions = (
-        problem.strongly_convex(), problem.bounded(), Assumption("everyone takes part, with the weights of the graph"),
+        problem.strongly_convex(),
+        problem.bounded(),
+        Assumption("everyone takes part, with the weights of the graph"),
         Assumption(rates[rate]),
-    )  # fmt: skip
-    return Terms(f"loss gap of the perturbed gradient, {rate} rate", "C Theorem 4.4", values, assumptions)
+    )
+    return Terms(
+        f"loss gap of the perturbed gradient, {rate} rate", "C Theorem 4.4", values, assumptions
+    )
 
 
-def perturbed_stationary(problem: Problem, beta: float, steps: int, rounds: int, rate: Rate = "fixed") -> Terms:
-    """``E |grad f(w)|^2`` at a random local model of the perturbed gradient, for losses that need not be convex.
+def perturbed_stationary(
+    problem: Problem, beta: float, steps: int, rounds: int, rate: Rate = "fixed"
+) -> Terms:
+    """``E |grad f(w)|^2`` at a random local model of the perturbed gradient, for losses that need
+    not be convex.
 
-    ``fixed``, gamma = 1/(2 L sqrt(TE)): (4 L D + S sigma^2/2)/sqrt(T E) + A E G^2/T; ``falling``, gamma_t =
-    1/(2 L sqrt(E)(t + 1)): (4 L D/sqrt(E) + S sigma^2/sqrt(E) + 3 A E G^2/8)/ln(T + 1).
+    ``fixed``, gamma = 1/(2 L sqrt(TE)): (4 L D + S sigma^2/2)/sqrt(T E) + A E G^2/T; ``falling``,
+    gamma_t = 1/(2 L sqrt(E)(t + 1)): (4 L D/sqrt(E) + S sigma^2/sqrt(E) + 3 A E G^2/8)/ln(T + 1).
 
     Args:
         problem: L, sigma^2, G^2, gap (above any lower bound of f), importance.
@@ -106,14 +125,21 @@ def perturbed_stationary(problem: Problem, beta: float, steps: int, rounds: int,
     }
     rates = {"fixed": "1/(2 L √(T E))", "falling": "1/(2 L √E (t + 1)) in round t"}
     assumptions = (
-        problem.bounded(), Assumption("everyone takes part, with the weights of the graph"),
+        problem.bounded(),
+        Assumption("everyone takes part, with the weights of the graph"),
         Assumption(f"learning rate {rates[rate]}"),
-    )  # fmt: skip
-    return Terms(f"squared gradient of the perturbed gradient, {rate} rate", "C Theorem 4.6", values, assumptions)
+    )
+    return Terms(
+        f"squared gradient of the perturbed gradient, {rate} rate",
+        "C Theorem 4.6",
+        values,
+        assumptions,
+    )
 
 
 def best_steps_nonconvex(problem: Problem, rounds: int, beta: float = 1.0) -> float:
-    """``E = (A/(2B))^(2/3) T^(1/3)``, A = 4 L D + S sigma^2/2 and B = G^2 (4 + (1 - beta)^2 + 8 (1 - 1/beta)^2).
+    """``E = (A/(2B))^(2/3) T^(1/3)``, A = 4 L D + S sigma^2/2 and B = G^2 (4 + (1 - beta)^2 + 8 (1
+    - 1/beta)^2).
 
     The local steps with the least bound on the squared gradient after T rounds; not a whole number.
 
@@ -136,10 +162,18 @@ def best_steps_nonconvex(problem: Problem, rounds: int, beta: float = 1.0) -> fl
 
 
 def unavoidable_perturbed_error(
-    convexity: float, beta: float, steps: int, rounds: int, rate: float, gap: float, gradient: float, noise: float,
+    convexity: float,
+    beta: float,
+    steps: int,
+    rounds: int,
+    rate: float,
+    gap: float,
+    gradient: float,
+    noise: float,
     squares: float,
-) -> Terms:  # fmt: skip
-    """A lower bound: on the problem of `unavoidable_error` the perturbed gradient is never better than this.
+) -> Terms:
+    """A lower bound: on the problem of `unavoidable_error` the perturbed gradient is never better
+    than this.
 
     min{ D (beta/4)^(2t), (3 A^2 G^2/(128 E^2 mu) + 3 S sigma^2/(64 E mu))/(t + 1)^2 },
     A = 1 - (1 - rate beta mu)^(E-1), where the neighbours' mean is the model itself.
@@ -168,6 +202,9 @@ def unavoidable_perturbed_error(
         "drift and noise": (drift + 3 * squares * noise / (64 * steps * mu)) / (rounds + 1) ** 2,
     }
     assumptions = (
-        Assumption("E ≥ 2", steps >= 2), Assumption("learning rate at most 1/(E μ)", rate * steps * mu <= 1 + 1e-12),
-    )  # fmt: skip
-    return Terms("lower bound of the perturbed gradient", "C Theorem 4.5", values, assumptions, least=True)
+        Assumption("E ≥ 2", steps >= 2),
+        Assumption("learning rate at most 1/(E μ)", rate * steps * mu <= 1 + 1e-12),
+    )
+    return Terms(
+        "lower bound of the perturbed gradient", "C Theorem 4.5", values, assumptions, least=True
+    )

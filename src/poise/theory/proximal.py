@@ -1,4 +1,6 @@
-"""FedProx, and FedAvg as its case alpha = 0: rates, and an error that no step size avoids (paper C, section 4.2)."""
+"""FedProx, and FedAvg as its case alpha = 0: rates, and an error that no step size avoids (paper C,
+section 4.2).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ Rate = Literal["fixed", "falling"]
 
 
 def fedprox_contraction(problem: Problem, alpha: float = 0.0) -> float:
-    """``1 - mu / (3 (alpha + L))``: what a round leaves of the distance at the fixed rate; alpha = 0 is FedAvg.
+    """``1 - mu / (3 (alpha + L))``: what a round leaves of the distance at the fixed rate; alpha =
+    0 is FedAvg.
 
     >>> fedprox_contraction(Problem(2.0, 1.5), 0.5)
     0.8
@@ -22,12 +25,15 @@ def fedprox_contraction(problem: Problem, alpha: float = 0.0) -> float:
     return 1 - problem.convexity / (3 * (alpha + problem.smoothness))
 
 
-def fedprox_bound(problem: Problem, alpha: float, steps: int, rounds: int, rate: Rate = "fixed") -> Terms:
+def fedprox_bound(
+    problem: Problem, alpha: float, steps: int, rounds: int, rate: Rate = "fixed"
+) -> Terms:
     """``E f(w_t) - f*`` of FedProx on strongly convex losses.
 
-    ``fixed``, gamma = 1/(2 La E): (L D/mu)(1 - mu/(3 La))^t + (L/La)(S sigma^2/(4 mu) + 3 L Gamma/(2 mu) +
-    2 E^2 G^2/mu); ``falling``, gamma_t = 4/(mu E (8 La/mu + t)): (L/mu) (8La/mu)/(8La/mu + t) (D + S sigma^2/(La E) +
-    6 L Gamma/(La E) + 8 E G^2/La). La = alpha + L, S = sum p_i^2, D = f(w_0) - f*.
+    ``fixed``, gamma = 1/(2 La E): (L D/mu)(1 - mu/(3 La))^t + (L/La)(S sigma^2/(4 mu) + 3 L
+    Gamma/(2 mu) + 2 E^2 G^2/mu); ``falling``, gamma_t = 4/(mu E (8 La/mu + t)): (L/mu)
+    (8La/mu)/(8La/mu + t) (D + S sigma^2/(La E) + 6 L Gamma/(La E) + 8 E G^2/La). La = alpha + L, S
+    = sum p_i^2, D = f(w_0) - f*.
 
     Args:
         problem: the constants.
@@ -62,19 +68,25 @@ def fedprox_bound(problem: Problem, alpha: float, steps: int, rounds: int, rate:
             "heterogeneity": scale * 6 * L * spread / (pulled * steps),
             "drift": scale * 8 * steps * drift / pulled,
         }
-    return Terms(f"loss gap of FedProx, {rate} rate", "C Theorem 4.1", values, _conditions(problem, rate))
+    return Terms(
+        f"loss gap of FedProx, {rate} rate", "C Theorem 4.1", values, _conditions(problem, rate)
+    )
 
 
 def _conditions(problem: Problem, rate: Rate) -> tuple[Assumption, ...]:
     fixed = "learning rate 1/(2 (α + L) E)"
     falling = "learning rates 4/(μ E (8 (α + L)/μ + t)) in round t"
     return (
-        problem.strongly_convex(), problem.bounded(), Assumption("everyone takes part, with weights p"),
+        problem.strongly_convex(),
+        problem.bounded(),
+        Assumption("everyone takes part, with weights p"),
         Assumption(fixed if rate == "fixed" else falling),
-    )  # fmt: skip
+    )
 
 
-def fedprox_stationary(problem: Problem, alpha: float, steps: int, rounds: int, rate: Rate = "fixed") -> Terms:
+def fedprox_stationary(
+    problem: Problem, alpha: float, steps: int, rounds: int, rate: Rate = "fixed"
+) -> Terms:
     """``E |grad f(w)|^2`` at a random local model of FedProx, for losses that need not be convex.
 
     ``fixed``, gamma = 1/(2 La sqrt(TE)); ``falling``, gamma_t = 1/(2 La sqrt(E) (t + 1)).
@@ -99,7 +111,8 @@ def fedprox_stationary(problem: Problem, alpha: float, steps: int, rounds: int, 
         values = {
             "start": 8 * pulled * problem.gap / sqrt(E) / root,
             "noise": L * noise / (pulled * sqrt(E)) / root,
-            "pull": alpha * E**1.5 * G2 / pulled / root + alpha**2 * L * sqrt(E) * G2 / (16 * pulled**3 * rounds**1.5),
+            "pull": alpha * E**1.5 * G2 / pulled / root
+            + alpha**2 * L * sqrt(E) * G2 / (16 * pulled**3 * rounds**1.5),
             "drift": 2 * L**2 * E * G2 / (pulled**2 * rounds),
         }
     else:
@@ -107,21 +120,26 @@ def fedprox_stationary(problem: Problem, alpha: float, steps: int, rounds: int, 
         values = {
             "start": 8 * pulled * problem.gap / sqrt(E) / slow,
             "noise": 2 * L * noise / (pulled * sqrt(E)) / slow,
-            "pull": G2 * (2 * alpha * E**1.5 / pulled + alpha**2 * L * sqrt(E) / (12 * pulled**3)) / slow,
+            "pull": G2
+            * (2 * alpha * E**1.5 / pulled + alpha**2 * L * sqrt(E) / (12 * pulled**3))
+            / slow,
             "drift": G2 * 3 * L**2 * E / pulled**2 / slow,
         }
     rates = {"fixed": "1/(2 (α + L) √(T E))", "falling": "1/(2 (α + L) √E (t + 1)) in round t"}
     assumptions = (
-        problem.bounded(), Assumption("everyone takes part, with weights p"), Assumption(f"learning rate {rates[rate]}")
-    )  # fmt: skip
+        problem.bounded(),
+        Assumption("everyone takes part, with weights p"),
+        Assumption(f"learning rate {rates[rate]}"),
+    )
     return Terms(f"squared gradient of FedProx, {rate} rate", "C Theorem 4.3", values, assumptions)
 
 
 def best_steps(problem: Problem, beta: float = 1.0) -> float:
-    """``E = sqrt((S sigma^2 + 6 L Gamma) / (8 A)) / G``: the local steps with the least error at the falling rate.
+    """``E = sqrt((S sigma^2 + 6 L Gamma) / (8 A)) / G``: the local steps with the least error at
+    the falling rate.
 
-    A = 1 for FedAvg and FedProx, whatever the pull; for the perturbed gradient A = 4 + (1 - beta)^2 +
-    32 (1 - 1/beta)^2. Not a whole number; round it, and take at least 1.
+    A = 1 for FedAvg and FedProx, whatever the pull; for the perturbed gradient A = 4 + (1 - beta)^2
+    + 32 (1 - 1/beta)^2. Not a whole number; round it, and take at least 1.
 
     Args:
         problem: L, sigma^2, G^2, Gamma, importance.
@@ -140,14 +158,22 @@ def best_steps(problem: Problem, beta: float = 1.0) -> float:
 
 
 def unavoidable_error(
-    convexity: float, alpha: float, steps: int, rounds: int, rate: float, gap: float, gradient: float, noise: float,
+    convexity: float,
+    alpha: float,
+    steps: int,
+    rounds: int,
+    rate: float,
+    gap: float,
+    gradient: float,
+    noise: float,
     squares: float,
-) -> Terms:  # fmt: skip
-    """A lower bound: on one problem FedProx is never better than this after t rounds, whatever small rate it has.
+) -> Terms:
+    """A lower bound: on one problem FedProx is never better than this after t rounds, whatever
+    small rate it has.
 
-    min{ D (1 - 3 mu/(4 (alpha + mu)))^(2t), (3 mu^3 A^2 G^2/(128 E^2 (alpha + mu)^4) + 3 mu S sigma^2/(64 E
-    (alpha + mu)^2))/(t + 1)^2 }, A = 1 - (1 - rate (alpha + mu))^(E-1). Half of the clients have mu w^2/2 + G w, half
-    mu w^2/4 - G w.
+    min{ D (1 - 3 mu/(4 (alpha + mu)))^(2t), (3 mu^3 A^2 G^2/(128 E^2 (alpha + mu)^4) + 3 mu S
+    sigma^2/(64 E (alpha + mu)^2))/(t + 1)^2 }, A = 1 - (1 - rate (alpha + mu))^(E-1). Half of the
+    clients have mu w^2/2 + G w, half mu w^2/4 - G w.
 
     Args:
         convexity: mu.
@@ -170,7 +196,8 @@ def unavoidable_error(
     drift = 3 * mu**3 * share**2 * gradient / (128 * steps**2 * pulled**4)
     values = {
         "start": gap * (1 - 3 * mu / (4 * pulled)) ** (2 * rounds),
-        "drift and noise": (drift + 3 * mu * squares * noise / (64 * steps * pulled**2)) / (rounds + 1) ** 2,
+        "drift and noise": (drift + 3 * mu * squares * noise / (64 * steps * pulled**2))
+        / (rounds + 1) ** 2,
     }
     assumptions = (
         Assumption("E ≥ 2", steps >= 2),

@@ -12,7 +12,8 @@ from poise.theory.terms import Assumption, Problem, Terms
 
 
 def uniform_beats_md(importance: ArrayLike, m: int) -> tuple[float, float]:
-    """``(sum p_i^2, 1/(N - m + 1))``: uniform sampling has the better bound iff the first is at most the second.
+    """``(sum p_i^2, 1/(N - m + 1))``: uniform sampling has the better bound iff the first is at
+    most the second.
 
     >>> uniform_beats_md([0.5, 0.25, 0.25], 1)
     (0.375, 0.3333333333333333)
@@ -24,14 +25,20 @@ def uniform_beats_md(importance: ArrayLike, m: int) -> tuple[float, float]:
 
 
 def sampling_bound(
-    problem: Problem, weights: WeightStatistics, steps: int, rounds: int, rate: float, server_rate: float = 1.0,
+    problem: Problem,
+    weights: WeightStatistics,
+    steps: int,
+    rounds: int,
+    rate: float,
+    server_rate: float = 1.0,
     dissimilarity: tuple[float, float] = (1.0, 0.0),
-) -> Terms:  # fmt: skip
-    """``(1/T) sum_t E |grad L(theta_t)|^2`` of FedAvg with sampled clients, with the constants of the proof.
+) -> Terms:
+    """``(1/T) sum_t E |grad L(theta_t)|^2`` of FedAvg with sampled clients, with the constants of
+    the proof.
 
-    With h = server_rate * rate and O = 3/2 L h gamma K b2 <= 1/2, 1/(1 - O) times: 4 D/(h K T) + 2 L h (Sigma +
-    sum p_i^2) sigma^2 + 3 rate^2 L^2 (K-1) sigma^2 + 6 rate^2 L^2 K (K-1) k2 + 3 L h gamma (K-1) sigma^2 +
-    6 L h gamma K k2.
+    With h = server_rate * rate and O = 3/2 L h gamma K b2 <= 1/2, 1/(1 - O) times: 4 D/(h K T) + 2
+    L h (Sigma + sum p_i^2) sigma^2 + 3 rate^2 L^2 (K-1) sigma^2 + 6 rate^2 L^2 K (K-1) k2 + 3 L h
+    gamma (K-1) sigma^2 + 6 L h gamma K k2.
 
     Args:
         problem: L, sigma^2, gap, importance; nothing need be convex.
@@ -40,7 +47,8 @@ def sampling_bound(
         rounds: T.
         rate: local learning rate.
         server_rate: eta_g.
-        dissimilarity: (b2, k2) with sum_i w_i |grad L_i|^2 <= b2 |grad L|^2 + k2 for all weights w that sum to one.
+        dissimilarity: (b2, k2) with sum_i w_i |grad L_i|^2 <= b2 |grad L|^2 + k2 for all weights w
+            that sum to one.
 
     >>> full = WeightStatistics(np.array([1.0]), np.zeros(1), 0.0, 0.0, 1.0)
     >>> sampling_bound(Problem(1.0, noise=0.0, gap=2.0, importance=np.array([1.0])), full, 1, 8, 0.1).total
@@ -61,7 +69,9 @@ def sampling_bound(
         "sampling": scale * 3 * L * h * gamma * ((K - 1) * noise + 2 * K * k2) if gamma else 0.0,
     }
     alpha = 0.0 if weights.alpha is None else weights.alpha
-    means_p = problem.importance is not None and np.allclose(weights.mean, problem.importance, rtol=1e-9)
+    means_p = problem.importance is not None and np.allclose(
+        weights.mean, problem.importance, rtol=1e-9
+    )
     assumptions = (
         Assumption("the sampler is unbiased", bool(means_p)),
         Assumption("everyone makes the same number of plain SGD steps"),

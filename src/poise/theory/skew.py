@@ -1,4 +1,6 @@
-"""Loss-based weights: the weighting skew, and the speed and the error that it buys (papers A and D)."""
+"""Loss-based weights: the weighting skew, and the speed and the error that it buys (papers A and
+D).
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,11 @@ from poise.core.errors import require
 from poise.theory.terms import Assumption, Problem, Terms
 
 
-def weighting_skew(weights: ArrayLike, importance: ArrayLike, losses: ArrayLike, floors: ArrayLike = 0.0) -> float:
-    """``rho = sum_i alpha_i (F_i - F_i*) / (F - sum_i p_i F_i*)``: above 1 where high losses count more.
+def weighting_skew(
+    weights: ArrayLike, importance: ArrayLike, losses: ArrayLike, floors: ArrayLike = 0.0
+) -> float:
+    """``rho = sum_i alpha_i (F_i - F_i*) / (F - sum_i p_i F_i*)``: above 1 where high losses count
+    more.
 
     >>> weighting_skew([0.25, 0.75], [0.5, 0.5], [1.0, 3.0])
     1.25
@@ -50,11 +55,14 @@ def largest_range(pi: float, importance: ArrayLike) -> float:
     return float((1 - (len(p) - 1) * pi * p.min()) / p.min())
 
 
-def skew_bound(problem: Problem, steps: int, iterations: int, lowest: float, highest: float) -> Terms:
-    """``E F(w_T) - F* <= V/(T + g) + Err``, ``g = 4L/mu``, rates ``1/(mu (t + g))``, for weights with these skews.
+def skew_bound(
+    problem: Problem, steps: int, iterations: int, lowest: float, highest: float
+) -> Terms:
+    """``E F(w_T) - F* <= V/(T + g) + Err``, ``g = 4L/mu``, rates ``1/(mu (t + g))``, for weights
+    with these skews.
 
-    V = 4L(32 E^2 G^2 + sigma^2)/(3 mu^2 rho_) + 8 L^2 Gamma/mu^2 + L g |w^0 - w*|^2/2 and Err = (8 L Gamma/3 mu)
-    (rho~/rho_ - 1).
+    V = 4L(32 E^2 G^2 + sigma^2)/(3 mu^2 rho_) + 8 L^2 Gamma/mu^2 + L g |w^0 - w*|^2/2 and Err = (8
+    L Gamma/3 mu) (rho~/rho_ - 1).
 
     Args:
         problem: L, mu, sigma^2, G^2, Gamma, the distance from the optimum.
@@ -66,7 +74,8 @@ def skew_bound(problem: Problem, steps: int, iterations: int, lowest: float, hig
     >>> skew_bound(Problem(1.0, 1.0, 0.0, 1.0, 0.0, 4.0), 1, 96, 1.0, 1.0)["start"]
     0.08
 
-    Source: A Corollary 1, D Corollary 4 (which print tau for E). Their Lemma 2 needs rates that fall by at most a half
+    Source: A Corollary 1, D Corollary 4 (which print tau for E). Their Lemma 2 needs rates that
+        fall by at most a half
     in a round, so E <= 4L/mu.
     """
     L, mu = problem.smoothness, problem.convexity
@@ -81,20 +90,27 @@ def skew_bound(problem: Problem, steps: int, iterations: int, lowest: float, hig
         "start": L * shift * problem.distance / 2 / late,
         "error": 8 * L * problem.heterogeneity / (3 * mu) * tail if problem.heterogeneity else 0.0,
     }
-    return Terms("loss gap with skewed weights", "A Corollary 1, D Corollary 4", values, _conditions(problem, steps))
+    return Terms(
+        "loss gap with skewed weights",
+        "A Corollary 1, D Corollary 4",
+        values,
+        _conditions(problem, steps),
+    )
 
 
 def _conditions(problem: Problem, steps: int) -> tuple[Assumption, ...]:
     return (
-        problem.strongly_convex(), problem.bounded(),
+        problem.strongly_convex(),
+        problem.bounded(),
         Assumption("everyone takes part, and the weights of a round sum to one"),
         Assumption("learning rates 1/(μ (t + 4L/μ)) at local step t"),
         Assumption("E ≤ 4L/μ", bool(steps <= 4 * problem.smoothness / problem.convexity)),
-    )  # fmt: skip
+    )
 
 
 def bounded_weights(problem: Problem, steps: int, iterations: int, pi: float) -> Terms:
-    """The same when only ``pi = min kappa`` is known: ``1/rho_ <= 1/pi``, ``rho~/rho_ - 1 <= 1/(pi min p) - N``.
+    """The same when only ``pi = min kappa`` is known: ``1/rho_ <= 1/pi``, ``rho~/rho_ - 1 <= 1/(pi
+    min p) - N``.
 
     >>> uniform = Problem(1.0, 1.0, 0.0, 1.0, 1.0, 4.0, importance=np.array([0.5, 0.5]))
     >>> bounded_weights(uniform, 1, 96, 1.0)["error"]
@@ -106,13 +122,18 @@ def bounded_weights(problem: Problem, steps: int, iterations: int, pi: float) ->
     p = np.asarray(problem.importance)
     tail = inf if pi <= 0 else max(1 / (pi * float(p.min())) - len(p), 0.0)
     found = skew_bound(problem, steps, iterations, pi, pi)
-    err = 8 * problem.smoothness * problem.heterogeneity / (3 * problem.convexity) * tail if tail else 0.0
+    err = (
+        8 * problem.smoothness * problem.heterogeneity / (3 * problem.convexity) * tail
+        if tail
+        else 0.0
+    )
     values = {**found.values, "error": err}
     return Terms("loss gap with bounded weights", "A eq. 17, D eq. 19", values, found.assumptions)
 
 
 def least_temperature(spread: float, pi: float) -> float:
-    """The temperature from which on no client's weight falls below pi times its importance: ``T = R / ln(1/pi)``.
+    """The temperature from which on no client's weight falls below pi times its importance: ``T = R
+    / ln(1/pi)``.
 
     R is the spread of the losses: kappa_i = exp(F_i/T) / sum_j p_j exp(F_j/T) >= exp(-R/T).
 

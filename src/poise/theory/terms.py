@@ -1,4 +1,6 @@
-"""What a bound is made of: named terms, the assumptions under which it holds, and where it is from."""
+"""What a bound is made of: named terms, the assumptions under which it holds, and where it is
+from.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ class Assumption:
 class Terms:
     """The named terms of a bound, and their total.
 
-    ``sharp`` is false where the source gives the terms only up to numerical constants: they can then be compared with
-    each other over settings, but their total bounds nothing.
+    ``sharp`` is false where the source gives the terms only up to numerical constants: they can
+    then be compared with each other over settings, but their total bounds nothing.
 
     >>> Terms("an example", "nowhere", {"start": 2.0, "noise": 0.5}).total
     2.5
@@ -37,7 +39,9 @@ class Terms:
     values: Mapping[str, float]
     assumptions: tuple[Assumption, ...] = ()
     sharp: bool = True
-    least: bool = False  # the total is the smallest term, not their sum: a lower bound of the form min{a, b}
+    least: bool = (
+        False  # the total is the smallest term, not their sum: a lower bound of the form min{a, b}
+    )
 
     @property
     def total(self) -> float:
@@ -58,10 +62,14 @@ class Terms:
     def as_data(self) -> dict[str, Any]:
         """The terms as plain values."""
         return {
-            "name": self.name, "source": self.source, "terms": {k: float(v) for k, v in self.values.items()},
-            "total": self.total, "up to constants": not self.sharp, "holds": self.holds,
+            "name": self.name,
+            "source": self.source,
+            "terms": {k: float(v) for k, v in self.values.items()},
+            "total": self.total,
+            "up to constants": not self.sharp,
+            "holds": self.holds,
             "assumptions": [{"text": a.text, "holds": a.holds} for a in self.assumptions],
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)
@@ -99,10 +107,15 @@ class Problem:
     def strongly_convex(self) -> Assumption:
         """Every F_i is L-smooth and mu-strongly convex."""
         known = isfinite(self.convexity)
-        return Assumption("every client's loss is smooth and strongly convex", self.convexity > 0 if known else None)
+        return Assumption(
+            "every client's loss is smooth and strongly convex",
+            self.convexity > 0 if known else None,
+        )
 
     def bounded(self) -> Assumption:
         """G^2 and sigma^2 hold everywhere the run goes."""
         known = isfinite(self.gradient) and isfinite(self.noise)
-        text = "norm and variance of stochastic gradients stay below G² and σ² wherever the run goes"
+        text = (
+            "norm and variance of stochastic gradients stay below G² and σ² wherever the run goes"
+        )
         return Assumption(text, None if known else False)

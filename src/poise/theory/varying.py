@@ -12,7 +12,8 @@ from poise.theory.terms import Assumption, Problem, Terms
 def speed_and_error(
     weights: ArrayLike, losses: ArrayLike, losses_at_optimum: ArrayLike, floors: ArrayLike
 ) -> tuple[float, float]:
-    """``(Omega, Gamma)`` of a run: what its weights make of the clients' gaps on the way, and at the optimum.
+    """``(Omega, Gamma)`` of a run: what its weights make of the clients' gaps on the way, and at
+    the optimum.
 
     Omega = min_t sum_i rho_i (F_i(w_t) - F_i*) and Gamma = max_t sum_i rho_i (F_i(w*) - F_i*).
 
@@ -27,19 +28,29 @@ def speed_and_error(
 
     Source: B Theorem 1.
     """
-    rho, f, least = (np.atleast_2d(np.asarray(v, dtype=np.float64)) for v in (weights, losses, floors))
+    rho, f, least = (
+        np.atleast_2d(np.asarray(v, dtype=np.float64)) for v in (weights, losses, floors)
+    )
     best = np.asarray(losses_at_optimum, dtype=np.float64)
-    return float((rho * (f - least)).sum(axis=1).min()), float((rho * (best - least)).sum(axis=1).max())
+    return float((rho * (f - least)).sum(axis=1).min()), float(
+        (rho * (best - least)).sum(axis=1).max()
+    )
 
 
 def varying_bound(
-    problem: Problem, steps: int, iterations: int, omega: float, gamma: float, largest: ArrayLike,
-    cohort: int | None = None, printed: bool = False,
-) -> Terms:  # fmt: skip
+    problem: Problem,
+    steps: int,
+    iterations: int,
+    omega: float,
+    gamma: float,
+    largest: ArrayLike,
+    cohort: int | None = None,
+    printed: bool = False,
+) -> Terms:
     """``E F(W_T) - F* <= L/(g + T) (2B/mu^2 + g |W_0 - W*|^2/2) + (2L/mu)(Gamma - Omega)``.
 
-    B = max_t sum_i rho_i^2 sigma^2 + 8 (E-1)^2 G^2 + 6 L Omega, plus (4/K) E^2 G^2 with K clients drawn;
-    g = max(8L/mu, E) - 1 and rates 2/(mu (g + t)).
+    B = max_t sum_i rho_i^2 sigma^2 + 8 (E-1)^2 G^2 + 6 L Omega, plus (4/K) E^2 G^2 with K clients
+    drawn; g = max(8L/mu, E) - 1 and rates 2/(mu (g + t)).
 
     Args:
         problem: L, mu, sigma^2, G^2, the distance from the optimum.
@@ -49,8 +60,9 @@ def varying_bound(
         gamma: Gamma of `speed_and_error`.
         largest: rho_i of the round with the largest sum of squares, (N,).
         cohort: K, where clients are drawn by their weights with replacement; None for everyone.
-        printed: the constants as printed: (E-1) and E for (E-1)^2 and E^2, and L/mu for 2L/mu. Too small: the proof's
-            Lemmas 3 and 5 lose a factor in the Cauchy-Schwarz step, and eq. 11 a factor 2.
+        printed: the constants as printed: (E-1) and E for (E-1)^2 and E^2, and L/mu for 2L/mu. Too
+            small: the proof's Lemmas 3 and 5 lose a factor in the Cauchy-Schwarz step, and eq. 11 a
+                factor 2.
 
     >>> varying_bound(Problem(1.0, 1.0, 0.0, 1.0, distance=4.0), 1, 93, 0.0, 0.0, [0.5, 0.5])["start"]
     0.14
@@ -71,7 +83,11 @@ def varying_bound(
         "error": (1 if printed else 2) * L / mu * max(gamma - omega, 0.0),
     }
     assumptions = (
-        problem.strongly_convex(), problem.bounded(), Assumption("the weights of a round sum to one"),
+        problem.strongly_convex(),
+        problem.bounded(),
+        Assumption("the weights of a round sum to one"),
         Assumption("learning rates 2/(μ (γ + t)), γ = max(8L/μ, E) − 1, at local step t"),
-    )  # fmt: skip
-    return Terms("loss gap with weights that vary in time", "B Theorem 1, Theorem 2", values, assumptions)
+    )
+    return Terms(
+        "loss gap with weights that vary in time", "B Theorem 1, Theorem 2", values, assumptions
+    )

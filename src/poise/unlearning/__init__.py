@@ -1,4 +1,5 @@
-"""Forgetting: certified client unlearning (IFU, SIFU), its baselines, and certificates that can be checked.
+"""Forgetting: certified client unlearning (IFU, SIFU), its baselines, and certificates that can be
+checked.
 
 `poise.unlearn` is the operation; here are its pieces. Names load when they are first used.
 """
@@ -11,28 +12,35 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from poise.privacy.budget import Budget
     from poise.privacy.gaussian import epsilon_at, privacy_curve, sensitivity_budget
-    from poise.unlearning.accounting import privacy_spent
-    from poise.unlearning.counting import sensitivity
-    from poise.unlearning.examining import examine
-    from poise.unlearning.previewing import preview
-    from poise.unlearning.verifying import verify
+    from poise.unlearning.empirical_checks import examine
+    from poise.unlearning.ledger_sensitivity import sensitivity
+    from poise.unlearning.preview import preview
+    from poise.unlearning.privacy_accounting import privacy_spent
+    from poise.unlearning.verification import verify
 
 _HOMES = {
     "Budget": "poise.privacy.budget",
     "epsilon_at": "poise.privacy.gaussian",
-    "examine": "poise.unlearning.examining",
-    "preview": "poise.unlearning.previewing",
+    "examine": "poise.unlearning.empirical_checks",
+    "preview": "poise.unlearning.preview",
     "privacy_curve": "poise.privacy.gaussian",
-    "privacy_spent": "poise.unlearning.accounting",
-    "sensitivity": "poise.unlearning.counting",
+    "privacy_spent": "poise.unlearning.privacy_accounting",
+    "sensitivity": "poise.unlearning.ledger_sensitivity",
     "sensitivity_budget": "poise.privacy.gaussian",
-    "verify": "poise.unlearning.verifying",
+    "verify": "poise.unlearning.verification",
 }
 
 __all__ = [
-    "Budget", "epsilon_at", "examine", "preview", "privacy_curve", "privacy_spent", "sensitivity",
-    "sensitivity_budget", "verify",
-]  # fmt: skip
+    "Budget",
+    "epsilon_at",
+    "examine",
+    "preview",
+    "privacy_curve",
+    "privacy_spent",
+    "sensitivity",
+    "sensitivity_budget",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

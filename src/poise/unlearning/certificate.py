@@ -17,7 +17,7 @@ from poise.ledger.files import write_whole
 from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
 from poise.privacy.gaussian import epsilon_at
-from poise.unlearning import accounting
+from poise.unlearning import privacy_accounting
 from poise.unlearning.histories import CERTIFICATE, Histories, members_of
 from poise.unlearning.methods import CERTIFIED, along
 from poise.unlearning.proof import Grounds
@@ -28,9 +28,16 @@ FORMAT = 1
 
 
 def certify(
-    histories: Histories, request: Request, grounds: Grounds, score: str, reached: bool, forgotten: float | None
+    histories: Histories,
+    request: Request,
+    grounds: Grounds,
+    score: str,
+    reached: bool,
+    forgotten: float | None,
 ) -> dict[str, Any]:
-    """The certificate of the newest branch; ``forgotten`` is the score on the clients it forgot, where measured."""
+    """The certificate of the newest branch; ``forgotten`` is the score on the clients it forgot,
+    where measured.
+    """
     made = histories.run(request.index)
     document: dict[str, Any] = {
         "certificate": FORMAT,
@@ -38,21 +45,31 @@ def certify(
         "clients": list(request.clients),
         "forgotten so far": histories.forgotten,
         "request": {
-            "index": request.index, "method": request.method, "heuristic": request.heuristic,
-            "target": request.target, "min rounds": request.min_rounds, "max rounds": request.max_rounds,
+            "index": request.index,
+            "method": request.method,
+            "heuristic": request.heuristic,
+            "target": request.target,
+            "min rounds": request.min_rounds,
+            "max rounds": request.max_rounds,
         },
         "guarantee": _guarantee(histories, request),
         "restart": {"branch": request.node[0], "round": request.node[1]},
         "history": [list(node) for node in histories.oracle],
         "grounds": {
-            "theorem": grounds.theorem, "assumed": [*grounds.assumed, *_several(histories)],
+            "theorem": grounds.theorem,
+            "assumed": [*grounds.assumed, *_several(histories)],
             "not proved": list(grounds.gaps),
             "statistics outside the optimiser": grounds.buffers,
         },
         "noise": {"sigma": request.sigma, "drawn": request.noise, "commitment": request.commitment},
         "result": {
-            "rounds": made.rounds, "bytes up": int(made.bytes_up.sum()), "bytes down": int(made.bytes_down.sum()),
-            "score": score, **_scored(made, score), "target reached": reached, "on forgotten clients": forgotten,
+            "rounds": made.rounds,
+            "bytes up": int(made.bytes_up.sum()),
+            "bytes down": int(made.bytes_down.sum()),
+            "score": score,
+            **_scored(made, score),
+            "target reached": reached,
+            "on forgotten clients": forgotten,
         },
         "evidence": {
             "training": evidence(histories.run(0)),
@@ -61,7 +78,7 @@ def certify(
             "start": model_hash(made, 0),
             "model": model_hash(made, made.rounds),
         },
-    }  # fmt: skip
+    }
     return {**document, "digest": digest_of(document)}
 
 
@@ -69,16 +86,24 @@ def _several(histories: Histories) -> list[str]:
     """What is said where more than one noise covers the forgotten."""
     if len(histories.oracle) < 2:
         return []
-    return ["the promise is for each noise of this history by itself (E Theorem 5.3), composed epsilon for all of them"]
+    return [
+        (
+            "the promise is for each noise of this history by itself (E Theorem 5.3), composed "
+            "epsilon for all of them"
+        )
+    ]
 
 
 def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
     """What is promised for everyone forgotten so far; None where the method promises nothing."""
     budget = request.budget
     said = {
-        "epsilon": budget.epsilon, "delta": budget.delta, "calibration": budget.calibration,
-        "participation": budget.participation, "strong convexity": budget.strong_convexity,
-    }  # fmt: skip
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "calibration": budget.calibration,
+        "participation": budget.participation,
+        "strong convexity": budget.strong_convexity,
+    }
     if request.method not in CERTIFIED:
         return {"promised": False, **said}
     if request.method == "scratch":
@@ -92,22 +117,30 @@ def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
             "composed epsilon": 0.0,
         }
     if request.method == "dp":
-        found = accounting.guarantee(histories, histories.oracle, histories.forgotten, budget.epsilon, budget.delta)
+        found = privacy_accounting.guarantee(
+            histories, histories.oracle, histories.forgotten, budget.epsilon, budget.delta
+        )
         return {"promised": True, **found}
-    nodes = histories.oracle if request.method == "last" else [request.node]  # its noise covers the whole history
+    nodes = (
+        histories.oracle if request.method == "last" else [request.node]
+    )  # its noise covers the whole history
     psi = along(histories, nodes, request.clients, budget)
     return {
-        "promised": True, **said, "psi limit": replace(budget, sigma=request.sigma).limit,
+        "promised": True,
+        **said,
+        "psi limit": replace(budget, sigma=request.sigma).limit,
         "psi": {str(c): float(value) for c, value in zip(request.clients, psi, strict=True)},
         "composed epsilon": _composed(histories, request),
-    }  # fmt: skip
+    }
 
 
 def _composed(histories: Histories, request: Request) -> float:
-    """The least epsilon, at the request's delta, that all noises of the present history give the worst client.
+    """The least epsilon, at the request's delta, that all noises of the present history give the
+    worst client.
 
-    A client that worked in several branches is covered by the noise at each node; Gaussian mechanisms compose like
-    one with the root of the sum of the squares of Psi/sigma. Theorem 5.3 looks at each node by itself.
+    A client that worked in several branches is covered by the noise at each node; Gaussian
+    mechanisms compose like one with the root of the sum of the squares of Psi/sigma. Theorem 5.3
+    looks at each node by itself.
     """
     made_by = {b.request.node: b.request.sigma for b in histories.finished}
     worst = 0.0
@@ -134,19 +167,25 @@ def _last(run: Run, score: str) -> float | None:
 
 
 def evidence(run: Run) -> dict[str, Any]:
-    """What a run's ledger says, as hashes: the chain of its rounds, the facts beside them, and the file itself."""
+    """What a run's ledger says, as hashes: the chain of its rounds, the facts beside them, and the
+    file itself.
+    """
     facts = hashlib.sha256()
     for key in ("clients", "federation", "initial", "keep", "limit", "fading", "seed"):
         facts.update(f"{key}={run.meta.get(key)}\n".encode())
     for name in ("sizes", "importance", "optimism"):
         found = run.array(name)
-        facts.update(name.encode() + (b"" if found is None else np.ascontiguousarray(found).tobytes()))
+        facts.update(
+            name.encode() + (b"" if found is None else np.ascontiguousarray(found).tobytes())
+        )
     facts.update(np.ascontiguousarray(members_of(run)).tobytes())
     return {
-        "rounds": run.rounds, "digest": run.digest, "facts": facts.hexdigest(),
+        "rounds": run.rounds,
+        "digest": run.digest,
+        "facts": facts.hexdigest(),
         "experiment": hashlib.sha256(run.experiment.encode()).hexdigest(),
         "file": None if run.path is None else file_hash(run.path / DATABASE),
-    }  # fmt: skip
+    }
 
 
 def file_hash(path: Path) -> str | None:
@@ -173,7 +212,9 @@ def canonical(document: Mapping[str, Any]) -> bytes:
 
 def digest_of(document: Mapping[str, Any]) -> str:
     """The hash of a certificate without its own."""
-    return hashlib.sha256(canonical({k: v for k, v in document.items() if k != "digest"})).hexdigest()
+    return hashlib.sha256(
+        canonical({k: v for k, v in document.items() if k != "digest"})
+    ).hexdigest()
 
 
 def write(document: Mapping[str, Any], folder: Path) -> Path:

@@ -1,4 +1,6 @@
-"""The histories of a federation that was asked to forget: the training, and a branch for every request."""
+"""The histories of a federation that was asked to forget: the training, and a branch for every
+request.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,19 @@ import numpy as np
 
 from poise.core.errors import LedgerError, RunLocked
 from poise.core.types import Floats, Ints
-from poise.ledger import glance
+from poise.ledger import summary
 from poise.ledger.files import refused
 from poise.ledger.lock import Lock, held
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import LOCK
 from poise.privacy.budget import Budget
 from poise.unlearning import request as requests
-from poise.unlearning.counting import counted
+from poise.unlearning.ledger_sensitivity import counted
 from poise.unlearning.request import Request
-from poise.unlearning.tree import Node, grown
+from poise.unlearning.restart_tree import Node, grown
 
 FOLDER = "unlearning"
-CERTIFICATE = glance.CERTIFICATE
+CERTIFICATE = summary.CERTIFICATE
 
 
 @dataclass
@@ -105,12 +107,16 @@ class Histories:
         return nodes
 
     def members(self, branch: int) -> Ints:
-        """Which client of the training each client of a branch is; the training itself may be without some owners."""
+        """Which client of the training each client of a branch is; the training itself may be
+        without some owners.
+        """
         return np.searchsorted(members_of(self.root), members_of(self.run(branch)))
 
     def psi(self, branch: int, budget: Budget) -> Floats:
         """Psi_s(n, i) of a branch with clients numbered as in the training, (R_s + 1, N)."""
-        counting = Budget(participation=budget.participation, strong_convexity=budget.strong_convexity)
+        counting = Budget(
+            participation=budget.participation, strong_convexity=budget.strong_convexity
+        )
         if (branch, counting) not in self._counted:
             run = self.run(branch)
             own = counted(run, counting)
@@ -121,10 +127,15 @@ class Histories:
 
 
 def at_rest(run: Run) -> None:
-    """Raise where a run is still being written: models and clients' shares that a request rests on would change."""
+    """Raise where a run is still being written: models and clients' shares that a request rests on
+    would change.
+    """
     if run.path is not None and held(run.path / LOCK):
         raise RunLocked(
-            f"{run.path} is still being trained: a request to forget starts from a training that has ended",
+            (
+                f"{run.path} is still being trained: a request to forget starts from a training that "
+                "has ended"
+            ),
             "wait for it, or stop it: the rounds it has done are kept",
         )
 
@@ -148,7 +159,9 @@ def one_at_a_time(folder: Path | None) -> Iterator[None]:
 
 
 def members_of(run: Run) -> Ints:
-    """Which owner each client of a run is: of the data that its ``[data]`` names, ``without`` or not."""
+    """Which owner each client of a run is: of the data that its ``[data]`` names, ``without`` or
+    not.
+    """
     members = run.array("members")
     return np.arange(run.clients) if members is None else np.asarray(members)
 
@@ -159,10 +172,15 @@ def _branches(folder: Path) -> list[Branch]:
     for place in sorted(p for p in folder.glob("[0-9]*") if (p / requests.FILE).exists()):
         asked = requests.load(place)
         if asked.index != len(found) + 1:
-            raise LedgerError(f"{place / requests.FILE} is request {asked.index}, but {len(found) + 1} is due")
+            raise LedgerError(
+                f"{place / requests.FILE} is request {asked.index}, but {len(found) + 1} is due"
+            )
         if found and not found[-1].done:
             raise LedgerError(
-                f"{folder / f'{len(found):03d}'} has no {CERTIFICATE}, but request {asked.index} came after it",
+                (
+                    f"{folder / f'{len(found):03d}'} has no {CERTIFICATE}, but request {asked.index} "
+                    "came after it"
+                ),
                 "put the certificate back: what later requests promise rests on it",
             )
         done = (place / CERTIFICATE).exists()
@@ -175,5 +193,8 @@ def _training(branch: Path, out: Path | None) -> tuple[Run, Path]:
     folder = branch.parent if out is None else out
     root = branch.parent.parent
     if branch.parent.name != FOLDER or not root.is_dir():
-        raise LedgerError(f"{branch} is a branch of a training that does not lie around it", "give the training run")
+        raise LedgerError(
+            f"{branch} is a branch of a training that does not lie around it",
+            "give the training run",
+        )
     return open_run(root), folder

@@ -12,13 +12,13 @@ from poise.core.types import Floats
 from poise.core.vectors import Vector
 from poise.engine.plan import Parts
 from poise.privacy.budget import Budget
-from poise.unlearning.accounting import mechanism
-from poise.unlearning.accumulation import reaggregated, refuse_unstored
+from poise.unlearning.fed_accum import reaggregated, refuse_unstored
 from poise.unlearning.histories import Histories
 from poise.unlearning.noise import perturbed
+from poise.unlearning.privacy_accounting import mechanism
 from poise.unlearning.proof import Grounds, grounds, private_grounds
 from poise.unlearning.request import Request
-from poise.unlearning.tree import Node, influence, restart
+from poise.unlearning.restart_tree import Node, influence, restart
 
 CERTIFIED = ("sifu", "scratch", "last", "dp")
 """Methods that promise something; the others keep what they were trained on."""
@@ -29,7 +29,9 @@ TOGETHER = ("sifu", "scratch", "last")
 
 @dataclass(frozen=True)
 class Decision:
-    """Restart at ``node`` with noise ``sigma``; ``ideal`` is the node that would be taken if every model were kept."""
+    """Restart at ``node`` with noise ``sigma``; ``ideal`` is the node that would be taken if every
+    model were kept.
+    """
 
     node: Node
     sigma: float
@@ -43,7 +45,9 @@ def decide(method: str, histories: Histories, clients: tuple[int, ...], budget: 
     if method == "scratch":
         return Decision((0, 0), 0.0, (0, 0))
     if method == "last":
-        return Decision(last, noise_for(histories, [*histories.oracle, last], clients, budget), last)
+        return Decision(
+            last, noise_for(histories, [*histories.oracle, last], clients, budget), last
+        )
     if method != "sifu":  # fine-tune, dp, and fed-accum, which re-aggregates up to there
         return Decision(last, 0.0, last)
     psi = [histories.psi(s, budget) for s in range(newest + 1)]
@@ -53,12 +57,19 @@ def decide(method: str, histories: Histories, clients: tuple[int, ...], budget: 
     return Decision((branch, max(kept)), budget.sigma, (branch, most))
 
 
-def noise_for(histories: Histories, nodes: list[Node], clients: tuple[int, ...], budget: Budget) -> float:
-    """The noise that the last of these nodes needs: sensitivities add up along the history (E eq. 5.12)."""
+def noise_for(
+    histories: Histories, nodes: list[Node], clients: tuple[int, ...], budget: Budget
+) -> float:
+    """The noise that the last of these nodes needs: sensitivities add up along the history (E eq.
+    5.12).
+    """
     total = along(histories, nodes, clients, budget).max()
     if not np.isfinite(total):
         raise IncompatibleParts(
-            "last: the run stopped following a client that its declared budget could not reach any more",
+            (
+                "last: the run stopped following a client that its declared budget could not reach "
+                "any more"
+            ),
             "train without a budget (unlearning=) to use this method",
         )
     return float(total / replace(budget, sigma=1.0).limit)
@@ -71,13 +82,19 @@ def least_noise(histories: Histories, request: Request) -> float:
     return request.budget.sigma if request.method == "sifu" else 0.0
 
 
-def along(histories: Histories, nodes: list[Node], clients: tuple[int, ...], budget: Budget) -> Floats:
+def along(
+    histories: Histories, nodes: list[Node], clients: tuple[int, ...], budget: Budget
+) -> Floats:
     """Psi of each client, added up over the nodes of a history."""
-    return np.asarray(np.sum([histories.psi(s, budget)[n, list(clients)] for s, n in nodes], axis=0))
+    return np.asarray(
+        np.sum([histories.psi(s, budget)[n, list(clients)] for s, n in nodes], axis=0)
+    )
 
 
 def start_of(request: Request, histories: Histories, parts: Parts, seed: int) -> Vector:
-    """The model that retraining starts from: the node's with the request's noise, or what re-aggregation gives."""
+    """The model that retraining starts from: the node's with the request's noise, or what
+    re-aggregation gives.
+    """
     branch, n = request.node
     if request.method == "fed-accum":
         gone = [*histories.forgotten, *request.clients]
@@ -86,13 +103,18 @@ def start_of(request: Request, histories: Histories, parts: Parts, seed: int) ->
     return perturbed(model, request.sigma, seed, request.index, histories.root.trainable)
 
 
-def grounds_for(method: str, parts: Parts, buffers: bool, budget: Budget, *, audit: str | None = None) -> Grounds:
+def grounds_for(
+    method: str, parts: Parts, buffers: bool, budget: Budget, *, audit: str | None = None
+) -> Grounds:
     """What a method's guarantee rests on; ``audit`` is what the run did with suspects."""
     found = private_grounds(parts, buffers) if method == "dp" else grounds(parts, buffers, budget)
     if audit != "quarantine":
         return found
     if method == "dp":
-        why = "audit='quarantine': who is kept out depends on what clients sent, and the others count for more"
+        why = (
+            "audit='quarantine': who is kept out depends on what clients sent, and the others "
+            "count for more"
+        )
         return replace(found, gaps=(*found.gaps, why))
     same = "without the client, the audit would have kept out the same others"
     return replace(found, assumed=(*found.assumed, same))
@@ -108,15 +130,22 @@ def admit(method: str, histories: Histories, parts: Parts, budget: Budget) -> No
 
 
 def refuse_mixture(method: str, histories: Histories, budget: Budget) -> None:
-    """A guarantee for all forgotten clients needs that none was forgotten by a method that promises nothing."""
+    """A guarantee for all forgotten clients needs that none was forgotten by a method that promises
+    nothing.
+    """
     before = {b.request.method for b in histories.finished}
     other = [
-        b.request for b in histories.finished if b.request.method in ("sifu", "last") and b.request.budget != budget
+        b.request
+        for b in histories.finished
+        if b.request.method in ("sifu", "last") and b.request.budget != budget
     ]
     if other and method in TOGETHER:
         raise IncompatibleParts(
             f"request {other[0].index} of this history promised something else: {other[0].budget}",
-            "one history has one budget, since its noise covers later requests too: use the same, or out=",
+            (
+                "one history has one budget, since its noise covers later requests too: use the same, "
+                "or out="
+            ),
         )
     if not before <= (set(TOGETHER) if method in TOGETHER else {method}):
         raise IncompatibleParts(

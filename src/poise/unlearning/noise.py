@@ -11,10 +11,14 @@ from poise.core.vectors import Vector
 
 
 def perturbed(theta: Vector, sigma: float, seed: int, index: int, trainable: int) -> Vector:
-    """``theta + N(0, sigma^2 I)`` on what is trained; the noise is that of request ``index`` under ``seed``."""
+    """``theta + N(0, sigma^2 I)`` on what is trained; the noise is that of request ``index`` under
+    ``seed``.
+    """
     if sigma == 0:
         return theta.clone()
-    draw = torch.randn(trainable, generator=torch_generator(seed, "unlearning", index), dtype=torch.float64)
+    draw = torch.randn(
+        trainable, generator=torch_generator(seed, "unlearning", index), dtype=torch.float64
+    )
     moved = theta.clone()
     moved[:trainable] += (sigma * draw).to(theta)
     return moved
@@ -26,4 +30,6 @@ def commitment(seed: int, index: int) -> str:
     >>> commitment(7, 1) == commitment(7, 1), commitment(7, 1) == commitment(8, 1)
     (True, False)
     """
-    return hashlib.sha256(f"poise unlearning noise, request {index}, seed {seed}".encode()).hexdigest()
+    return hashlib.sha256(
+        f"poise unlearning noise, request {index}, seed {seed}".encode()
+    ).hexdigest()

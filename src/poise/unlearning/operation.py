@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from poise.composition import Composition
 from poise.config.unlearn_request import Method, Noise, UnlearnRequest, client_numbers
 from poise.core.errors import InvalidOption
 from poise.core.federations import FederationLike, TaskLike
@@ -20,13 +19,14 @@ from poise.core.vectors import Layout, Vector
 from poise.ledger.run import Run, open_run
 from poise.privacy.budget import Participation
 from poise.privacy.gaussian import Calibration
-from poise.training import never
+from poise.training import Composition, never
 from poise.unlearning.certificate import certify, read, write
 from poise.unlearning.histories import CERTIFICATE, Branch, Histories, at_rest, one_at_a_time
 from poise.unlearning.methods import CERTIFIED, admit, decide, grounds_for, start_of
 from poise.unlearning.noise import commitment
 from poise.unlearning.proof import Grounds, refuse
 from poise.unlearning.request import Request, checked_clients, load
+from poise.unlearning.restart_tree import Node
 from poise.unlearning.retraining import (
     Goal,
     aimed,
@@ -41,12 +41,13 @@ from poise.unlearning.retraining import (
     short_of,
     without,
 )
-from poise.unlearning.tree import Node
 
 
 @dataclass(frozen=True)
 class Unlearned:
-    """What came of a request: the new branch, the rounds it took, where it restarted, and the certificate."""
+    """What came of a request: the new branch, the rounds it took, where it restarted, and the
+    certificate.
+    """
 
     run: Run
     rounds: int
@@ -80,32 +81,40 @@ def unlearn(
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
 ) -> Unlearned:
-    """Forget clients: restart from a model that they hardly moved, hide the rest by noise, retrain without them.
+    """Forget clients: restart from a model that they hardly moved, hide the rest by noise, retrain
+    without them.
 
-    Requests add up: each goes on from the history that the last one left, as a new branch of the run's folder, and
-    covers everyone forgotten so far. A request that was interrupted is finished by asking for it again.
+    Requests add up: each goes on from the history that the last one left, as a new branch of the
+    run's folder, and covers everyone forgotten so far. A request that was interrupted is finished
+    by asking for it again.
 
     Args:
         run: the training run (or any branch of it), or its folder.
         clients: who is to be forgotten, numbered as in the training.
-        method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``, ``last``, ``dp`` (for a run trained with
-            `Clipped` weights and a `Noisy` server) or ``fed-accum`` (for a run with ``keep_updates``).
+        method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``, ``last``, ``dp``
+            (for a run trained with `Clipped` weights and a `Noisy` server) or ``fed-accum`` (for a
+            run with ``keep_updates``).
         epsilon: epsilon of the guarantee.
         delta: delta of the guarantee.
-        sigma: standard deviation of the noise (``last`` works out its own, ``dp`` had it while training).
-        target: accuracy on the remaining clients at which retraining ends (a loss, for tasks without accuracy);
-            by default 99 % of what the present model has on them.
+        sigma: standard deviation of the noise (``last`` works out its own, ``dp`` had it while
+            training).
+        target: accuracy on the remaining clients at which retraining ends (a loss, for tasks
+            without accuracy); by default 99 % of what the present model has on them.
         calibration: of the Gaussian mechanism, ``analytic`` or ``classical`` (for epsilon < 1).
-        participation: how partial participation counts: ``conservative`` renormalises inside the cohort that really
-            was, ``optimistic`` takes ``p_c/(1 - p_c)`` whoever took part, which is smaller and no bound.
+        participation: how partial participation counts: ``conservative`` renormalises inside the
+            cohort that really was, ``optimistic`` takes ``p_c/(1 - p_c)`` whoever took part, which
+            is smaller and no bound.
         strong_convexity: mu of the clients' losses, where it is known.
         min_rounds: retrain for at least this many rounds.
         max_rounds: give up after this many rounds.
         heuristic: go on where the bound has no proof; the certificate says so.
-        noise: ``seeded`` draws it from the run's seed, which makes the result reproducible and the noise known to
-            whoever has the run; ``secret`` draws a seed that is not kept, and the certificate only commits to it.
-        measure_forgotten: measure the new model on the forgotten clients too, which reads their data.
-        held_out: aim at the accuracy on the held-out data instead of that on the remaining clients' own.
+        noise: ``seeded`` draws it from the run's seed, which makes the result reproducible and the
+            noise known to whoever has the run; ``secret`` draws a seed that is not kept, and the
+            certificate only commits to it.
+        measure_forgotten: measure the new model on the forgotten clients too, which reads their
+            data.
+        held_out: aim at the accuracy on the held-out data instead of that on the remaining clients'
+            own.
         out: folder of the branches; ``unlearning`` in the run's folder by default.
         federation: needed where the run was made with data given as Python objects.
         task: likewise for its task.
@@ -143,12 +152,16 @@ def fulfil(
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
 ) -> Unlearned:
-    """Fulfil a request: decide where to restart, retrain on the clients that stay, and write the certificate."""
+    """Fulfil a request: decide where to restart, retrain on the clients that stay, and write the
+    certificate.
+    """
     trained = open_run(run) if isinstance(run, str | Path) else run
     place = None if request.out is None else Path(request.out)
     histories = Histories.of(trained, place)
     at_rest(histories.root)
-    checked_clients(request.clients, histories.root.clients, histories.forgotten)  # before a folder is made
+    checked_clients(
+        request.clients, histories.root.clients, histories.forgotten
+    )  # before a folder is made
     with one_at_a_time(histories.folder):
         histories = Histories.of(trained, place)  # as the request before this one left them
         wanted = checked_clients(request.clients, histories.root.clients, histories.forgotten)
@@ -160,7 +173,8 @@ def fulfil(
 
 @dataclass(frozen=True)
 class Situation:
-    """A request where it was made: the histories so far, the run as it was trained, and what is left of it.
+    """A request where it was made: the histories so far, the run as it was trained, and what is
+    left of it.
 
     Args:
         asked: the request, with a target.
@@ -185,19 +199,30 @@ class Situation:
 
 
 def _situation(
-    histories: Histories, request: UnlearnRequest, federation: FederationLike | None, task: TaskLike | None
+    histories: Histories,
+    request: UnlearnRequest,
+    federation: FederationLike | None,
+    task: TaskLike | None,
 ) -> Situation:
-    """Compose the run again without the clients of a request; raises where it cannot be retrained."""
+    """Compose the run again without the clients of a request; raises where it cannot be
+    retrained.
+    """
     whole = composition_of(histories.root, federation, task)
     backend = whole.backend
     if federation is None and isinstance(backend, Named) and backend.name == "flower":
-        raise InvalidOption("the clients of this run are nodes of a deployment", "poise deploy unlearn RUN --to DIR")
+        raise InvalidOption(
+            "the clients of this run are nodes of a deployment", "poise deploy unlearn RUN --to DIR"
+        )
     left = remaining(whole, sorted({*histories.forgotten, *request.clients}))
     oracle = left.task.bind(left.federation, left.backend.device)
     score = score_of(oracle.metrics, request.held_out)
-    fits(left, oracle, score)  # before the request is written down, which only finishing it takes back
+    fits(
+        left, oracle, score
+    )  # before the request is written down, which only finishing it takes back
     if request.target is None and left.parts.personal is not None:
-        raise InvalidOption("personal layers: poise cannot tell how well the clients are served now", "give target=")
+        raise InvalidOption(
+            "personal layers: poise cannot tell how well the clients are served now", "give target="
+        )
     if request.target is None:
         request = replace(request, target=_target(histories, left, oracle, score))
     return Situation(
@@ -211,15 +236,21 @@ def _situation(
 
 
 def _target(histories: Histories, left: Composition, oracle: Oracle, score: str) -> float:
-    """The target of a request that names none: that of the request to be finished, or a little below the present."""
+    """The target of a request that names none: that of the request to be finished, or a little
+    below the present.
+    """
     if histories.open_request is not None:
         return histories.open_request.target
     newest = torch.from_numpy(histories.run(histories.newest).model)
     return short_of(present_score(left, oracle, newest, score), score)
 
 
-def _finish(situation: Situation, job: Job, goal: Goal, callbacks: Iterable[Callable[[Record], None]]) -> Unlearned:
-    """Retrain until the goal is met, and certify the result; without certificate where somebody said stop."""
+def _finish(
+    situation: Situation, job: Job, goal: Goal, callbacks: Iterable[Callable[[Record], None]]
+) -> Unlearned:
+    """Retrain until the goal is met, and certify the result; without certificate where somebody
+    said stop.
+    """
     request, score, histories = job.request, situation.score, situation.histories
     folder = histories.place(request.index)
     made = retrain(aimed(situation.left, request, score), job.start, folder, goal, callbacks)
@@ -230,7 +261,14 @@ def _finish(situation: Situation, job: Job, goal: Goal, callbacks: Iterable[Call
     on_forgotten = None
     if situation.asked.measure_forgotten:
         on_forgotten = _on_forgotten(situation.whole, situation.gone, made, score)
-    document = certify(histories, request, grounds=job.grounds, score=score, reached=goal.met, forgotten=on_forgotten)
+    document = certify(
+        histories,
+        request,
+        grounds=job.grounds,
+        score=score,
+        reached=goal.met,
+        forgotten=on_forgotten,
+    )
     path = None if folder is None else write(document, folder)
     return Unlearned(
         made,
@@ -243,7 +281,9 @@ def _finish(situation: Situation, job: Job, goal: Goal, callbacks: Iterable[Call
 
 
 def outcome(made: Run) -> Unlearned:
-    """What came of the request whose branch this is, from its folder; without certificate where it is not finished."""
+    """What came of the request whose branch this is, from its folder; without certificate where it
+    is not finished.
+    """
     assert made.path is not None
     path = made.path / CERTIFICATE
     document = read(path) if path.exists() else {}
@@ -267,7 +307,9 @@ def _on_forgotten(whole: Composition, gone: list[int], made: Run, score: str) ->
 
 @dataclass(frozen=True)
 class Job:
-    """A request with what was decided about it; ``start`` is None where retraining has begun already."""
+    """A request with what was decided about it; ``start`` is None where retraining has begun
+    already.
+    """
 
     request: Request
     grounds: Grounds
@@ -283,7 +325,9 @@ def _job(situation: Situation) -> Job:
     budget = asked.budget
     admit(asked.method, histories, whole.parts, budget)
     partly_trained = situation.layout.trainable < situation.layout.size
-    grounds = grounds_for(asked.method, whole.parts, partly_trained, budget, audit=whole.options.audit)
+    grounds = grounds_for(
+        asked.method, whole.parts, partly_trained, budget, audit=whole.options.audit
+    )
     if asked.method in CERTIFIED and asked.method != "scratch":
         refuse(grounds.gaps, asked.heuristic)
     index = histories.newest + 1

@@ -1,4 +1,6 @@
-"""A request to forget in its folder: what is asked, and what was decided about it before any training."""
+"""A request to forget in its folder: what is asked, and what was decided about it before any
+training.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,16 @@ import numpy as np
 from poise.config.unlearn_request import UnlearnRequest, client_numbers
 from poise.core.errors import InvalidOption, LedgerError, require
 from poise.core.options import known_keys, options_of
-from poise.ledger import glance
+from poise.ledger import summary
 from poise.ledger.files import write_whole
 from poise.privacy.budget import Budget
-from poise.unlearning.tree import Node
+from poise.unlearning.restart_tree import Node
 
-FILE = glance.REQUEST
+FILE = summary.REQUEST
 
 RECORDED = ("clients", "method", "target", "min_rounds", "max_rounds", "heuristic", "noise")
-"""Options that request.json holds beside the budget; the others say where and what to measure, not what to do."""
+"""Options that request.json holds beside the budget; the others say where and what to measure, not
+what to do."""
 
 
 @dataclass(frozen=True)
@@ -117,27 +120,49 @@ def load(folder: Path) -> Request:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         budget = document.pop("budget")
         known_keys(budget, options_of(Budget), "budget")
-        asked = UnlearnRequest(**{name: document.pop(name) for name in RECORDED if name in document}, **budget)
+        asked = UnlearnRequest(
+            **{name: document.pop(name) for name in RECORDED if name in document}, **budget
+        )
         branch, round = document.pop("node")
         return Request(asked, node=(branch, round), **document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise LedgerError(f"{path} cannot be read: {error}") from error
 
 
-def checked_clients(clients: int | Iterable[int], total: int, forgotten: Iterable[int]) -> tuple[int, ...]:
-    """The clients of a request, sorted; unknown ones, repeated ones, forgotten ones and all of them are refused."""
+def checked_clients(
+    clients: int | Iterable[int], total: int, forgotten: Iterable[int]
+) -> tuple[int, ...]:
+    """The clients of a request, sorted; unknown ones, repeated ones, forgotten ones and all of them
+    are refused.
+    """
     given = client_numbers(clients)
     require(len(given) > 0, "no client was named", "for example clients=[3, 7]", where="clients")
     for client in given:
         whole = isinstance(client, int | np.integer) and not isinstance(client, bool)
         require(whole, f"client {client!r} is not a client number", where="clients")
         if not 0 <= client < total:
-            raise InvalidOption(f"there is no client {client}", f"clients are 0 to {total - 1}", where=("clients",))
+            raise InvalidOption(
+                f"there is no client {client}", f"clients are 0 to {total - 1}", where=("clients",)
+            )
     wanted = tuple(sorted({int(c) for c in given}))
-    require(len(wanted) == len(given), f"a client is named twice in {[int(c) for c in given]}", where="clients")
+    require(
+        len(wanted) == len(given),
+        f"a client is named twice in {[int(c) for c in given]}",
+        where="clients",
+    )
     gone = set(forgotten)
     for client in wanted:
-        require(client not in gone, f"client {client} was forgotten already", "leave it out", where="clients")
+        require(
+            client not in gone,
+            f"client {client} was forgotten already",
+            "leave it out",
+            where="clients",
+        )
     left = total - len(gone) - len(wanted)
-    require(left > 0, f"all {total} clients would be forgotten: nobody could train", "keep one", where="clients")
+    require(
+        left > 0,
+        f"all {total} clients would be forgotten: nobody could train",
+        "keep one",
+        where="clients",
+    )
     return wanted

@@ -9,12 +9,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from poise.composition import Composition, compose, experiment_of, recorded
 from poise.config.unlearn_request import UnlearnRequest
+from poise.core.algorithm_state import AlgorithmState
 from poise.core.capabilities import LetsClientsLeave, PerClient
 from poise.core.errors import IncompatibleParts, require
 from poise.core.federations import FederationLike, TaskLike
-from poise.core.memory import Memories
 from poise.core.protocols import Attack, Oracle
 from poise.core.rng import address
 from poise.core.types import Ints, Record
@@ -23,7 +22,7 @@ from poise.engine.local_work import LocalWork
 from poise.engine.plan import Parts
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE
-from poise.training import begin, resume_run
+from poise.training import Composition, begin, compose, experiment_of, recorded, resume_run
 from poise.unlearning.request import Request
 
 RESTARTING = ("sifu", "scratch")
@@ -32,20 +31,27 @@ RESTARTING = ("sifu", "scratch")
 ACCURACY, LOSSES, HELD_OUT = "train_accuracy", ("train_loss", "loss"), "accuracy"
 
 
-def composition_of(run: Run, federation: FederationLike | None = None, task: TaskLike | None = None) -> Composition:
-    """What a run was composed of, made again from its experiment; objects stand for tables that it does not have."""
+def composition_of(
+    run: Run, federation: FederationLike | None = None, task: TaskLike | None = None
+) -> Composition:
+    """What a run was composed of, made again from its experiment; objects stand for tables that it
+    does not have.
+    """
     experiment = experiment_of(run)
     return compose(experiment, experiment.seeds[0], federation, task)
 
 
 def score_of(metrics: Iterable[str], held_out: bool = False) -> str:
-    """What a target is about: accuracy on the training data of the clients, or the loss where there is none.
+    """What a target is about: accuracy on the training data of the clients, or the loss where there
+    is none.
 
     ``held_out``: accuracy on the held-out data instead, which nobody has to be asked for.
     """
     known = set(metrics)
     if held_out:
-        require(HELD_OUT in known, "held_out: there is no accuracy on held-out data", "leave it out")
+        require(
+            HELD_OUT in known, "held_out: there is no accuracy on held-out data", "leave it out"
+        )
         return HELD_OUT
     return next(name for name in (ACCURACY, *LOSSES) if name in known)
 
@@ -53,7 +59,9 @@ def score_of(metrics: Iterable[str], held_out: bool = False) -> str:
 def without(federation: FederationLike, gone: Sequence[int] | Ints) -> FederationLike:
     """The federation that is left when these clients are gone."""
     if not isinstance(federation, LetsClientsLeave):
-        raise IncompatibleParts(f"{type(federation).__name__} cannot be asked for the clients that are left")
+        raise IncompatibleParts(
+            f"{type(federation).__name__} cannot be asked for the clients that are left"
+        )
     left: FederationLike = federation.without(gone)
     return left
 
@@ -67,7 +75,9 @@ def remaining(whole: Composition, gone: list[int]) -> Composition:
 
 
 def for_clients(parts: Parts, stay: Sequence[int]) -> Parts:
-    """The parts for the clients that stay: what was given client by client is given for these, renumbered."""
+    """The parts for the clients that stay: what was given client by client is given for these,
+    renumbered.
+    """
     left: dict[str, Any] = {}
     for slot, chosen in parts.chosen():
         if slot != "attacks" and isinstance(chosen, PerClient):
@@ -88,7 +98,10 @@ def fits(left: Composition, oracle: Oracle, score: str) -> None:
     """Raise where the recipe cannot be used on the clients that are left."""
     if left.federation.on_demand:
         raise IncompatibleParts(
-            "the clients of this run are made on demand: how well the remaining ones are served cannot be measured",
+            (
+                "the clients of this run are made on demand: how well the remaining ones are served "
+                "cannot be measured"
+            ),
             "a run that may be asked to forget needs clients that are all there",
         )
     left.with_options(metrics=_measured(left, score)).plan(oracle)
@@ -102,7 +115,8 @@ def _measured(left: Composition, score: str) -> tuple[str, ...]:
 def aimed(left: Composition, request: Request, score: str) -> Composition:
     """The same, for as long as a request allows, measuring what it aims at, with draws of its own.
 
-    Models that are kept for later requests are kept for the budget of this one: a history has one budget.
+    Models that are kept for later requests are kept for the budget of this one: a history has one
+    budget.
     """
     restarts = left.options.keep == "unlearnable" and request.method in RESTARTING
     return replace(left, unlearning=request.budget if restarts else None).with_options(
@@ -132,7 +146,11 @@ class Goal:
     def follow(self, run: Run) -> None:
         """Take in what a run has recorded so far."""
         self.rounds = run.rounds
-        self.value = float(run.metric(self.score)[-1]) if run.rounds and self.score in run.metrics else np.nan
+        self.value = (
+            float(run.metric(self.score)[-1])
+            if run.rounds and self.score in run.metrics
+            else np.nan
+        )
 
     @property
     def met(self) -> bool:
@@ -149,7 +167,9 @@ class Goal:
 
 
 def begun(folder: Path | None) -> bool:
-    """Whether an earlier attempt wrote the model that it started from; without it, nothing is lost."""
+    """Whether an earlier attempt wrote the model that it started from; without it, nothing is
+    lost.
+    """
     if folder is None or not (folder / DATABASE).exists():
         return False
     earlier = open_run(folder)
@@ -159,10 +179,15 @@ def begun(folder: Path | None) -> bool:
 
 
 def retrain(
-    composition: Composition, start: Vector | None, folder: Path | None, goal: Goal,
+    composition: Composition,
+    start: Vector | None,
+    folder: Path | None,
+    goal: Goal,
     callbacks: Iterable[Callable[[Record], None]] = (),
-) -> Run:  # fmt: skip
-    """Train from ``start`` until the goal is met; None takes up what an earlier attempt left in the folder."""
+) -> Run:
+    """Train from ``start`` until the goal is met; None takes up what an earlier attempt left in the
+    folder.
+    """
     observers = (goal.see, *callbacks)
     if start is not None:
         for leftover in [] if folder is None else sorted(folder.glob(f"{DATABASE}*")):
@@ -184,13 +209,17 @@ def score_on(oracle: Oracle, model: Vector, score: str) -> float:
 
 def present_score(left: Composition, oracle: Oracle, model: Vector, score: str) -> float:
     """The score of a model on the clients that are left, measured where their data are."""
-    backend = left.backend.open(LocalWork.plain(oracle, left.parts.solver), left.federation, left.seed)
+    backend = left.backend.open(
+        LocalWork.plain(oracle, left.parts.solver), left.federation, left.seed
+    )
     try:
-        return float(backend.measure(model, frozenset({score}), Memories())[score])
+        return float(backend.measure(model, frozenset({score}), AlgorithmState())[score])
     finally:
         backend.close()
 
 
 def short_of(value: float, score: str) -> float:
-    """The target where none is given: what the model to be cleaned has on the remaining clients, short by 1 %."""
+    """The target where none is given: what the model to be cleaned has on the remaining clients,
+    short by 1 %.
+    """
     return value * (0.99 if score in (ACCURACY, HELD_OUT) else 1.01)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Adjacency:
     """``c_i = omega_i a_i / p_i`` with a_i = degree_i / sum of degrees of the similarity graph.
 
-    With everyone at work c_i = a_i; with an unbiased sampler the mean of c_i is a_i. Clients that resemble many others
-    count more, outliers less.
+    With everyone at work c_i = a_i; with an unbiased sampler the mean of c_i is a_i. Clients that
+    resemble many others count more, outliers less.
 
     Source: C section 4.3, Algorithm 2.
 

@@ -40,7 +40,9 @@ class Anneal:
         for name, weighting in (("start", self.start), ("end", self.end)):
             fits = is_part(weighting) and weighting.slot == "weighting"
             require(fits, f"Anneal: {name} = {weighting!r} is not a weighting", where=name)
-        require(self.over >= 1, f"Anneal: over must be at least 1 round, not {self.over}", where="over")
+        require(
+            self.over >= 1, f"Anneal: over must be at least 1 round, not {self.over}", where="over"
+        )
 
     @property
     def needs(self) -> frozenset[str]:

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 @part("weighting", "clipped")
 class Clipped:
-    """``c_i = w_i min(1, C/|Delta_i|)``: as if every update had been shortened to length C first; not renormalised.
+    """``c_i = w_i min(1, C/|Delta_i|)``: as if every update had been shortened to length C first;
+    not renormalised.
 
-    What a client adds to the direction is then at most ``w_i C`` long, whatever its data; with a `Noisy` server this is
-    DP-FedAvg.
+    What a client adds to the direction is then at most ``w_i C`` long, whatever its data; with a
+    `Noisy` server this is DP-FedAvg.
 
     Args:
         norm: C, above 0; inf clips nothing.
@@ -44,7 +45,9 @@ class Clipped:
     def __post_init__(self) -> None:
         require(self.norm > 0, f"Clipped: norm must be above 0, not {self.norm}", where="norm")
         require(
-            is_part(self.of) and self.of.slot == "weighting", f"Clipped: {self.of!r} is not a weighting", where="of"
+            is_part(self.of) and self.of.slot == "weighting",
+            f"Clipped: {self.of!r} is not a weighting",
+            where="of",
         )
 
     @property
@@ -57,7 +60,9 @@ class Clipped:
     def traits(self) -> WeightingTraits:
         """Those of the other weighting, and every update is at most C long."""
         other = traits_of(self.of, WeightingTraits)
-        return WeightingTraits(proportional=other.proportional, shortens_to=self.norm, continuous=other.continuous)
+        return WeightingTraits(
+            proportional=other.proportional, shortens_to=self.norm, continuous=other.continuous
+        )
 
     @property
     def inner(self) -> Weighting:
@@ -78,7 +83,9 @@ class Clipped:
         """The other weighting's, times C/|Delta_i| where the update is longer than C."""
         length = np.asarray(updates.norms, dtype=np.float64)
         if np.isnan(length).any():
-            raise InvalidOption("Clipped: the norms of the updates are not given", "norms=, one per row")
+            raise InvalidOption(
+                "Clipped: the norms of the updates are not given", "norms=, one per row"
+            )
         factor = np.ones_like(length)
         np.divide(self.norm, length, out=factor, where=length > self.norm)
         return np.asarray(weigh(self.of, updates) * factor, dtype=np.float64)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 @part("weighting", "discount")
 class Discount:
-    """``c_i = s(n - rho_i) w_i``: another weighting times a factor that falls with staleness; not renormalised.
+    """``c_i = s(n - rho_i) w_i``: another weighting times a factor that falls with staleness; not
+    renormalised.
 
     ``polynomial``: s(t) = (1 + t)^-a. ``hinge``: s(t) = 1 up to t = b, then 1/(a (t - b) + 1).
 
@@ -48,10 +49,18 @@ class Discount:
 
     def __post_init__(self) -> None:
         require(
-            is_part(self.of) and self.of.slot == "weighting", f"Discount: {self.of!r} is not a weighting", where="of"
+            is_part(self.of) and self.of.slot == "weighting",
+            f"Discount: {self.of!r} is not a weighting",
+            where="of",
         )
-        require(self.a > 0 and isfinite(self.a), f"Discount: a must be above 0, not {self.a}", where="a")
-        require(self.b >= 0 and isfinite(self.b), f"Discount: b must be 0 or more, not {self.b}", where="b")
+        require(
+            self.a > 0 and isfinite(self.a), f"Discount: a must be above 0, not {self.a}", where="a"
+        )
+        require(
+            self.b >= 0 and isfinite(self.b),
+            f"Discount: b must be 0 or more, not {self.b}",
+            where="b",
+        )
 
     @property
     def needs(self) -> frozenset[str]:

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 
 @part("weighting", "exp")
 class Exp:
-    """``c_i ~ omega_i exp(s_i (loss_after - loss_before) / alpha)``, summing to one; ``s_i = m n_i / sum_S n_j``.
+    """``c_i ~ omega_i exp(s_i (loss_after - loss_before) / alpha)``, summing to one; ``s_i = m n_i
+    / sum_S n_j``.
 
-    A large improvement means that the client's data is far from what the others have: small weight. alpha -> infinity
-    gives the (renormalised) base weights. For equal sizes s_i = 1, and all of B's experiments have equal sizes.
+    A large improvement means that the client's data is far from what the others have: small weight.
+    alpha -> infinity gives the (renormalised) base weights. For equal sizes s_i = 1, and all of B's
+    experiments have equal sizes.
 
     Args:
         alpha: how mild the weighting is, > 0; 0.2 in B.
-        scale: ``size`` is Corollary 1.1; ``none`` has s_i = 1 whatever the sizes, as eq. 3 and Algorithm 1 are printed.
+        scale: ``size`` is Corollary 1.1; ``none`` has s_i = 1 whatever the sizes, as eq. 3 and
+            Algorithm 1 are printed.
 
     Source: B eq. 3, Corollary 1.1, Algorithm 1.
 
@@ -46,7 +49,11 @@ class Exp:
     )
 
     def __post_init__(self) -> None:
-        require(self.alpha > 0 and isfinite(self.alpha), f"Exp: alpha must be above 0, not {self.alpha}", where="alpha")
+        require(
+            self.alpha > 0 and isfinite(self.alpha),
+            f"Exp: alpha must be above 0, not {self.alpha}",
+            where="alpha",
+        )
 
     def fit(self, setting: Setting) -> None:
         """Fits everywhere."""

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Self
 from poise.core.parts import part
 from poise.core.traits import WeightingTraits
 from poise.core.types import Floats, Setting
-from poise.core.weights import Floor, by_columns, check_floor, check_k, extreme, floors_for, loss_gaps
+from poise.core.weights import (
+    Floor,
+    by_columns,
+    check_floor,
+    check_k,
+    extreme,
+    floors_for,
+    loss_gaps,
+)
 
 if TYPE_CHECKING:
     from poise.core.round_updates import RoundUpdates
@@ -44,12 +52,13 @@ class _Extreme:
 
 @part("weighting", "max")
 class Max(_Extreme):
-    """``c_i = 1/k`` for the k clients with the largest ``F_i - F_i*``; ties share. FedWorse(k), FedMax(k).
+    """``c_i = 1/k`` for the k clients with the largest ``F_i - F_i*``; ties share. FedWorse(k),
+    FedMax(k).
 
     Args:
         k: how many clients count: a whole number, or a share of the cohort between 0 and 1.
-        floor: F_i*, the least loss a client can have: a number (0 for cross-entropy), ``"running_min"`` (the lowest
-            loss seen for that client), or one number per client.
+        floor: F_i*, the least loss a client can have: a number (0 for cross-entropy),
+            ``"running_min"`` (the lowest loss seen for that client), or one number per client.
 
     Source: A section 3.1, D section 2.3.
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Identical:
     """The biased baseline of E Fig. 4.2: every answer counts as if all clients were equally fast.
 
-    ``c_i = M p_i`` when every answer counts at once, ``p_i`` in windows, ``1/c`` in buffers of c. Under a clock with
-    unequal times this minimises a surrogate in which fast clients count more.
+    ``c_i = M p_i`` when every answer counts at once, ``p_i`` in windows, ``1/c`` in buffers of c.
+    Under a clock with unequal times this minimises a surrogate in which fast clients count more.
 
     Source: E section 4.5.1.
 
@@ -46,4 +46,6 @@ class Identical:
         """The clock's weights, as often as each client is heard."""
         if known.base is None or known.heard is None:
             return None
-        return np.asarray(known.clock.identical_weights(known.base, known.setting.clients) * known.heard)
+        return np.asarray(
+            known.clock.identical_weights(known.base, known.setting.clients) * known.heard
+        )

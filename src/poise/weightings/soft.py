@@ -29,7 +29,11 @@ class _Soft:
 
     def __post_init__(self) -> None:
         name, warm = type(self).__name__, self.temperature > 0 and isfinite(self.temperature)
-        require(warm, f"{name}: temperature must be above 0, not {self.temperature}", where="temperature")
+        require(
+            warm,
+            f"{name}: temperature must be above 0, not {self.temperature}",
+            where="temperature",
+        )
         check_floor(name, self.floor)
 
     def for_clients(self, stay: Sequence[int]) -> Self:
@@ -50,8 +54,9 @@ class _Soft:
 class SoftMax(_Soft):
     """``c_i ~ omega_i exp((F_i - F_i*)/T)``, summing to one. FedSoftWorse, FedSoftMax.
 
-    T -> infinity gives the (renormalised) base weights, T -> 0 the client with the largest loss alone. (D's text plots
-    1/T under the name of temperature; here a high temperature is a mild weighting, as in A.)
+    T -> infinity gives the (renormalised) base weights, T -> 0 the client with the largest loss
+    alone. (D's text plots 1/T under the name of temperature; here a high temperature is a mild
+    weighting, as in A.)
 
     Args:
         temperature: T > 0; 0.2 in A.
@@ -75,7 +80,8 @@ class SoftMax(_Soft):
 
 @part("weighting", "soft-min")
 class SoftMin(_Soft):
-    """``c_i ~ omega_i exp(-(F_i - F_i*)/T)``, summing to one. FedSoftBetter, the opposite of `SoftMax`.
+    """``c_i ~ omega_i exp(-(F_i - F_i*)/T)``, summing to one. FedSoftBetter, the opposite of
+    `SoftMax`.
 
     Args:
         temperature: T > 0; 0.2 in A.

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 @part("weighting", "switch")
 class Switch:
-    """Hybrids: each stage lasts until a round or until an accuracy was reached; the last stage lasts for ever.
+    """Hybrids: each stage lasts until a round or until an accuracy was reached; the last stage
+    lasts for ever.
 
-    A whole number is a round (the stage is used in rounds before it), a number between 0 and 1 is an accuracy (the
-    stage is used until the best accuracy measured so far is at least that). A stage that has ended does not come back.
+    A whole number is a round (the stage is used in rounds before it), a number between 0 and 1 is
+    an accuracy (the stage is used until the best accuracy measured so far is at least that). A
+    stage that has ended does not come back.
 
     Args:
         stages: ``[(until, weighting), …]``; ``until`` of the last stage is None or inf.
@@ -36,8 +38,16 @@ class Switch:
 
     def __post_init__(self) -> None:
         require(len(self.stages) > 0, "Switch: there is no stage", where="stages")
-        whole = [(inf if s[0] is None else s[0], s[1]) for s in self.stages if isinstance(s, tuple) and len(s) == 2]
-        require(len(whole) == len(self.stages), "Switch: every stage is a pair (until, weighting)", where="stages")
+        whole = [
+            (inf if s[0] is None else s[0], s[1])
+            for s in self.stages
+            if isinstance(s, tuple) and len(s) == 2
+        ]
+        require(
+            len(whole) == len(self.stages),
+            "Switch: every stage is a pair (until, weighting)",
+            where="stages",
+        )
         for until, weighting in whole:
             require(
                 is_part(weighting) and weighting.slot == "weighting",
@@ -45,7 +55,9 @@ class Switch:
                 where="stages",
             )
             number = isinstance(until, int | float) and not isinstance(until, bool)
-            known = number and (until == inf or (isinstance(until, int) and until >= 1) or 0 < until < 1)
+            known = number and (
+                until == inf or (isinstance(until, int) and until >= 1) or 0 < until < 1
+            )
             require(
                 known,
                 f"Switch: until = {until!r}",
@@ -53,9 +65,16 @@ class Switch:
                 where="stages",
             )
         require(
-            whole[-1][0] == inf, "Switch: the last stage must last for ever", "give it until = None", where="stages"
+            whole[-1][0] == inf,
+            "Switch: the last stage must last for ever",
+            "give it until = None",
+            where="stages",
         )
-        require(all(u != inf for u, _ in whole[:-1]), "Switch: only the last stage may last for ever", where="stages")
+        require(
+            all(u != inf for u, _ in whole[:-1]),
+            "Switch: only the last stage may last for ever",
+            where="stages",
+        )
         object.__setattr__(self, "stages", tuple(whole))
 
     @property

@@ -10,14 +10,20 @@ from typing import Any
 import pytest
 import uvicorn
 
-from poise.ui.app import create_app
-from poise.ui.guard import Keys
+from poise.apps.ui.app import create_app
+from poise.apps.ui.guard import Keys
 
 CHROMIUM = Path("/usr/bin/chromium")
 OPTIONS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update",
-]  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+]
 
 KEYS = Keys("the-token", "the-session")
 
@@ -25,17 +31,24 @@ Open = Callable[..., Any]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--screenshots", type=Path, default=None, help="Folder for pictures of the console's pages.")
+    parser.addoption(
+        "--screenshots", type=Path, default=None, help="Folder for pictures of the console's pages."
+    )
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """The browser, started once for a file of tests: as long as it runs, this thread can have no other event loop."""
+    """The browser, started once for a file of tests: as long as it runs, this thread can have no
+    other event loop."""
     if not CHROMIUM.exists():
         pytest.skip(f"there is no {CHROMIUM}: install Debian's chromium to test pages in a browser")
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'poise[dev]'")
+    sync = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install 'poise[dev]'"
+    )
     with sync.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=OPTIONS, headless=True)
+        browser = playwright.chromium.launch(
+            executable_path=str(CHROMIUM), args=OPTIONS, headless=True
+        )
         yield browser
         browser.close()
 
@@ -47,7 +60,12 @@ def console() -> Iterator[Callable[[Path], str]]:
 
     def start(runs: Path) -> str:
         config = uvicorn.Config(
-            create_app(runs, KEYS), port=0, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1
+            create_app(runs, KEYS),
+            port=0,
+            log_level="warning",
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=1,
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, daemon=True)
@@ -66,17 +84,26 @@ def console() -> Iterator[Callable[[Path], str]]:
 
 @pytest.fixture
 def visit(chromium: Any) -> Iterator[Open]:
-    """Open an address in a page of its own; what it complains of, and whom else it asks, fails the test."""
+    """Open an address in a page of its own; what it complains of, and whom else it asks, fails the
+    test."""
     contexts, complaints, foreign = [], [], []
 
     def go(address: str, width: int = 1280, expected: int = 200, scheme: str = "light") -> Any:
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme
+        )
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console",
+            lambda message: complaints.append(message.text) if message.type == "error" else None,
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         own = address.split("/", 3)[2]
-        page.on("request", lambda request: None if _own(request.url, own) else foreign.append(request.url))
+        page.on(
+            "request",
+            lambda request: None if _own(request.url, own) else foreign.append(request.url),
+        )
         answer = page.goto(address)
         assert answer.status == expected
         return page

@@ -57,7 +57,9 @@ def test_every_page_is_drawn_and_fits(
     page = visit(f"{console(runs)}/{where}/{name}", width=width)
     assert drawn(page) > 0
     assert page.locator("[aria-current=page]").inner_text().lower() == where
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert page.evaluate(
+        "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    )
     for box in page.locator("figure, .card, .bar").all():
         at = box.bounding_box()
         assert at is None or at["x"] + at["width"] <= width
@@ -91,14 +93,21 @@ def test_the_form_does_what_the_command_does(
     assert not (runs / "past" / "seed-0" / "unlearning" / "002").exists()
     page.get_by_role("button", name="Forget 4").click()
     page.wait_for_selector('[data-job][data-state="done"]', timeout=LONG)
-    made = json.loads((runs / "past/seed-0/unlearning/002/certificate.json").read_text(encoding="utf-8"))
+    made = json.loads(
+        (runs / "past/seed-0/unlearning/002/certificate.json").read_text(encoding="utf-8")
+    )
     assert without_files(made) == without_files(json.loads(said.out))
     page.get_by_role("button", name="verify the certificate of request 2").click()
     page.wait_for_selector('[data-verified="holds"]', timeout=LONG)
 
 
 def test_the_graph_leads_from_clients_to_their_pages(
-    console: Start, visit: Open, drawn: Any, picture: Any, runs: Path, request: pytest.FixtureRequest
+    console: Start,
+    visit: Open,
+    drawn: Any,
+    picture: Any,
+    runs: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     page = visit(f"{console(runs)}/federation/lab/seed-0")
     assert page.locator("[data-clients]").count() == 0
@@ -107,7 +116,9 @@ def test_the_graph_leads_from_clients_to_their_pages(
     page.wait_for_selector("[data-clients]", timeout=LONG)
     drawn(page)
     picture(page, "federation")
-    if (folder := request.config.getoption("--screenshots", None)) is not None:  # the graph is below the fold
+    if (
+        folder := request.config.getoption("--screenshots", None)
+    ) is not None:  # the graph is below the fold
         page.locator("[data-clients] figure").first.screenshot(path=folder / "graph.png")
     page.locator("[data-clients] .canvas").first.scroll_into_view_if_needed()
     spot = page.evaluate("""() => {
@@ -134,7 +145,9 @@ def test_a_client_is_chosen_by_its_number(console: Start, visit: Open, runs: Pat
     assert "an empty update in 12 of 12 rounds" in page.locator("main").inner_text()
 
 
-def test_from_a_suspect_to_a_decision(console: Start, visit: Open, drawn: Any, picture: Any, runs: Path) -> None:
+def test_from_a_suspect_to_a_decision(
+    console: Start, visit: Open, drawn: Any, picture: Any, runs: Path
+) -> None:
     page = visit(f"{console(runs)}/audit/lab/seed-0")
     unlock(page)
     drawn(page)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from parameters import thorough_except
-from poise.ui import app
+from poise.apps.ui import app
 from ui.browser.conftest import Open
 
 Start = Callable[[Path], str]
@@ -23,14 +23,15 @@ PAGES = ("/", "/run/small/seed-0", "/compare?run=small/seed-0", "/nowhere", "/un
 QUICK = [("/", 390), ("/run/small/seed-0", 390), ("/nowhere", 1280)]
 
 
-@pytest.mark.parametrize(
-    ("path", "width"),
-    thorough_except(QUICK, product(PAGES, (390, 1280))),
-)
-def test_no_page_scrolls_sideways(runs: Path, console: Start, visit: Open, drawn: Any, path: str, width: int) -> None:
+@pytest.mark.parametrize(("path", "width"), thorough_except(QUICK, product(PAGES, (390, 1280))))
+def test_no_page_scrolls_sideways(
+    runs: Path, console: Start, visit: Open, drawn: Any, path: str, width: int
+) -> None:
     page = visit(console(runs) + path, width=width, expected=404 if path == "/nowhere" else 200)
     drawn(page)
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert page.evaluate(
+        "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    )
     for box in page.locator("figure, .card, .bar").all():
         place = box.bounding_box()
         assert place is None or place["x"] + place["width"] <= width
@@ -57,14 +58,18 @@ def test_everything_can_be_done_with_the_keyboard(runs: Path, console: Start, vi
     page = visit(console(runs))
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
-    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid", "focus is seen"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid", (
+        "focus is seen"
+    )
     page.keyboard.press("Enter")
     reached = set()
     name = "(e => e.textContent.trim() || e.name || e.ariaLabel)(document.activeElement)"
     for _ in range(40):
         page.keyboard.press("Tab")
         reached.add(page.evaluate(name))
-        if page.evaluate("document.activeElement.name === 'run' && !document.activeElement.checked"):
+        if page.evaluate(
+            "document.activeElement.name === 'run' && !document.activeElement.checked"
+        ):
             page.keyboard.press("Space")
     assert {"run", "Compare selected", "loss", "small/seed-0"} <= reached
     page.get_by_role("button", name="loss").focus()
@@ -88,7 +93,9 @@ def test_the_palette_has_the_contrast_that_readers_need() -> None:
 
 def test_contrast_by_hand() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)  # the example everybody knows
+    assert contrast("#777777", "#ffffff") == pytest.approx(
+        4.48, abs=0.005
+    )  # the example everybody knows
 
 
 def contrast(one: str, other: str) -> float:

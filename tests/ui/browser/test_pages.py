@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from faults.support import opened, run_into, small
+from poise.apps.experiments.runner import run_experiment
 from poise.config.experiment import parse
-from poise.experiments.runner import run_experiment
 from ui.browser.conftest import Open
 
 Start = Callable[[Path], str]
@@ -39,7 +39,9 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
 
 
-def test_the_list_shows_filters_and_sorts(folder: Path, console: Start, visit: Open, picture: Any) -> None:
+def test_the_list_shows_filters_and_sorts(
+    folder: Path, console: Start, visit: Open, picture: Any
+) -> None:
     page = visit(console(folder))
     rows = page.locator("#runs tbody tr")
     assert rows.count() == 4
@@ -47,7 +49,9 @@ def test_the_list_shows_filters_and_sorts(folder: Path, console: Start, visit: O
     assert "seeds" in page.locator("[data-over-seeds]").first.inner_text()
     picture(page, "runs")
     page.get_by_label("Filter").fill("asynchronous seed-1")
-    assert [row.get_attribute("data-run") for row in rows.all() if row.is_visible()] == ["asynchronous/seed-1"]
+    assert [row.get_attribute("data-run") for row in rows.all() if row.is_visible()] == [
+        "asynchronous/seed-1"
+    ]
     assert page.locator("[data-count]").inner_text() == "1 of 4 runs"
     page.get_by_label("Filter").fill("")
     page.get_by_label("State").select_option("failed")
@@ -73,7 +77,13 @@ def test_the_page_of_a_run_draws_everything(
     assert page.locator("h1").inner_text() == "asynchronous/seed-0"
     assert drawn(page) >= 9
     titles = page.locator("figure h3").all_inner_texts()
-    for title in ("Accuracy", "Loss over the clients", "Staleness", "Who worked when", "Classes of each cohort"):
+    for title in (
+        "Accuracy",
+        "Loss over the clients",
+        "Staleness",
+        "Who worked when",
+        "Classes of each cohort",
+    ):
         assert title in titles
     assert any(title.startswith("Weight of each client in each aggregation") for title in titles)
     assert page.locator("h2", has_text="Time and staleness").count() == 1
@@ -97,7 +107,9 @@ def test_what_is_written_arrives_within_two_seconds_without_a_reload(
         written.put(time.monotonic())
         go.acquire(timeout=60)
 
-    run = lambda: run_experiment(parse(small(rounds=5)), tmp_path / "live", [0], lambda seed, made: [pause])
+    run = lambda: run_experiment(
+        parse(small(rounds=5)), tmp_path / "live", [0], lambda seed, made: [pause]
+    )
     writer = threading.Thread(target=run)
     writer.start()
     written.get(timeout=60)
@@ -120,7 +132,9 @@ def test_what_is_written_arrives_within_two_seconds_without_a_reload(
     assert page.evaluate("window.never") == "reloaded"
 
 
-def test_two_experiments_compare(folder: Path, console: Start, visit: Open, drawn: Any, picture: Any) -> None:
+def test_two_experiments_compare(
+    folder: Path, console: Start, visit: Open, drawn: Any, picture: Any
+) -> None:
     page = visit(console(folder))
     page.get_by_role("button", name="Compare selected").click()
     assert page.locator("[data-count]").inner_text() == "select runs first"
@@ -151,7 +165,9 @@ def test_a_corrupted_run_has_a_page(tmp_path: Path, console: Start, visit: Open)
     assert visit(address).locator(".state.damaged").count() == 1
 
 
-def test_tags_need_the_token_and_are_there_the_next_time(tmp_path: Path, console: Start, visit: Open) -> None:
+def test_tags_need_the_token_and_are_there_the_next_time(
+    tmp_path: Path, console: Start, visit: Open
+) -> None:
     run_into(small(rounds=2), tmp_path / "tagged")
     address = console(tmp_path)
     page = visit(address)

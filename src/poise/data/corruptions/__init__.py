@@ -1,4 +1,6 @@
-"""Corruptions by name. A new one is a frozen dataclass with `fit` and `apply`, and one line here."""
+"""Corruptions by name. A new one is a frozen dataclass with `fit` and `apply`, and one line
+here.
+"""
 
 from __future__ import annotations
 

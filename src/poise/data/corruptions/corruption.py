@@ -30,7 +30,9 @@ class Corruption(Protocol):
         """What these clients own afterwards; ``shards`` stays as it is."""
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """What sets these clients apart, as numbers by name, (m,) each; empty where nothing does."""
+        """What sets these clients apart, as numbers by name, (m,) each; empty where nothing
+        does.
+        """
 
 
 def copied(shards: Shards) -> Shards:

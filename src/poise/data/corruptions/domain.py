@@ -14,7 +14,9 @@ from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 from poise.data.corruptions.corruption import Span, copied
 
-Replacement: TypeAlias = Callable[[int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+Replacement: TypeAlias = Callable[
+    [int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]
+]
 """(client, stored values, labels) -> (stored values, labels), same shapes and types."""
 
 TRANSFORMS = ("identity", "invert", "rotate", "contrast", "noise")
@@ -24,13 +26,15 @@ TRANSFORMS = ("identity", "invert", "rotate", "contrast", "noise")
 class Domain:
     """Each client's features go through a transform drawn for it, its own test samples too.
 
-    With stored values in [lo, hi]: ``identity``; ``invert`` x → lo + hi - x; ``rotate`` by 90°, 180° or
-    270°, drawn per client; ``contrast`` x → mid + contrast · (x - mid); ``noise`` x → x + noise · (hi - lo)
-    · N(0, 1), clipped to [lo, hi]. Integers are rounded. The federation's test set is not changed.
+    With stored values in [lo, hi]: ``identity``; ``invert`` x → lo + hi - x; ``rotate`` by 90°,
+    180° or 270°, drawn per client; ``contrast`` x → mid + contrast · (x - mid); ``noise`` x → x +
+    noise · (hi - lo) · N(0, 1), clipped to [lo, hi]. Integers are rounded. The federation's test
+    set is not changed.
 
     Args:
-        transforms: names to draw from; or a callable that replaces the samples of a client, by a transform
-            of one's own or by samples of another data set. A federation with a callable has no ``spec``.
+        transforms: names to draw from; or a callable that replaces the samples of a client, by a
+            transform of one's own or by samples of another data set. A federation with a callable
+            has no ``spec``.
         contrast: factor of ``contrast``.
         noise: strength of ``noise``.
         seed: names the random stream; a client's transform depends on (seed, client) only.
@@ -50,8 +54,14 @@ class Domain:
     own_tests: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require(self.contrast > 0, f"domain: contrast = {self.contrast!r} must be positive", where="contrast")
-        require(self.noise >= 0, f"domain: noise = {self.noise!r} must not be negative", where="noise")
+        require(
+            self.contrast > 0,
+            f"domain: contrast = {self.contrast!r} must be positive",
+            where="contrast",
+        )
+        require(
+            self.noise >= 0, f"domain: noise = {self.noise!r} must not be negative", where="noise"
+        )
         if callable(self.transforms):
             return
         names = (self.transforms,) if isinstance(self.transforms, str) else tuple(self.transforms)
@@ -59,7 +69,9 @@ class Domain:
         for name in names:
             if name not in TRANSFORMS:
                 raise InvalidOption(
-                    f"domain: no transform {name!r}", suggest(str(name), TRANSFORMS), where=("transforms",)
+                    f"domain: no transform {name!r}",
+                    suggest(str(name), TRANSFORMS),
+                    where=("transforms",),
                 )
         object.__setattr__(self, "transforms", names)
 
@@ -69,7 +81,9 @@ class Domain:
         square = len(pool.shape) == 3 and pool.shape[1] == pool.shape[2]
         if not callable(self.transforms) and "rotate" in self.transforms:
             require(
-                square, f"domain: rotate needs square images, not samples of shape {pool.shape}", where="transforms"
+                square,
+                f"domain: rotate needs square images, not samples of shape {pool.shape}",
+                where="transforms",
             )
 
     def of(self, client: int) -> str:
@@ -91,7 +105,9 @@ class Domain:
             part = slice(int(own.offsets[k]), int(own.offsets[k + 1]))
             raw, labels = own.samples.raw[part], own.labels[part]
             if callable(self.transforms):
-                new, own.labels[part] = _checked(client, raw, labels, self.transforms(client, raw.clone(), labels))
+                new, own.labels[part] = _checked(
+                    client, raw, labels, self.transforms(client, raw.clone(), labels)
+                )
             else:
                 new = self._transformed(client, raw, span)
             own.samples.raw[part] = new

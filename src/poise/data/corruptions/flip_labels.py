@@ -19,11 +19,12 @@ from poise.data.corruptions.corruption import Span
 class FlipLabels:
     """With probability ``rate`` a client is corrupted: ``ratio`` of the classes get wrong labels.
 
-    k = round(ratio · C) random classes (at least one) are renamed in a cycle, c_1 → c_2 → … → c_k → c_1: a
-    derangement, so no sample of a chosen class keeps its label; ratio 1 makes every label wrong. A
-    single chosen class has no derangement: it takes the label of another, random class. The classes are
-    chosen among all C, whether the client owns samples of them or not. The clients' own test samples and
-    the federation's stay right.
+    k = round(ratio · C) random classes (at least one) are renamed in a cycle, c_1 → c_2 → … → c_k →
+    c_1: a derangement, so no sample of a chosen class keeps its label; ratio 1 makes every label
+        wrong. A
+    single chosen class has no derangement: it takes the label of another, random class. The classes
+    are chosen among all C, whether the client owns samples of them or not. The clients' own test
+    samples and the federation's stay right.
 
     Args:
         rate: probability of a client to be corrupted.
@@ -44,8 +45,16 @@ class FlipLabels:
     own_tests: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require(0 <= self.rate <= 1, f"flip-labels: rate = {self.rate!r} must lie in [0, 1]", where="rate")
-        require(0 <= self.ratio <= 1, f"flip-labels: ratio = {self.ratio!r} must lie in [0, 1]", where="ratio")
+        require(
+            0 <= self.rate <= 1,
+            f"flip-labels: rate = {self.rate!r} must lie in [0, 1]",
+            where="rate",
+        )
+        require(
+            0 <= self.ratio <= 1,
+            f"flip-labels: ratio = {self.ratio!r} must lie in [0, 1]",
+            where="ratio",
+        )
 
     def fit(self, pool: Samples, clients: int) -> None:
         """Needs at least two classes."""
@@ -54,11 +63,15 @@ class FlipLabels:
     def corrupted(self, clients: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which of these clients are corrupted, (m,)."""
         word = words(keys(self.seed, "flip-labels/who", clients), 1)[:, 0]
-        hit: np.ndarray[tuple[int], np.dtype[np.bool_]] = (word >> np.uint64(11)) * 2.0**-53 < self.rate
+        hit: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
+            word >> np.uint64(11)
+        ) * 2.0**-53 < self.rate
         return hit
 
     def tables(self, clients: Ints, classes: int) -> Ints:
-        """The label that each class gets, (m, classes); the identity for clients that are not corrupted."""
+        """The label that each class gets, (m, classes); the identity for clients that are not
+        corrupted.
+        """
         table = np.tile(np.arange(classes), (len(clients), 1))
         chosen = max(1, int(np.floor(self.ratio * classes + 0.5))) if self.ratio > 0 else 0
         hit = np.flatnonzero(self.corrupted(clients))

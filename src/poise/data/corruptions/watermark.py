@@ -18,16 +18,18 @@ from poise.data.corruptions.corruption import Span, copied
 
 @dataclass(frozen=True)
 class Watermark:
-    """The same ``pixels`` random pixels of all samples of a client are set to the maximum of the data set.
+    """The same ``pixels`` random pixels of all samples of a client are set to the maximum of the
+    data set.
 
-    A pixel of an image (C, H, W) is one place in all channels; of other features, one entry. The clients'
-    own test samples and the federation's stay clean.
+    A pixel of an image (C, H, W) is one place in all channels; of other features, one entry. The
+    clients' own test samples and the federation's stay clean.
 
     Args:
         pixels: how many.
         clients: who is watermarked; None for everyone.
         seed: names the random stream; a client's pixels depend on (seed, client) only.
-        groups: clients with the same number modulo this share their pixels; None gives each its own.
+        groups: clients with the same number modulo this share their pixels; None gives each its
+            own.
 
     >>> Watermark(pixels=3).places(np.array([5]), (1, 4, 4)).shape
     (1, 3)
@@ -44,7 +46,11 @@ class Watermark:
     own_tests: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require(self.pixels >= 1, f"watermark: pixels = {self.pixels!r} must be at least 1", where="pixels")
+        require(
+            self.pixels >= 1,
+            f"watermark: pixels = {self.pixels!r} must be at least 1",
+            where="pixels",
+        )
         require(
             self.groups is None or self.groups >= 1,
             f"watermark: groups = {self.groups!r} must be at least 1",
@@ -55,9 +61,17 @@ class Watermark:
         """Needs quantities, and at least as many places as pixels."""
         require(not pool.tokens, "watermark needs quantities, not tokens")
         places = _places(pool.shape)
-        require(self.pixels <= places, f"watermark: {self.pixels} pixels, but a sample has {places}", where="pixels")
+        require(
+            self.pixels <= places,
+            f"watermark: {self.pixels} pixels, but a sample has {places}",
+            where="pixels",
+        )
         bad = [c for c in self.clients or () if not 0 <= c < clients]
-        require(not bad, f"watermark: client {bad[0] if bad else 0} is not in 0..{clients - 1}", where="clients")
+        require(
+            not bad,
+            f"watermark: client {bad[0] if bad else 0} is not in 0..{clients - 1}",
+            where="clients",
+        )
 
     def places(self, clients: Ints, shape: tuple[int, ...]) -> Ints:
         """The pixels of each client, (m, pixels), counted along a row-major channel."""

@@ -12,13 +12,20 @@ _PICKS = ("first", "largest", "random")
 
 
 def by_key(
-    keys: Ints, clients: int | None = None, seed: int = 0, *, pick: str = "first", min_samples: int = 1
+    keys: Ints,
+    clients: int | None = None,
+    seed: int = 0,
+    *,
+    pick: str = "first",
+    min_samples: int = 1,
 ) -> tuple[list[Ints], Ints]:
-    """One client per key (speaker, writer, hospital): its index arrays, and which key each client is.
+    """One client per key (speaker, writer, hospital): its index arrays, and which key each client
+    is.
 
     Args:
         keys: the key of each sample, (n,), whole numbers.
-        clients: how many keys to take; None takes all. The samples of the others are dealt to nobody.
+        clients: how many keys to take; None takes all. The samples of the others are dealt to
+            nobody.
         seed: names the random stream of ``pick="random"``.
         pick: which keys: the ``first``, the ``largest`` (ties to the first), or ``random`` ones.
         min_samples: keys with fewer samples are left out.
@@ -42,10 +49,14 @@ def by_key(
     wanted = len(kept) if clients is None else int(clients)
     require(wanted >= 1, f"clients = {clients!r} must be at least 1", where="clients")
     require(
-        wanted <= len(kept), f"by-key: {wanted} clients were asked for, but there are {len(kept)} keys", where="clients"
+        wanted <= len(kept),
+        f"by-key: {wanted} clients were asked for, but there are {len(kept)} keys",
+        where="clients",
     )
     if pick not in _PICKS:
-        raise InvalidOption(f"by-key: pick = {pick!r} is not known", suggest(str(pick), _PICKS), where=("pick",))
+        raise InvalidOption(
+            f"by-key: pick = {pick!r} is not known", suggest(str(pick), _PICKS), where=("pick",)
+        )
     if pick == "largest":
         kept = np.sort(kept[np.argsort(-sizes[kept], kind="stable")[:wanted]])
     elif pick == "random":

@@ -18,11 +18,18 @@ Sizes: TypeAlias = int | Sequence[int] | Sequence[tuple[int, int]] | Ints | None
 def check_clients(clients: int, samples: int) -> int:
     """The number of clients, after making sure that each can own a sample."""
     whole = isinstance(clients, int | np.integer) and not isinstance(clients, bool)
-    require(whole and clients >= 1, f"clients = {clients!r} must be a whole number of at least 1", where="clients")
+    require(
+        whole and clients >= 1,
+        f"clients = {clients!r} must be a whole number of at least 1",
+        where="clients",
+    )
     require(
         clients <= samples,
         f"{clients} clients, but only {samples} samples",
-        f"at most {samples} clients can own one sample each; on_demand=True lets clients share samples",
+        (
+            f"at most {samples} clients can own one sample each; on_demand=True lets clients share "
+            "samples"
+        ),
         where="clients",
     )
     return int(clients)
@@ -48,7 +55,11 @@ def repeated(pairs: ArrayLike, clients: int, name: str) -> NDArray[Any]:
     table = np.asarray(pairs)
     counts = table[:, 0].astype(np.int64)
     require(bool((counts >= 0).all()), f"{name}: a negative number of clients", where=name)
-    require(int(counts.sum()) == clients, f"{name} describe {int(counts.sum())} clients, not {clients}", where=name)
+    require(
+        int(counts.sum()) == clients,
+        f"{name} describe {int(counts.sum())} clients, not {clients}",
+        where=name,
+    )
     return np.repeat(table[:, 1], counts)
 
 
@@ -74,14 +85,23 @@ def client_sizes(sizes: Sizes, clients: int, samples: int) -> Ints:
     if given.ndim == 2 and given.shape[1] == 2:
         given = repeated(given, clients, "sizes")
     given = np.broadcast_to(given, (clients,)) if given.ndim == 0 else given
-    require(given.shape == (clients,), f"sizes has shape {given.shape}, but there are {clients} clients", where="sizes")
+    require(
+        given.shape == (clients,),
+        f"sizes has shape {given.shape}, but there are {clients} clients",
+        where="sizes",
+    )
     small = np.flatnonzero(given < 1)
     require(
-        not len(small), f"sizes: client {small[0] if len(small) else 0} would own less than one sample", where="sizes"
+        not len(small),
+        f"sizes: client {small[0] if len(small) else 0} would own less than one sample",
+        where="sizes",
     )
     total = int(given.sum())
     require(
-        total <= samples, f"sizes sum to {total}, but there are {samples} samples", "shrink the sizes", where="sizes"
+        total <= samples,
+        f"sizes sum to {total}, but there are {samples} samples",
+        "shrink the sizes",
+        where="sizes",
     )
     return given.astype(np.int64)
 
@@ -99,7 +119,9 @@ def shuffled_by_class(labels: Labels, classes: int, rng: np.random.Generator) ->
     ([0, 1, 3], np.int64(1))
     """
     order = np.lexsort((rng.random(len(labels)), labels)).astype(np.int64)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=classes))]).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=classes))]).astype(
+        np.int64
+    )
     return order, starts
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from poise.core.errors import require
 from poise.core.rng import generator, keys, words
 from poise.core.types import Floats, Ints
-from poise.data.apportion import apportion
+from poise.data.apportionment import apportion
 from poise.data.partitions.common import (
     Labels,
     Sizes,
@@ -19,13 +19,18 @@ from poise.data.partitions.common import (
 )
 
 
-def dirichlet(labels: Labels, clients: int, seed: int = 0, *, alpha: float = 1.0, sizes: Sizes = None) -> list[Ints]:
-    """Client i draws class proportions π_i ~ Dir(α·1) and owns exactly ``sizes[i]`` samples in them.
+def dirichlet(
+    labels: Labels, clients: int, seed: int = 0, *, alpha: float = 1.0, sizes: Sizes = None
+) -> list[Ints]:
+    """Client i draws class proportions π_i ~ Dir(α·1) and owns exactly ``sizes[i]`` samples in
+    them.
 
-    α → 0: one class per client; α → ∞: uniform. Whole numbers by largest remainders. No sample has two
-    owners: clients are served in random order, and where a class has run out, what is missing is dealt
-    to the classes that are left, in proportion to π_i (or, where π_i is 0 on all of them, to what is
-    left of them). So the last clients served follow π_i less closely; leave some samples undealt
+    α → 0: one class per client; α → ∞: uniform. Whole numbers by largest remainders. No sample has
+    two
+    owners: clients are served in random order, and where a class has run out, what is missing is
+        dealt
+    to the classes that are left, in proportion to π_i (or, where π_i is 0 on all of them, to what
+    is left of them). So the last clients served follow π_i less closely; leave some samples undealt
     (``sizes``) where that matters.
 
     Args:
@@ -38,7 +43,8 @@ def dirichlet(labels: Labels, clients: int, seed: int = 0, *, alpha: float = 1.0
     >>> [len(p) for p in dirichlet(np.arange(40) % 4, 3, alpha=0.1, sizes=[5, 10, 20])]
     [5, 10, 20]
 
-    Source: E §3.6 (10, 30, 30, 20, 10 clients with 100, 250, 500, 750, 1000 samples), Hsu et al. 2019.
+    Source: E §3.6 (10, 30, 30, 20, 10 clients with 100, 250, 500, 750, 1000 samples), Hsu et al.
+        2019.
     """
     number, classes = (check_clients(clients, len(labels)), check_classes(labels, "dirichlet"))
     wanted = client_sizes(sizes, number, len(labels))
@@ -56,7 +62,8 @@ def dirichlet(labels: Labels, clients: int, seed: int = 0, *, alpha: float = 1.0
 def proportions(seed: int, clients: Ints, alpha: float, classes: int) -> Floats:
     """π_i ~ Dir(α·1) for many clients at once, (m, classes); row i depends on (seed, client) only.
 
-    Gamma variables by inversion, in logarithms: G_α = G_{α+1} U^{1/α}, so that a tiny α does not underflow.
+    Gamma variables by inversion, in logarithms: G_α = G_{α+1} U^{1/α}, so that a tiny α does not
+    underflow.
 
     >>> shares = proportions(0, np.arange(3), 0.5, 4)
     >>> bool(np.allclose(shares.sum(1), 1)), bool((shares[2] == proportions(0, np.array([2]), 0.5, 4)).all())
@@ -71,7 +78,9 @@ def proportions(seed: int, clients: Ints, alpha: float, classes: int) -> Floats:
     )
     draws = words(keys(seed, "dirichlet", clients), 2 * classes)
     uniform = ((draws >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    logs = np.log(gammaincinv(alpha + 1, uniform[:, :classes])) + np.log(uniform[:, classes:]) / alpha
+    logs = (
+        np.log(gammaincinv(alpha + 1, uniform[:, :classes])) + np.log(uniform[:, classes:]) / alpha
+    )
     powers = np.exp(logs - logs.max(axis=1, keepdims=True))
     shares: Floats = powers / powers.sum(axis=1, keepdims=True)
     return shares

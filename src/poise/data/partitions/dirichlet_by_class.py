@@ -7,8 +7,14 @@ import numpy as np
 from poise.core.errors import require
 from poise.core.rng import generator
 from poise.core.types import Floats, Ints
-from poise.data.apportion import largest_remainders
-from poise.data.partitions.common import Labels, check_classes, check_clients, deal_classes, shuffled_by_class
+from poise.data.apportionment import largest_remainders
+from poise.data.partitions.common import (
+    Labels,
+    check_classes,
+    check_clients,
+    deal_classes,
+    shuffled_by_class,
+)
 
 _FLOOR = 1e-9
 
@@ -18,11 +24,11 @@ def dirichlet_by_class(
 ) -> list[Ints]:
     """Class c is shared among the clients as Dir(κ·1); client sizes are LogNormal(ln(n/N), φ²).
 
-    Both wishes at once: the matrix of asked shares is scaled by rows and columns in turn until its rows sum
-    to the drawn sizes and its columns to the class sizes (iterative proportional fitting), which keeps
-    the odds between clients and classes, that is the asked imbalance, and deals every sample. Columns are
-    then rounded by largest remainders, so a size is met up to about one sample per class. Where a tiny κ
-    leaves no matrix with these margins, class sizes win.
+    Both wishes at once: the matrix of asked shares is scaled by rows and columns in turn until its
+    rows sum to the drawn sizes and its columns to the class sizes (iterative proportional fitting),
+    which keeps the odds between clients and classes, that is the asked imbalance, and deals every
+    sample. Columns are then rounded by largest remainders, so a size is met up to about one sample
+    per class. Where a tiny κ leaves no matrix with these margins, class sizes win.
 
     Args:
         labels: (n,) classes.
@@ -37,14 +43,21 @@ def dirichlet_by_class(
 
     Source: C §3.4.1.
     """
-    number, classes = (check_clients(clients, len(labels)), check_classes(labels, "dirichlet-by-class"))
+    number, classes = (
+        check_clients(clients, len(labels)),
+        check_classes(labels, "dirichlet-by-class"),
+    )
     require(
         kappa > 0,
         f"dirichlet-by-class: kappa = {kappa!r} must be positive",
         "use inf for balanced classes",
         where="kappa",
     )
-    require(0 <= phi2 < np.inf, f"dirichlet-by-class: phi2 = {phi2!r} must not be negative", where="phi2")
+    require(
+        0 <= phi2 < np.inf,
+        f"dirichlet-by-class: phi2 = {phi2!r} must not be negative",
+        where="phi2",
+    )
     rng = generator(seed, "partition/dirichlet-by-class")
     order, starts = shuffled_by_class(labels, classes, rng)
     room = np.diff(starts)

@@ -9,12 +9,14 @@ from poise.core.types import Ints
 from poise.data.partitions.common import Labels, Sizes, check_clients, client_sizes, cut
 
 
-def iid(labels: Labels, clients: int, seed: int = 0, *, sizes: Sizes = None, stratified: bool = True) -> list[Ints]:
+def iid(
+    labels: Labels, clients: int, seed: int = 0, *, sizes: Sizes = None, stratified: bool = True
+) -> list[Ints]:
     """Every client gets the label distribution of the whole set.
 
-    The samples of each class are spread evenly over a line, (rank + u_c)/n_c with u_c ~ U(0, 1), and the
-    line is cut into clients: class counts are those of the whole set up to rounding, whatever the
-    sizes. All samples are dealt unless ``sizes`` ask for fewer.
+    The samples of each class are spread evenly over a line, (rank + u_c)/n_c with u_c ~ U(0, 1),
+    and the line is cut into clients: class counts are those of the whole set up to rounding,
+    whatever the sizes. All samples are dealt unless ``sizes`` ask for fewer.
 
     Args:
         labels: (n,); floating labels are dealt in random order.

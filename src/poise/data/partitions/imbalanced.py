@@ -10,7 +10,7 @@ import numpy as np
 from poise.core.errors import require
 from poise.core.rng import generator, keys, words
 from poise.core.types import Floats, Ints
-from poise.data.apportion import largest_remainders
+from poise.data.apportionment import largest_remainders
 from poise.data.partitions.common import (
     Labels,
     check_classes,
@@ -33,7 +33,8 @@ def imbalanced(
     ratios: Sequence[Any] | None = None,
     n_max: int | None = None,
 ) -> list[Ints]:
-    """Class c of K gets n_max · r^{c/(K-1)} samples, rounded, at least one; r = smallest/largest class.
+    """Class c of K gets n_max · r^{c/(K-1)} samples, rounded, at least one; r = smallest/largest
+    class.
 
     The thin classes are not used up: what no client asks for is dealt to nobody.
 
@@ -42,8 +43,9 @@ def imbalanced(
         clients: number of clients.
         seed: names the random stream.
         ratio: r in (0, 1] for every client.
-        ratios: r is drawn for each client from these (client i's depends on (seed, i) only), or given by
-            ``(count, ratio)`` pairs; without ``ratio`` and ``ratios``, from the seven of the paper.
+        ratios: r is drawn for each client from these (client i's depends on (seed, i) only), or
+            given by ``(count, ratio)`` pairs; without ``ratio`` and ``ratios``, from the seven of
+            the paper.
         n_max: samples of class 0 per client; None takes the most that the classes allow.
 
     >>> y = np.repeat(np.arange(3), 100)
@@ -53,7 +55,11 @@ def imbalanced(
     Source: B §4.1 (r drawn from {1, .5, .1, .05, .01, .005, .001}), Cao et al. 2019.
     """
     number, classes = (check_clients(clients, len(labels)), check_classes(labels, "imbalanced"))
-    require(n_max is None or n_max >= 1, f"imbalanced: n_max = {n_max!r} must be at least 1", where="n_max")
+    require(
+        n_max is None or n_max >= 1,
+        f"imbalanced: n_max = {n_max!r} must be at least 1",
+        where="n_max",
+    )
     order, starts = shuffled_by_class(labels, classes, generator(seed, "partition/imbalanced"))
     room, drawn = (np.diff(starts), client_ratios(seed, np.arange(number), ratio, ratios, number))
     fitting = most(drawn, room)
@@ -62,7 +68,10 @@ def imbalanced(
     over = int(np.argmax(asked - room))
     require(
         asked[over] <= room[over],
-        f"imbalanced: the clients ask for {asked[over]} samples of class {over}, it has {room[over]}",
+        (
+            f"imbalanced: the clients ask for {asked[over]} samples of class {over}, it has "
+            f"{room[over]}"
+        ),
         (f"n_max = {fitting} would fit; " if n_max and n_max > fitting else "")
         + "try fewer clients, or on_demand=True",
     )
@@ -72,13 +81,17 @@ def imbalanced(
 def client_ratios(
     seed: int, clients: Ints, ratio: float | None, ratios: Sequence[Any] | None, population: int
 ) -> Floats:
-    """The ratio of each client, (m,): given, by ``(count, ratio)`` pairs, or drawn from (seed, client).
+    """The ratio of each client, (m,): given, by ``(count, ratio)`` pairs, or drawn from (seed,
+    client).
 
     >>> client_ratios(0, np.arange(3), None, [(2, 1.0), (1, 0.1)], 3).tolist()
     [1.0, 1.0, 0.1]
     """
     require(
-        ratio is None or ratios is None, "imbalanced: ratio and ratios were both given", "choose one", where="ratio"
+        ratio is None or ratios is None,
+        "imbalanced: ratio and ratios were both given",
+        "choose one",
+        where="ratio",
     )
     table = np.asarray(RATIOS if ratios is None else ratios, dtype=np.float64)
     if ratio is not None:
@@ -109,15 +122,20 @@ def class_counts(ratios: Floats, classes: int, n_max: int) -> Ints:
 
 
 def equal_counts(ratios: Floats, classes: int, size: int) -> Ints:
-    """Samples of each class, (m, classes), in proportion to r^{c/(K-1)}, ``size`` in all and at least one of each.
+    """Samples of each class, (m, classes), in proportion to r^{c/(K-1)}, ``size`` in all and at
+    least one of each.
 
     >>> equal_counts(np.array([1.0, 0.01]), 3, 12)
     array([[ 4,  4,  4],
            [10,  1,  1]])
     """
     weights = ratios[:, None] ** (np.arange(classes) / max(classes - 1, 1))
-    counts = largest_remainders(weights / weights.sum(axis=1, keepdims=True), np.full(len(ratios), size))
-    counts[:, 0] -= (counts == 0).sum(axis=1)  # class 0 is the largest: it gives what the others lack
+    counts = largest_remainders(
+        weights / weights.sum(axis=1, keepdims=True), np.full(len(ratios), size)
+    )
+    counts[:, 0] -= (counts == 0).sum(
+        axis=1
+    )  # class 0 is the largest: it gives what the others lack
     return np.maximum(counts, 1)
 
 

@@ -21,19 +21,25 @@ from poise.data.partitions.common import (
 
 
 def one_class(
-    labels: Labels, clients: int, seed: int = 0, *, sizes: Sizes = None, dealt: Literal["in turn", "random"] = "in turn"
+    labels: Labels,
+    clients: int,
+    seed: int = 0,
+    *,
+    sizes: Sizes = None,
+    dealt: Literal["in turn", "random"] = "in turn",
 ) -> list[Ints]:
     """Client i owns samples of class ``i mod C`` only, so class c belongs to N/C clients.
 
-    Without ``sizes`` the owners of a class share all of it equally (sizes one apart at most); with fewer
-    clients than classes, the last classes belong to nobody.
+    Without ``sizes`` the owners of a class share all of it equally (sizes one apart at most); with
+    fewer clients than classes, the last classes belong to nobody.
 
     Args:
         labels: (n,) classes; classes without a sample are passed over.
         clients: number of clients.
         seed: names the random stream.
         sizes: exact client sizes, see `client_sizes`.
-        dealt: ``random`` gives the same number of clients to every class, in an order that says nothing.
+        dealt: ``random`` gives the same number of clients to every class, in an order that says
+            nothing.
 
     >>> parts = one_class(np.array([0, 1, 0, 1, 0, 1]), 4)
     >>> [np.array([0, 1, 0, 1, 0, 1])[p].tolist() for p in parts]

@@ -31,10 +31,10 @@ def shards(
 ) -> list[Ints]:
     """Sort by label, cut into contiguous shards of ``shard_size``, deal the shards at random.
 
-    Every client gets at least one shard; the last shard may be shorter. ``deal="even"``: shard counts
-    differ by at most one. ``deal="random"``: one each, the others to random clients, so that sizes differ
-    widely. With ``sizes`` the shuffled shards are laid end to end and cut at these sizes instead, so that a
-    shard may be split between two neighbours.
+    Every client gets at least one shard; the last shard may be shorter. ``deal="even"``: shard
+    counts differ by at most one. ``deal="random"``: one each, the others to random clients, so that
+    sizes differ widely. With ``sizes`` the shuffled shards are laid end to end and cut at these
+    sizes instead, so that a shard may be split between two neighbours.
 
     Args:
         labels: (n,) classes.
@@ -58,11 +58,16 @@ def shards(
         where="shard_size",
     )
     if deal not in _DEALS:
-        raise InvalidOption(f"shards: deal = {deal!r} is not known", suggest(str(deal), _DEALS), where=("deal",))
+        raise InvalidOption(
+            f"shards: deal = {deal!r} is not known", suggest(str(deal), _DEALS), where=("deal",)
+        )
     count = -(-len(labels) // int(size))
     require(
         count >= number,
-        f"shard_size = {size} makes {count} shards of {len(labels)} samples, too few for {number} clients",
+        (
+            f"shard_size = {size} makes {count} shards of {len(labels)} samples, too few for {number} "
+            "clients"
+        ),
         f"at most {len(labels) // number}",
         where="shard_size",
     )
@@ -71,7 +76,9 @@ def shards(
     pieces = np.split(order, np.arange(1, count) * int(size))
     shuffled = rng.permutation(count)
     if sizes is not None:
-        return cut(np.concatenate([pieces[s] for s in shuffled]), client_sizes(sizes, number, len(labels)))
+        return cut(
+            np.concatenate([pieces[s] for s in shuffled]), client_sizes(sizes, number, len(labels))
+        )
     owners = np.arange(count) % number if deal == "even" else _random_owners(count, number, rng)
     owned: list[list[Ints]] = [[] for _ in range(number)]
     for shard, owner in zip(shuffled, owners, strict=True):

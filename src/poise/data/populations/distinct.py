@@ -12,11 +12,13 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def distinct(streams: U64, positions: Ints, sizes: Ints) -> Ints:
-    """Entry ``positions[k]`` of a pseudo-random permutation of ``range(sizes[k])`` named by ``streams[k]``.
+    """Entry ``positions[k]`` of a pseudo-random permutation of ``range(sizes[k])`` named by
+    ``streams[k]``.
 
-    All entries are computed at once and none needs the others: the permutation is a keyed bijection. A number
-    below a·b ≥ size is written as (l, r), l < a, r < b, and mixed by a Feistel network, l += F(r) mod a,
-    r += F(l) mod b; a result that is not below the size goes round again, which keeps it a bijection.
+    All entries are computed at once and none needs the others: the permutation is a keyed
+    bijection. A number below a·b ≥ size is written as (l, r), l < a, r < b, and mixed by a Feistel
+    network, l += F(r) mod a, r += F(l) mod b; a result that is not below the size goes round again,
+    which keeps it a bijection.
 
     Args:
         streams: (k,) stream keys.

@@ -27,8 +27,8 @@ class PopulationRequest:
 class Population:
     """Clients made on demand. Clients overlap; the samples of one client are distinct.
 
-    Nothing is stored per client, so a million clients take no more memory than ten, and client i is the
-    same whatever the number of clients and whoever else was asked for.
+    Nothing is stored per client, so a million clients take no more memory than ten, and client i is
+    the same whatever the number of clients and whoever else was asked for.
 
     Args:
         clients: number of clients N.
@@ -61,7 +61,9 @@ class Population:
         """Rows of these clients, made now."""
         counts = self.rule.counts(clients)
         groups = counts.shape[1]
-        streams = np.broadcast_to(keys(self.seed, "population", clients[:, None], np.arange(groups)), counts.shape)
+        streams = np.broadcast_to(
+            keys(self.seed, "population", clients[:, None], np.arange(groups)), counts.shape
+        )
         flat = counts.ravel()
         position = np.arange(int(flat.sum())) - np.repeat(np.cumsum(flat) - flat, flat)
         group = np.repeat(np.tile(np.arange(groups), len(clients)), flat)

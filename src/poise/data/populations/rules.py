@@ -9,7 +9,7 @@ import numpy as np
 
 from poise.core.rng import keys, permutations
 from poise.core.types import Floats, Ints
-from poise.data.apportion import apportion
+from poise.data.apportionment import apportion
 from poise.data.partitions.dirichlet import proportions
 from poise.data.partitions.imbalanced import class_counts, draw, equal_counts
 
@@ -28,7 +28,9 @@ class Rule(Protocol):
         """Samples of each client, (m,), without computing what they are."""
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """What sets these clients apart, as numbers by name, (m,) each; empty where nothing does."""
+        """What sets these clients apart, as numbers by name, (m,) each; empty where nothing
+        does.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +103,8 @@ class Proportions:
 class Thinning:
     """Class c of K gets n_max · r^{c/(K-1)}, r drawn from ``ratios`` by (seed, client) (B §4.1).
 
-    With ``size``, classes keep these proportions and every client has that many samples in all; with ``own_order``,
-    which class is the largest, the second, … is drawn for each client.
+    With ``size``, classes keep these proportions and every client has that many samples in all;
+    with ``own_order``, which class is the largest, the second, … is drawn for each client.
     """
 
     ratios: Floats
@@ -115,7 +117,9 @@ class Thinning:
     @property
     def equal_size(self) -> int | None:
         """The size where all clients have the same."""
-        return int(self._table()[0].sum()) if len(self.ratios) == 1 or self.size is not None else None
+        return (
+            int(self._table()[0].sum()) if len(self.ratios) == 1 or self.size is not None else None
+        )
 
     def _table(self) -> Ints:
         if self.size is not None:
@@ -131,7 +135,9 @@ class Thinning:
         counts: Ints = self._table()[draw(self.seed, clients, len(self.ratios))]
         if not self.own_order:
             return counts
-        return np.take_along_axis(counts, permutations(keys(self.seed, "imbalanced/order", clients), self.classes), 1)
+        return np.take_along_axis(
+            counts, permutations(keys(self.seed, "imbalanced/order", clients), self.classes), 1
+        )
 
     def sizes(self, clients: Ints) -> Ints:
         """One look-up per client."""

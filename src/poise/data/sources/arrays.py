@@ -28,7 +28,8 @@ def arrays(
 ) -> Source:
     """A source from ``(x, y)``: classification if y holds integers, else regression.
 
-    uint8 features stay bytes and come out as x/255; all others are float32. NaN and infinity are refused.
+    uint8 features stay bytes and come out as x/255; all others are float32. NaN and infinity are
+    refused.
 
     Args:
         data: features (n, …) and labels (n,).
@@ -43,12 +44,21 @@ def arrays(
     >>> source.train.classes, source.train.shape
     (2, (2,))
     """
-    require(test is None or test_share == 0, "test and test_share were both given", "choose one", where="test")
+    require(
+        test is None or test_share == 0,
+        "test and test_share were both given",
+        "choose one",
+        where="test",
+    )
     x, y = _pair(data, "source")
     given = None if test is None else _pair(test, "test")
     count = _classes([y] if given is None else [y, given[1]], classes)
     owners = None if keys is None else np.asarray(keys)
-    require(owners is None or owners.shape == (len(x),), f"keys must be one per sample, ({len(x)},)", where="keys")
+    require(
+        owners is None or owners.shape == (len(x),),
+        f"keys must be one per sample, ({len(x)},)",
+        where="keys",
+    )
     if given is None and test_share:
         groups = y if count else np.zeros(len(y), np.int64)
         out = held_out(groups, share_of(test_share, "test_share"), generator(0, "arrays/test"))
@@ -58,7 +68,8 @@ def arrays(
     test_pool = None if given is None else _pool(*given, count, normalize, vocabulary)
     if test_pool is not None and test_pool.shape != train_pool.shape:
         raise InvalidOption(
-            f"test samples have shape {test_pool.shape}, training samples {train_pool.shape}", where=("test",)
+            f"test samples have shape {test_pool.shape}, training samples {train_pool.shape}",
+            where=("test",),
         )
     names, numbers = ((), None) if owners is None else _numbered(owners)
     return Source("arrays", train_pool, test_pool, keys=numbers, key_names=names)
@@ -70,9 +81,14 @@ def _numbered(owners: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]
 
 
 def _pair(data: tuple[ArrayLike, ArrayLike], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    require(isinstance(data, tuple | list) and len(data) == 2, f"{name} must be a pair (x, y) of arrays")
+    require(
+        isinstance(data, tuple | list) and len(data) == 2, f"{name} must be a pair (x, y) of arrays"
+    )
     x, y = np.asarray(data[0]), np.asarray(data[1])
-    require(x.ndim >= 1 and y.ndim == 1, f"{name}: x must be (n, …) and y (n,), not {x.shape} and {y.shape}")
+    require(
+        x.ndim >= 1 and y.ndim == 1,
+        f"{name}: x must be (n, …) and y (n,), not {x.shape} and {y.shape}",
+    )
     require(len(x) == len(y), f"{name}: {len(x)} samples but {len(y)} labels")
     require(len(x) > 0, f"{name}: no samples")
     for what, values in (("x", x), ("y", y)):
@@ -85,18 +101,30 @@ def _pair(data: tuple[ArrayLike, ArrayLike], name: str) -> tuple[NDArray[Any], N
 def _classes(labels: list[NDArray[Any]], classes: int | None) -> int:
     """Number of classes; 0 for regression."""
     if any(y.dtype.kind == "f" for y in labels):
-        require(classes is None, "classes was given, but the labels are not whole numbers", where="classes")
+        require(
+            classes is None,
+            "classes was given, but the labels are not whole numbers",
+            where="classes",
+        )
         return 0
     low, high = min(int(y.min()) for y in labels), max(int(y.max()) for y in labels)
     require(low >= 0, f"labels start at {low}", "classes are 0, 1, 2, …; use floats for regression")
-    require(classes is None or classes > high, f"classes = {classes}, but there is a label {high}", where="classes")
+    require(
+        classes is None or classes > high,
+        f"classes = {classes}, but there is a label {high}",
+        where="classes",
+    )
     return high + 1 if classes is None else int(classes)
 
 
-def _pool(x: NDArray[Any], y: NDArray[Any], classes: int, normalize: str | None, vocabulary: int | None) -> Samples:
+def _pool(
+    x: NDArray[Any], y: NDArray[Any], classes: int, normalize: str | None, vocabulary: int | None
+) -> Samples:
     labels = torch.from_numpy(np.array(y, dtype=np.int64 if classes else np.float32))
     if vocabulary is not None:
-        return Samples(_tokens(x, vocabulary), labels, tokens=True, classes=classes, vocabulary=vocabulary)
+        return Samples(
+            _tokens(x, vocabulary), labels, tokens=True, classes=classes, vocabulary=vocabulary
+        )
     bytes_ = x.dtype == np.uint8
     if normalize not in (None, "none", "unit") or (normalize == "unit" and not bytes_):
         raise InvalidOption(
@@ -112,6 +140,10 @@ def _tokens(x: NDArray[Any], vocabulary: int) -> torch.Tensor:
     require(x.dtype.kind in "iu", f"token numbers must be whole numbers, not {x.dtype}")
     low, high = int(x.min()), int(x.max())
     require(
-        low >= 0 and high < vocabulary, f"tokens go from {low} to {high}, vocabulary = {vocabulary}", where="vocabulary"
+        low >= 0 and high < vocabulary,
+        f"tokens go from {low} to {high}, vocabulary = {vocabulary}",
+        where="vocabulary",
     )
-    return torch.from_numpy(np.array(x, dtype=np.uint8 if vocabulary <= 256 else np.int32, order="C"))
+    return torch.from_numpy(
+        np.array(x, dtype=np.uint8 if vocabulary <= 256 else np.int32, order="C")
+    )

@@ -22,7 +22,8 @@ _TRAIN = tuple(f"cifar-10-batches-bin/data_batch_{k}.bin" for k in range(1, 6))
 _TEST = ("cifar-10-batches-bin/test_batch.bin",)
 _NOTES = {
     "full": "CIFAR-10, official binary archive, 50,000 + 10,000",
-    "subset": "CIFAR-10, subset of 20,000 + 4,000: scores are not comparable with those on the full set",
+    "subset": "CIFAR-10, subset of 20,000 + 4,000: scores are not comparable with those on the "
+    "full set",
 }
 
 
@@ -31,8 +32,9 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
 
     Args:
         normalize: ``unit`` (x/255), ``symmetric`` (x/127.5 - 1) or ``standard`` (per channel).
-        version: ``full`` (50,000 + 10,000), ``subset`` (20,000 + 4,000: the first 2,000 and 400 of each
-            class), or ``auto``: the full set if its archive is there. The federation's notes say which.
+        version: ``full`` (50,000 + 10,000), ``subset`` (20,000 + 4,000: the first 2,000 and 400 of
+            each class), or ``auto``: the full set if its archive is there. The federation's notes
+            say which.
         size: edge of the images in pixels, 32, 16 or 8; smaller ones are means of blocks of pixels.
 
     >>> cifar10(version="subset").notes                                       # doctest: +NEEDS_DATA
@@ -42,11 +44,15 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
     """
     if version not in ("auto", *_NOTES):
         raise InvalidOption(
-            f"cifar10: version = {version!r} is not known", suggest(version, ("auto", *_NOTES)), where=("version",)
+            f"cifar10: version = {version!r} is not known",
+            suggest(version, ("auto", *_NOTES)),
+            where=("version",),
         )
     require(size in (32, 16, 8), f"cifar10: size = {size} is not 32, 16 or 8", where="size")
     if version == "auto":
-        version = "subset" if locate([CIFAR10_ARCHIVE]) is None and locate([CIFAR10_SUBSET]) else "full"
+        version = (
+            "subset" if locate([CIFAR10_ARCHIVE]) is None and locate([CIFAR10_SUBSET]) else "full"
+        )
     file = CIFAR10_ARCHIVE if version == "full" else CIFAR10_SUBSET
     train, test = _pools(home("cifar10", [file]), version, normalize, size)
     smaller = "" if size == 32 else f"; images reduced to {size}x{size}"
@@ -83,9 +89,11 @@ def _images(folder: Path, version: str) -> tuple[_Images, _Images]:
         return read_batches(path, _TRAIN), read_batches(path, _TEST)
     path = check(folder, CIFAR10_SUBSET)
     arrays = {
-        "x_train": ((20_000, 32, 32, 3), "u1"), "y_train": ((20_000,), "u1"),
-        "x_test": ((4_000, 32, 32, 3), "u1"), "y_test": ((4_000,), "u1"),
-    }  # fmt: skip
+        "x_train": ((20_000, 32, 32, 3), "u1"),
+        "y_train": ((20_000,), "u1"),
+        "x_test": ((4_000, 32, 32, 3), "u1"),
+        "y_test": ((4_000,), "u1"),
+    }
     held = read_npz(path, arrays)
     train, test = (
         (held[f"x_{part}"].transpose(0, 3, 1, 2), check_labels(path, held[f"y_{part}"], 10))
@@ -106,9 +114,13 @@ def read_batches(path: Path, members: tuple[str, ...]) -> tuple[NDArray[Any], ND
                 stream = archive.extractfile(member)
                 blocks.append(np.frombuffer(stream.read() if stream else b"", np.uint8))
     except (tarfile.TarError, KeyError, OSError, EOFError) as error:
-        raise DataError(f"{path}: not the CIFAR-10 binary archive: {error}", "fetch it again") from error
+        raise DataError(
+            f"{path}: not the CIFAR-10 binary archive: {error}", "fetch it again"
+        ) from error
     for member, block in zip(members, blocks, strict=True):
         if not len(block) or len(block) % _RECORD:
-            raise DataError(f"{path}: {member} holds {len(block)} bytes, expected records of {_RECORD}")
+            raise DataError(
+                f"{path}: {member} holds {len(block)} bytes, expected records of {_RECORD}"
+            )
     records = np.concatenate(blocks).reshape(-1, _RECORD)
     return records[:, 1:].reshape(-1, 3, 32, 32), check_labels(path, records[:, 0], 10)

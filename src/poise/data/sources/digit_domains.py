@@ -37,21 +37,31 @@ class Part:
 
     def subset(self, count: int | None, rng: np.random.Generator) -> Part:
         """A class-balanced random part of it; all of it where no count is given."""
-        return self if count is None else Part(self.pool, self.rows[balanced_subset(self.labels, count, 10, rng)])
+        return (
+            self
+            if count is None
+            else Part(self.pool, self.rows[balanced_subset(self.labels, count, 10, rng)])
+        )
 
 
 def _whole(load: Callable[[], Source]) -> tuple[Part, Part]:
     source = load()
     assert source.test is not None
-    return Part(source.train, np.arange(len(source.train))), Part(source.test, np.arange(len(source.test)))
+    return Part(source.train, np.arange(len(source.train))), Part(
+        source.test, np.arange(len(source.test))
+    )
 
 
 def _series(name: str) -> tuple[Part, Part]:
-    """The digits of one NIST series, a fifth of each class held out: whose MNIST's own test digits are is unknown."""
+    """The digits of one NIST series, a fifth of each class held out: whose MNIST's own test digits
+    are is unknown.
+    """
     source = mnist(by="series")
     assert source.keys is not None
     rows = np.flatnonzero(source.keys == source.key_names.index(name))
-    out = held_out(source.train.labels.numpy()[rows], _TEST_SHARE, generator(0, "digit-domains/test"))
+    out = held_out(
+        source.train.labels.numpy()[rows], _TEST_SHARE, generator(0, "digit-domains/test")
+    )
     return Part(source.train, rows[~out]), Part(source.train, rows[out])
 
 
@@ -73,18 +83,21 @@ def digit_domains(
     test_samples_per_domain: int | None = None,
     seed: int = 0,
 ) -> Source:
-    """The ten digits as several data sets have them; with the partition ``by-key``, clients are domains.
+    """The ten digits as several data sets have them; with the partition ``by-key``, clients are
+    domains.
 
-    Grey values are scaled to 0 … 1 and images resized to ``size`` × ``size`` (bilinear, anti-aliased), then stored in
-    256 steps. Nothing else is done: line width, slant and margins stay those of the domain. Every client's own test
-    samples are of its domain; the federation's test set is all of them.
+    Grey values are scaled to 0 … 1 and images resized to ``size`` × ``size`` (bilinear,
+    anti-aliased), then stored in 256 steps. Nothing else is done: line width, slant and margins
+    stay those of the domain. Every client's own test samples are of its domain; the federation's
+    test set is all of them.
 
     Args:
-        domains: of ``mnist`` (28x28), or its series ``mnist-series-0`` (employees) and ``mnist-series-4`` (students),
-            ``usps`` (16x16), ``digits`` (8x8).
+        domains: of ``mnist`` (28x28), or its series ``mnist-series-0`` (employees) and
+            ``mnist-series-4`` (students), ``usps`` (16x16), ``digits`` (8x8).
         size: edge of the images in pixels.
         clients_per_domain: every domain is dealt to that many clients, with equal class shares.
-        samples_per_domain: first take a class-balanced random subset of each domain; None takes all.
+        samples_per_domain: first take a class-balanced random subset of each domain; None takes
+            all.
         test_samples_per_domain: likewise of the test samples.
         seed: names the random streams of subsets and clients.
 
@@ -97,29 +110,54 @@ def digit_domains(
     _check(domains, size, clients_per_domain)
     counts = {"train": samples_per_domain, "test": test_samples_per_domain}
     train, test = (
-        [DOMAINS[name]()[k].subset(counts[kind], generator(seed, f"digit-domains/{kind}/{name}")) for name in domains]
+        [
+            DOMAINS[name]()[k].subset(counts[kind], generator(seed, f"digit-domains/{kind}/{name}"))
+            for name in domains
+        ]
         for k, kind in enumerate(counts)
     )
     keys, test_keys = (
-        np.concatenate([k * clients_per_domain + _dealt(p, clients_per_domain, seed) for k, p in enumerate(those)])
+        np.concatenate(
+            [
+                k * clients_per_domain + _dealt(p, clients_per_domain, seed)
+                for k, p in enumerate(those)
+            ]
+        )
         for those in (train, test)
     )
-    names = [[d] if clients_per_domain == 1 else [f"{d}/{j}" for j in range(clients_per_domain)] for d in domains]
+    names = [
+        [d] if clients_per_domain == 1 else [f"{d}/{j}" for j in range(clients_per_domain)]
+        for d in domains
+    ]
     return Source(
-        "digit-domains", _pool(train, size), _pool(test, size), keys=keys, test_keys=test_keys,
-        key_names=tuple(name for own in names for name in own), notes=f"{', '.join(domains)}, resized to {size}x{size}",
-    )  # fmt: skip
+        "digit-domains",
+        _pool(train, size),
+        _pool(test, size),
+        keys=keys,
+        test_keys=test_keys,
+        key_names=tuple(name for own in names for name in own),
+        notes=f"{', '.join(domains)}, resized to {size}x{size}",
+    )
 
 
 def _check(domains: Sequence[str], size: int, clients_per_domain: int) -> None:
-    require(len(domains) > 0, "digit-domains: domains is empty", f"known: {', '.join(DOMAINS)}", where="domains")
+    require(
+        len(domains) > 0,
+        "digit-domains: domains is empty",
+        f"known: {', '.join(DOMAINS)}",
+        where="domains",
+    )
     for name in domains:
         if name not in DOMAINS:
             raise InvalidOption(
-                f"digit-domains: unknown domain {name!r}", suggest(str(name), DOMAINS), where=("domains",)
+                f"digit-domains: unknown domain {name!r}",
+                suggest(str(name), DOMAINS),
+                where=("domains",),
             )
     require(
-        len(set(domains)) == len(domains), f"digit-domains: a domain is named twice in {list(domains)}", where="domains"
+        len(set(domains)) == len(domains),
+        f"digit-domains: a domain is named twice in {list(domains)}",
+        where="domains",
     )
     twice = "mnist" in domains and any(name.startswith("mnist-series") for name in domains)
     require(
@@ -138,14 +176,18 @@ def _check(domains: Sequence[str], size: int, clients_per_domain: int) -> None:
 
 def _dealt(part: Part, clients: int, seed: int) -> Ints:
     """Which of its domain's clients owns each sample: dealt class by class, in random order."""
-    order = np.lexsort((generator(seed, "digit-domains/clients").random(len(part.rows)), part.labels))
+    order = np.lexsort(
+        (generator(seed, "digit-domains/clients").random(len(part.rows)), part.labels)
+    )
     owner = np.empty(len(order), dtype=np.int64)
     owner[order] = np.arange(len(order)) % clients
     return owner
 
 
 def _pool(parts: Sequence[Part], size: int) -> Samples:
-    raw = torch.cat([resized(part.pool.features(torch.from_numpy(part.rows)), size) for part in parts])
+    raw = torch.cat(
+        [resized(part.pool.features(torch.from_numpy(part.rows)), size) for part in parts]
+    )
     labels = torch.from_numpy(np.concatenate([part.labels for part in parts]))
     return Samples(raw, labels, 1 / 255, classes=10)
 

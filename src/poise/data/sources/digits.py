@@ -16,8 +16,8 @@ from poise.data.splits import held_out, share_of
 def digits(normalize: str = "unit", test_share: float = 0.2) -> Source:
     """The 8x8 digits of scikit-learn: the set that needs no file and no network.
 
-    Grey values are 0 … 16. The test part is always the same for a given ``test_share``: that share of
-    every class, drawn once and for all.
+    Grey values are 0 … 16. The test part is always the same for a given ``test_share``: that share
+    of every class, drawn once and for all.
 
     Args:
         normalize: ``unit`` (x/16), ``symmetric`` (x/8 - 1) or ``standard`` (per training set).

@@ -18,7 +18,8 @@ from poise.data.sources.source import Source
 from poise.data.splits import held_out, share_of
 
 FEATURES = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")
-"""The ten columns that are used; slope, ca and thal are missing nearly everywhere outside Cleveland."""
+"""The ten columns that are used; slope, ca and thal are missing nearly everywhere outside
+Cleveland."""
 
 _COLUMNS = 14
 _NORMALISATIONS = ("standard", "none")
@@ -27,26 +28,32 @@ _NORMALISATIONS = ("standard", "none")
 def heart_disease(normalize: str = "standard", test_share: float = 0.2) -> Source:
     """Is there heart disease (num > 0)? Ten features, four hospitals as natural clients.
 
-    Missing values: a record with a ``?`` in one of the ten features is dropped, which leaves 303, 261, 46
-    and 130 records. Switzerland's cholesterol is 0 in every record (not measured) and is kept as it is.
+    Missing values: a record with a ``?`` in one of the ten features is dropped, which leaves 303,
+    261, 46 and 130 records. Switzerland's cholesterol is 0 in every record (not measured) and is
+    kept as it is.
 
-    Standardising: (x - mean)/std of each feature over the *training* records of all hospitals together.
+    Standardising: (x - mean)/std of each feature over the *training* records of all hospitals
+        together.
     (Real hospitals would agree on these twenty numbers first.)
 
     Args:
         normalize: ``standard`` or ``none``.
-        test_share: the held-out share of each hospital's healthy and of its ill records, always the same.
+        test_share: the held-out share of each hospital's healthy and of its ill records, always the
+            same.
 
     >>> import poise                                                          # doctest: +NEEDS_DATA
     >>> fed = poise.federation("heart-disease", "by-key")                     # doctest: +NEEDS_DATA
     >>> fed.names                                                             # doctest: +NEEDS_DATA
     ('cleveland', 'hungarian', 'switzerland', 'va')
 
-    Source: Janosi, Steinbrunn, Pfisterer, Detrano, doi:10.24432/C52P4X; a natural federation, C §3.4.2.
+    Source: Janosi, Steinbrunn, Pfisterer, Detrano, doi:10.24432/C52P4X; a natural federation, C
+        §3.4.2.
     """
     if normalize not in _NORMALISATIONS:
         raise InvalidOption(
-            f"heart-disease: normalize = {normalize!r}", suggest(normalize, _NORMALISATIONS), where=("normalize",)
+            f"heart-disease: normalize = {normalize!r}",
+            suggest(normalize, _NORMALISATIONS),
+            where=("normalize",),
         )
     folder = home("heart-disease", HOSPITALS.values())
     paths = tuple(check(folder, file) for file in HOSPITALS.values())
@@ -94,4 +101,6 @@ def read_hospital(path: Path) -> tuple[Floats, Ints]:
             ill.append(int(int(cells[-1]) > 0))
         except ValueError as error:
             raise DataError(f"{path}: line {number}: {error}") from error
-    return np.array(features, dtype=np.float64).reshape(-1, len(FEATURES)), np.array(ill, dtype=np.int64)
+    return np.array(features, dtype=np.float64).reshape(-1, len(FEATURES)), np.array(
+        ill, dtype=np.int64
+    )

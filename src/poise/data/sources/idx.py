@@ -14,7 +14,8 @@ from poise.data.sources.images import image_pools
 
 @lru_cache(maxsize=4)
 def idx_pools(folder: Path, files: Sequence[File], normalize: str) -> tuple[Samples, Samples]:
-    """Training (60,000) and test (10,000) pool of 28x28 images, read strictly and kept for the process.
+    """Training (60,000) and test (10,000) pool of 28x28 images, read strictly and kept for the
+    process.
 
     Args:
         folder: a data folder that holds the files.

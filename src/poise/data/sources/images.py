@@ -1,4 +1,6 @@
-"""Images stay in the integers they are stored in; normalising is a scale and a shift on the way out."""
+"""Images stay in the integers they are stored in; normalising is a scale and a shift on the way
+out.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ def image_pools(
 ) -> tuple[Samples, Samples]:
     """Training and test pool of images (n, C, H, W) with grey values 0 … ``top``.
 
-    ``unit``: x/top. ``symmetric``: 2x/top - 1 (E §3.6 for CIFAR-10). ``standard``: (x - mean)/std with
-    the mean and standard deviation of each channel over the whole training set (E §4.6 for MNIST).
+    ``unit``: x/top. ``symmetric``: 2x/top - 1 (E §3.6 for CIFAR-10). ``standard``: (x - mean)/std
+    with the mean and standard deviation of each channel over the whole training set (E §4.6 for
+    MNIST).
 
     >>> x, y = np.full((2, 1, 3, 3), 255, np.uint8), np.zeros(2, np.int64)
     >>> float(image_pools((x, y), (x, y), 255, "unit")[0].features(torch.tensor([0])).max())
@@ -36,25 +39,33 @@ def image_pools(
     return pool(*train), pool(*test)
 
 
-def _affine(x: NDArray[Any], top: int, normalize: str) -> tuple[torch.Tensor | float, torch.Tensor | float]:
+def _affine(
+    x: NDArray[Any], top: int, normalize: str
+) -> tuple[torch.Tensor | float, torch.Tensor | float]:
     if normalize == "unit":
         return 1.0 / top, 0.0
     if normalize == "symmetric":
         return 2.0 / top, -1.0
     if normalize != "standard":
         raise InvalidOption(
-            f"normalize = {normalize!r} is not known", suggest(str(normalize), NORMALISATIONS), where=("normalize",)
+            f"normalize = {normalize!r} is not known",
+            suggest(str(normalize), NORMALISATIONS),
+            where=("normalize",),
         )
     mean, deviation = _moments(x)
     if len(mean) == 1:
         return float(1 / deviation[0]), float(-mean[0] / deviation[0])
     column = (len(mean), 1, 1)
     scale, shift = 1 / deviation, -mean / deviation
-    return torch.from_numpy(scale).float().view(column), torch.from_numpy(shift).float().view(column)
+    return torch.from_numpy(scale).float().view(column), torch.from_numpy(shift).float().view(
+        column
+    )
 
 
 def _moments(x: NDArray[Any], chunk: int = 4096) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of each channel, exactly (integers) and without a float copy of all."""
+    """Mean and standard deviation of each channel, exactly (integers) and without a float copy of
+    all.
+    """
     total, squares = np.zeros(x.shape[1]), np.zeros(x.shape[1])
     for start in range(0, len(x), chunk):
         part = x[start : start + chunk].astype(np.float32)

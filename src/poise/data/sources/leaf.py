@@ -32,10 +32,11 @@ _KEYS = ("users", "num_samples", "user_data")
 def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> Source:
     """The users of LEAF's ``train/*.json``; held out is what lies in ``test/*.json``, if anything.
 
-    A file is ``{"users": […], "num_samples": […], "user_data": {user: {"x": [[…], …], "y": […]}}}``. Vectors of a
-    square length are images, 784 makes 1x28x28. Values are used as they are, and stored in bytes where all are whole
-    255ths (grey values). Where LEAF split by sample, users have test samples of their own; where it split by user, the
-    test users are unseen and their samples are held out for all.
+    A file is ``{"users": […], "num_samples": […], "user_data": {user: {"x": [[…], …], "y":
+    […]}}}``. Vectors of a square length are images, 784 makes 1x28x28. Values are used as they are,
+    and stored in bytes where all are whole 255ths (grey values). Where LEAF split by sample, users
+    have test samples of their own; where it split by user, the test users are unseen and their
+    samples are held out for all.
 
     Args:
         folder: with ``train`` and ``test`` in it; a relative one is looked for in the data folders.
@@ -62,7 +63,9 @@ def _located(folder: str) -> Path:
     for place in places:
         if place.is_dir():
             return place
-    raise DataError(f"leaf: there is no folder {' or '.join(map(str, dict.fromkeys(places)))}", LEAF.by_hand)
+    raise DataError(
+        f"leaf: there is no folder {' or '.join(map(str, dict.fromkeys(places)))}", LEAF.by_hand
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,15 +86,24 @@ class User:
 
 
 @lru_cache(maxsize=2)
-def _load(stamps: tuple[tuple[Path, int, int], ...], training: int, digits: bool, classes: int) -> Source:
+def _load(
+    stamps: tuple[tuple[Path, int, int], ...], training: int, digits: bool, classes: int
+) -> Source:
     paths = [path for path, *_ in stamps]
-    train, test = ([_kept(u, digits, classes) for u in _users(p)] for p in (paths[:training], paths[training:]))
+    train, test = (
+        [_kept(u, digits, classes) for u in _users(p)] for p in (paths[:training], paths[training:])
+    )
     train, test = ([user for user in part if len(user.y)] for part in (train, test))
-    require(bool(train), f"leaf: no user in {paths[0].parent} has {'a digit' if digits else 'a sample'}")
+    require(
+        bool(train), f"leaf: no user in {paths[0].parent} has {'a digit' if digits else 'a sample'}"
+    )
     length = train[0].x.shape[1]
     for user in train + test:
         if user.x.shape[1] != length:
-            found = f"vectors of {user.x.shape[1]} values, but of {length} for {train[0].name!r} in {train[0].path}"
+            found = (
+                f"vectors of {user.x.shape[1]} values, but of {length} for {train[0].name!r} "
+                f"in {train[0].path}"
+            )
             raise _wrong(user.path, user.name, found)
     count = DIGITS if digits else classes
     names = tuple(dict.fromkeys(user.name for user in train + test))
@@ -129,7 +141,9 @@ def _kept(user: User, digits: bool, classes: int) -> User:
         return User(user.name, user.x[chosen], user.y[chosen], user.path)
     if len(user.y) and (user.y.min() < 0 or user.y.max() >= classes):
         bad = int(user.y[(user.y < 0) | (user.y >= classes)][0])
-        raise _wrong(user.path, user.name, f"label {bad} lies outside 0..{classes - 1}", "set classes=")
+        raise _wrong(
+            user.path, user.name, f"label {bad} lies outside 0..{classes - 1}", "set classes="
+        )
     return user
 
 
@@ -137,13 +151,17 @@ def _pool(users: list[User], exact: bool, classes: int) -> Samples:
     length = users[0].x.shape[1]
     edge = isqrt(length)
     shape = (1, edge, edge) if edge * edge == length else (length,)
-    rows = np.concatenate([user.x if exact else _values(user.x) for user in users]).reshape(-1, *shape)
+    rows = np.concatenate([user.x if exact else _values(user.x) for user in users]).reshape(
+        -1, *shape
+    )
     labels = torch.from_numpy(np.concatenate([user.y for user in users]))
     return Samples(torch.from_numpy(rows), labels, 1 / _LEVELS if exact else 1.0, classes=classes)
 
 
 def _owners(users: list[User], numbers: dict[str, int]) -> Ints:
-    return np.repeat(np.array([numbers[u.name] for u in users], dtype=np.int64), [len(u.y) for u in users])
+    return np.repeat(
+        np.array([numbers[u.name] for u in users], dtype=np.int64), [len(u.y) for u in users]
+    )
 
 
 def _values(x: NDArray[Any]) -> NDArray[np.float32]:
@@ -151,13 +169,17 @@ def _values(x: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def read_users(path: Path) -> list[User]:
-    """The users of one of LEAF's files, in its order; whatever is not as it should be is refused by name."""
+    """The users of one of LEAF's files, in its order; whatever is not as it should be is refused by
+    name.
+    """
     try:
         held = json.loads(path.read_bytes())
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {error}", "truncated? let LEAF write it again") from error
+        raise DataError(
+            f"{path}: not JSON: {error}", "truncated? let LEAF write it again"
+        ) from error
     for key in _KEYS:
         if not isinstance(held, dict) or key not in held:
             raise DataError(f"{path}: not in LEAF's format: there is no {key!r}")
@@ -183,7 +205,9 @@ def _user(path: Path, name: str, count: object, data: dict[str, Any]) -> User:
         if not isinstance(own[key], list):
             raise _wrong(path, name, f"{key} is not a list")
         if len(own[key]) != count:
-            raise _wrong(path, name, f"{len(own[key])} entries in {key}, but num_samples says {count!r}")
+            raise _wrong(
+                path, name, f"{len(own[key])} entries in {key}, but num_samples says {count!r}"
+            )
     if not count:
         return User(name, np.empty((0, 0), np.uint8), np.empty(0, np.int64), path)
     x, y = _numbers(path, name, "x", own["x"], 2), _numbers(path, name, "y", own["y"], 1)

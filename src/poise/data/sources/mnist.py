@@ -22,14 +22,14 @@ _COLUMNS = {"series": 1, "writer": 2}
 def mnist(normalize: str = "unit", by: str | None = None) -> Source:
     """MNIST, 60,000 + 10,000 digits of 28x28.
 
-    The official test set holds only unseen writers, so with ``by`` each natural client keeps 20 % of its
-    own digits back as its test set (``client_test_share`` of `poise.federation` changes that), and the
-    official set stays the federation's.
+    The official test set holds only unseen writers, so with ``by`` each natural client keeps 20 %
+    of its own digits back as its test set (``client_test_share`` of `poise.federation` changes
+    that), and the official set stays the federation's.
 
     Args:
         normalize: ``unit`` (x/255), ``symmetric`` or ``standard`` ((x - 0.1307)/0.3081).
-        by: natural owners for the partition ``by-key``: ``writer`` (539 writers) or ``series`` (NIST's
-            hsf 0, employees, and hsf 4, high-school students).
+        by: natural owners for the partition ``by-key``: ``writer`` (539 writers) or ``series``
+            (NIST's hsf 0, employees, and hsf 4, high-school students).
 
     >>> import poise                                                          # doctest: +NEEDS_DATA
     >>> fed = poise.federation("mnist", "by-key", by="writer")                # doctest: +NEEDS_DATA
@@ -39,7 +39,9 @@ def mnist(normalize: str = "unit", by: str | None = None) -> Source:
     Source: natural federations, E §2.4; QMNIST (Yadav and Bottou 2019) for the writers.
     """
     if by is not None and by not in _COLUMNS:
-        raise InvalidOption(f"mnist: by = {by!r} is not known", suggest(str(by), _COLUMNS), where=("by",))
+        raise InvalidOption(
+            f"mnist: by = {by!r} is not known", suggest(str(by), _COLUMNS), where=("by",)
+        )
     folder = home("mnist", MNIST)
     train, test = idx_pools(folder, MNIST, normalize)
     if by is None:

@@ -26,12 +26,15 @@ VOCABULARY = string.printable
 Tokens = NDArray[np.uint8]
 
 
-def shakespeare(window: int = 80, stride: int = 1, min_characters: int = 1000, test_share: float = 0.2) -> Source:
-    """Windows of ``window`` characters, labelled with the character that follows; a client is a role.
+def shakespeare(
+    window: int = 80, stride: int = 1, min_characters: int = 1000, test_share: float = 0.2
+) -> Source:
+    """Windows of ``window`` characters, labelled with the character that follows; a client is a
+    role.
 
-    The last ``test_share`` of each role's text is held out. A window, with its label, lies inside the
-    training or inside the test part of one role. All windows are strided views of one token tensor: a
-    character is stored once, however many windows it is in.
+    The last ``test_share`` of each role's text is held out. A window, with its label, lies inside
+    the training or inside the test part of one role. All windows are strided views of one token
+    tensor: a character is stored once, however many windows it is in.
 
     Args:
         window: characters per sample.
@@ -42,7 +45,8 @@ def shakespeare(window: int = 80, stride: int = 1, min_characters: int = 1000, t
     >>> shakespeare(stride=80).train.shape                                    # doctest: +NEEDS_DATA
     (80,)
 
-    Source: E §2.4 (window 80, next character, 100 printable characters), on another edition than LEAF's:
+    Source: E §2.4 (window 80, next character, 100 printable characters), on another edition than
+        LEAF's:
     scores are not comparable with LEAF's.
     """
     require(window >= 1, f"shakespeare: window = {window} must be at least 1", where="window")
@@ -61,9 +65,14 @@ def _load(path: Path, window: int, stride: int, min_characters: int, test_share:
     roles = {name: text for name, text in read_roles(path).items() if len(text) >= min_characters}
     cuts = {name: round(len(text) * (1 - test_share)) for name, text in roles.items()}
     names = tuple(name for name in roles if cuts[name] > window)
-    require(bool(names), f"shakespeare: no role has {max(min_characters, window)} characters to train on")
+    require(
+        bool(names),
+        f"shakespeare: no role has {max(min_characters, window)} characters to train on",
+    )
     train, rows, keys = windows([roles[name][: cuts[name]] for name in names], window, stride)
-    test, test_rows, test_keys = windows([roles[name][cuts[name] :] for name in names], window, stride)
+    test, test_rows, test_keys = windows(
+        [roles[name][cuts[name] :] for name in names], window, stride
+    )
     held = len(test_rows) > 0
     return Source(
         "shakespeare",
@@ -91,23 +100,36 @@ def windows(texts: list[Tokens], window: int, stride: int) -> tuple[Samples, Int
     view = tokens.as_strided((count, window), (1, 1))
     labels = tokens[window:].long()
     edges = np.cumsum([0, *(len(text) for text in texts)])
-    inside = [np.arange(start, end - window, stride, dtype=np.int64) for start, end in pairwise(edges)]
+    inside = [
+        np.arange(start, end - window, stride, dtype=np.int64) for start, end in pairwise(edges)
+    ]
     keys = np.repeat(np.arange(len(texts), dtype=np.int64), [len(part) for part in inside])
     size = len(VOCABULARY)
-    return (Samples(view, labels, tokens=True, classes=size, vocabulary=size), np.concatenate(inside), keys)
+    return (
+        Samples(view, labels, tokens=True, classes=size, vocabulary=size),
+        np.concatenate(inside),
+        keys,
+    )
 
 
 def read_roles(path: Path) -> dict[str, Tokens]:
     """The text of each ``play/role`` as tokens, in the order of the file."""
     try:
         entries = json.loads(read_gzip(path).decode("utf-8"))
-        texts = {f"{e['play']}/{e['role']}": "".join(f"{line}\n" for line in e["lines"]) for e in entries}
+        texts = {
+            f"{e['play']}/{e['role']}": "".join(f"{line}\n" for line in e["lines"]) for e in entries
+        }
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: not a list of roles with play, role and lines: {error}") from error
+        raise DataError(
+            f"{path}: not a list of roles with play, role and lines: {error}"
+        ) from error
     table = np.full(256, 255, np.uint8)
     table[np.frombuffer(VOCABULARY.encode("ascii"), np.uint8)] = np.arange(len(VOCABULARY))
     try:
-        coded = {name: table[np.frombuffer(text.encode("ascii"), np.uint8)] for name, text in texts.items()}
+        coded = {
+            name: table[np.frombuffer(text.encode("ascii"), np.uint8)]
+            for name, text in texts.items()
+        }
     except UnicodeEncodeError as error:
         raise DataError(f"{path}: a character is not printable ASCII: {error}") from error
     for name, tokens in coded.items():

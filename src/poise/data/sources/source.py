@@ -13,9 +13,9 @@ from poise.core.types import Ints
 class Source:
     """A data set before anyone owns it.
 
-    Of the pools ``train`` and ``test`` only the positions ``rows`` and ``test_rows`` are samples; None
-    means all. (Windows of a text share one strided view, in which the windows across two speakers
-    exist but are nobody's.) Keys say whose each sample naturally is.
+    Of the pools ``train`` and ``test`` only the positions ``rows`` and ``test_rows`` are samples;
+    None means all. (Windows of a text share one strided view, in which the windows across two
+    speakers exist but are nobody's.) Keys say whose each sample naturally is.
 
     Args:
         name: of the source.
@@ -49,7 +49,10 @@ class Source:
     def __post_init__(self) -> None:
         require(len(self) > 0, f"{self.name}: no training samples are left")
         if self.keys is not None:
-            require(len(self.keys) == len(self), f"{self.name}: {len(self.keys)} keys for {len(self)} samples")
+            require(
+                len(self.keys) == len(self),
+                f"{self.name}: {len(self.keys)} keys for {len(self)} samples",
+            )
 
     def __len__(self) -> int:
         return len(self.train) if self.rows is None else len(self.rows)

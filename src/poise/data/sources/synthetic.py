@@ -29,8 +29,9 @@ def synthetic(
     """Synthetic(α, β): every client has its own linear model and its own feature mean.
 
     For client i: u_i ~ N(0, α), b_i ~ N(0, β); model W_i, c_i with entries N(u_i, 1); mean v_i with
-    entries N(b_i, 1); x ~ N(v_i, diag(j^-1.2)), y = argmax(W_i x + c_i). α moves the models apart, β the
-    features. Variances, not deviations. The natural owner of a sample is the client that made it.
+    entries N(b_i, 1); x ~ N(v_i, diag(j^-1.2)), y = argmax(W_i x + c_i). α moves the models apart,
+    β the features. Variances, not deviations. The natural owner of a sample is the client that made
+    it.
 
     Args:
         clients: taken from the federation.
@@ -50,18 +51,26 @@ def synthetic(
     """
     require(clients >= 1, f"synthetic: clients = {clients} must be at least 1", where="clients")
     require(
-        alpha >= 0 and beta >= 0, f"synthetic: alpha = {alpha} and beta = {beta} must not be negative", where="alpha"
+        alpha >= 0 and beta >= 0,
+        f"synthetic: alpha = {alpha} and beta = {beta} must not be negative",
+        where="alpha",
     )
-    require(features >= 1 and classes >= 2, "synthetic: needs features >= 1 and classes >= 2", where="features")
+    require(
+        features >= 1 and classes >= 2,
+        "synthetic: needs features >= 1 and classes >= 2",
+        where="features",
+    )
     require(size is None or size >= 1, f"synthetic: size = {size} must be at least 1", where="size")
     made = [
-        _client(seed, i, alpha=alpha, beta=beta, features=features, classes=classes, size=size) for i in range(clients)
+        _client(seed, i, alpha=alpha, beta=beta, features=features, classes=classes, size=size)
+        for i in range(clients)
     ]
     keys = np.repeat(np.arange(clients, dtype=np.int64), [len(y) for _, y in made])
     x, y = np.concatenate([m[0] for m in made]), np.concatenate([m[1] for m in made])
     test = held_out(keys, share_of(test_share, "test_share"), generator(seed, "synthetic/test"))
     train_pool, test_pool = (
-        Samples(torch.from_numpy(x[part]).float(), torch.from_numpy(y[part]), classes=classes) for part in (~test, test)
+        Samples(torch.from_numpy(x[part]).float(), torch.from_numpy(y[part]), classes=classes)
+        for part in (~test, test)
     )
     held = bool(test.any())
     return Source(

@@ -58,7 +58,10 @@ def _from_integers(folder: Path, normalize: str) -> tuple[Samples, Samples]:
 
 @lru_cache(maxsize=2)
 def _from_libsvm(folder: Path, normalize: str) -> tuple[Samples, Samples]:
-    train, test = (read_libsvm(check(folder, file), n) for file, n in zip(USPS_LIBSVM, _SIZES.values(), strict=True))
+    train, test = (
+        read_libsvm(check(folder, file), n)
+        for file, n in zip(USPS_LIBSVM, _SIZES.values(), strict=True)
+    )
     return image_pools(train, test, 2000, normalize)
 
 

@@ -13,8 +13,8 @@ from poise.core.samples import Samples
 class Block(nn.Module):
     """Two 3x3 convolutions with batch norm around an identity shortcut.
 
-    Where the block halves the image, the shortcut takes every second pixel and pads the new channels
-    with zeros, so that it has no parameters (option A of the ResNet paper).
+    Where the block halves the image, the shortcut takes every second pixel and pads the new
+    channels with zeros, so that it has no parameters (option A of the ResNet paper).
     """
 
     def __init__(self, inside: int, outside: int) -> None:
@@ -35,20 +35,30 @@ class Block(nn.Module):
 
 
 def resnet20(samples: Samples, outputs: int, width: int = 16) -> nn.Module:
-    """Three stages of three blocks with ``width``, 2 ``width``, 4 ``width`` channels (B section 4)."""
+    """Three stages of three blocks with ``width``, 2 ``width``, 4 ``width`` channels (B section
+    4).
+    """
     shape = samples.shape
     require(
         len(shape) == 3 and not samples.tokens and min(shape[1:]) >= 8,
         f"resnet20 takes images (channels, height, width), not samples of shape {shape}",
         where="model",
     )
-    require(isinstance(width, int) and width > 0, f"resnet20: width must be above 0, not {width}", where="width")
+    require(
+        isinstance(width, int) and width > 0,
+        f"resnet20: width must be above 0, not {width}",
+        where="width",
+    )
     layers: list[nn.Module] = [
-        nn.Conv2d(shape[0], width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
-    ]  # fmt: skip
+        nn.Conv2d(shape[0], width, 3, padding=1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+    ]
     channels = width
     for outside in (width, 2 * width, 4 * width):
         for _ in range(3):
             layers.append(Block(channels, outside))
             channels = outside
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, outputs))
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, outputs)
+    )

@@ -1,0 +1,1 @@
+"""Statements about runs: `explain` before a run, `reports` after it."""

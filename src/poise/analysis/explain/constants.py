@@ -1,0 +1,223 @@
+"""The constants of a problem that bounds speak of, estimated from it, each with its method and an
+interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import nan
+from typing import Any
+
+import numpy as np
+import torch
+
+from poise.analysis.explain.client_gradients import Clients, cost, double, some_clients
+from poise.analysis.explain.convex import minimise
+from poise.analysis.explain.curvature import Constant, Curvature, curvature_of
+from poise.analysis.explain.sample_gradients import gradient_constants
+from poise.core.federations import FederationLike, TaskLike
+from poise.core.protocols import Oracle
+from poise.core.traits import TaskTraits, traits_of
+from poise.core.types import Floats
+from poise.core.vectors import Vector
+from poise.theory import Problem
+
+BUDGET = 4e9
+"""Multiplications that solving the convex problem may take; decides the number of passes, never a
+stopwatch."""
+
+MOST_PASSES = 600
+LEAST_PASSES = 25
+MOST_CLIENTS = 100  # of a problem that is solved
+PASS = 4e8  # multiplications of a pass over the clients that are looked at otherwise
+
+
+@dataclass(frozen=True)
+class Constants:
+    """L, mu, sigma^2, G^2, Gamma, the distance and the gap of the start, and the spread of the
+    clients' gradients.
+    """
+
+    smoothness: Constant
+    convexity: Constant
+    noise: Constant
+    gradient: Constant
+    heterogeneity: Constant
+    distance: Constant
+    gap: Constant
+    dissimilarity: Constant
+    importance: Floats
+    optimum: Vector | None = None
+
+    def problem(self) -> Problem:
+        """The values, as bounds take them."""
+        return Problem(
+            smoothness=self.smoothness.value,
+            convexity=self.convexity.value,
+            noise=self.noise.value,
+            gradient=self.gradient.value,
+            heterogeneity=self.heterogeneity.value,
+            distance=self.distance.value,
+            gap=self.gap.value,
+            importance=self.importance,
+        )
+
+    def by_name(self) -> dict[str, Constant]:
+        """Every constant by the name of its field."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Constant)}
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            name: {"value": c.value, "low": c.low, "high": c.high, "method": c.method}
+            for name, c in self.by_name().items()
+        }
+
+
+def constants(
+    federation: FederationLike,
+    task: TaskLike,
+    weight_decay: float = 0.0,
+    batch_size: int | None = None,
+    seed: int = 0,
+) -> Constants:
+    """What the bounds need to know of a problem.
+
+    L: power iteration on Hessian-vector products at the start and, where there is one, at the
+        optimum; for logistic
+    regression with the bound ``|X_i|^2/(2 n_i) + decay``, which holds everywhere. mu: the weight
+    decay (for quadratics the least eigenvalue). sigma^2 and G^2: from gradients of single samples
+    at the same points, the largest client. Gamma, distance and gap: by solving the convex problem
+    and those of the clients, unless it takes more than a fixed number of operations.
+
+    Args:
+        federation: who owns what.
+        task: what is learned.
+        weight_decay: L2 penalty of the solver.
+        batch_size: samples per step; None where a step takes all of the client's.
+        seed: of the initial model and of what is drawn.
+
+    >>> from poise.tasks import quadratics
+    >>> fed = quadratics([[0.0], [4.0]], curvature=[1.0, 2.0])
+    >>> found = constants(fed, fed.task)
+    >>> [round(c.value, 6) for c in (found.smoothness, found.convexity, found.heterogeneity)]
+    [2.0, 1.0, 2.666667]
+    """
+    oracle = double(task).bind(federation)
+    start = oracle.initial(seed)
+    importance = np.asarray(federation.importance, dtype=np.float64)
+    kind = traits_of(task, TaskTraits).convex
+    clients, passes = _opened(oracle, federation, kind, weight_decay, seed)
+    solved = _solved(clients, importance, start, kind, passes) if kind and passes else None
+    points = [start] if solved is None else [start, solved.optimum]
+    bent = curvature_of(clients, points, kind, weight_decay)
+    noise, gradient, apart = gradient_constants(
+        oracle, federation, points=points, decay=weight_decay, batch_size=batch_size, seed=seed
+    )
+    heterogeneity, distance, gap = _gaps(
+        clients, importance, start=start, solved=solved, bent=bent, kind=kind
+    )
+    return Constants(
+        smoothness=bent.smoothness,
+        convexity=bent.convexity,
+        noise=noise,
+        gradient=gradient,
+        heterogeneity=heterogeneity,
+        distance=distance,
+        gap=gap,
+        dissimilarity=apart,
+        importance=importance,
+        optimum=None if solved is None else solved.optimum,
+    )
+
+
+def _opened(
+    oracle: Oracle, federation: FederationLike, kind: str | None, decay: float, seed: int
+) -> tuple[Clients, int]:
+    """Everyone, and the passes for which there is room, where the problem can be solved; else some,
+    and 0.
+    """
+    few = not federation.on_demand and federation.clients <= MOST_CLIENTS
+    if kind and few and (kind == "quadratic" or decay > 0):
+        whole = Clients.open(oracle, some_clients(federation, MOST_CLIENTS, seed), decay, seed=seed)
+        passes = int(BUDGET / (2 * cost(oracle) * whole.samples))
+        if passes >= LEAST_PASSES:
+            return whole, min(passes, MOST_PASSES)
+    room = max(int(PASS / cost(oracle)), 8)
+    per = int(np.clip(room / 50, 16, 200))
+    numbers = some_clients(federation, int(np.clip(room / per, 2, 50)), seed)
+    return Clients.open(oracle, numbers, decay, most=per, seed=seed), 0
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Optima of all together and of each alone, with the squared gradients that are left there."""
+
+    optimum: Vector
+    best: float  # F at the optimum found
+    left: float  # |grad F|^2 there
+    alone: Floats  # F_i at the clients' own optima, (N,)
+    left_alone: Floats  # (N,)
+
+
+def _solved(clients: Clients, p: Floats, start: Vector, kind: str, passes: int) -> Solved:
+    """Solve the problem and those of the clients."""
+    weights = torch.tensor(p)[:, None].to(start)
+    step = 1 / curvature_of(clients, [start], kind, clients.decay).each.to(start)[:, None]
+
+    def together(rows: torch.Tensor) -> torch.Tensor:
+        return (weights * clients.gradients(rows.repeat(len(p), 1))).sum(dim=0, keepdim=True)
+
+    optimum = minimise(together, start[None], step.min(dim=0, keepdim=True).values, passes)
+    own = minimise(clients.gradients, clients.same(start), step, passes)
+    return Solved(
+        optimum[0],
+        float(p @ clients.losses(clients.same(optimum[0]))),
+        float(together(optimum).square().sum()),
+        clients.losses(own),
+        clients.gradients(own).square().sum(dim=1).numpy(),
+    )
+
+
+def _gaps(
+    clients: Clients,
+    p: Floats,
+    start: Vector,
+    solved: Solved | None,
+    bent: Curvature,
+    kind: str | None,
+) -> tuple[Constant, Constant, Constant]:
+    """Gamma, |w^0 - w*|^2 and F(w^0) - F*."""
+    shown = p[clients.numbers] / p[clients.numbers].sum()
+    at_start = float(shown @ clients.losses(clients.same(start)))
+    if solved is None:
+        why = "not known to be convex"
+        if kind is not None:
+            why = (
+                "too large to be solved here"
+                if bent.convexity.value > 0
+                else "no optimum is sure without weight decay"
+            )
+        unknown = Constant(nan, nan, nan, why)
+        seen = f"{clients.samples} samples of {len(clients.numbers)} clients"
+        gap = Constant(
+            at_start, 0.0, at_start, f"loss of the first model, {seen}: losses are at least 0"
+        )
+        return (
+            Constant(nan, 0.0, at_start, f"{why}; at most the loss of the first model"),
+            unknown,
+            gap,
+        )
+    mu = bent.convexity.value
+    slack, slack_alone = solved.left / (2 * mu), float(p @ solved.left_alone) / (2 * mu)
+    gamma = solved.best - float(p @ solved.alone)
+    how = "convex problem solved, interval from the gradient that is left"
+    away = float((start - solved.optimum).square().sum())
+    off = float(np.sqrt(solved.left)) / mu
+    return (
+        Constant(max(gamma, 0.0), max(gamma - slack, 0.0), max(gamma + slack_alone, 0.0), how),
+        Constant(away, max(np.sqrt(away) - off, 0.0) ** 2, (np.sqrt(away) + off) ** 2, how),
+        Constant(
+            at_start - solved.best, at_start - solved.best, at_start - solved.best + slack, how
+        ),
+    )

@@ -1,0 +1,54 @@
+"""Where convex problems have their optimum, and how far from it one may still be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from poise.core.vectors import Stack
+
+Gradient = Callable[[Stack], Stack]
+
+
+def minimise(
+    gradient: Gradient, start: Stack, step: torch.Tensor, passes: int, exact: float = 1e-12
+) -> Stack:
+    """Rows at which the gradient is small: gradient steps of Barzilai and Borwein's length, each
+    row on its own.
+
+    The row with the smallest gradient so far is kept; with strong convexity mu it is within
+    ``|g|^2/(2 mu)`` of the least value.
+
+    Args:
+        gradient: of stacked rows, (m, d) -> (m, d).
+        start: (m, d).
+        step: the first step of each row, (m, 1): 1/L.
+        passes: gradients to compute.
+        exact: stop when no gradient is longer than this share of the first.
+    """
+    rows, slope = start.clone(), gradient(start)
+    first = slope.norm(dim=1).max()
+    best, least = rows.clone(), slope.norm(dim=1)
+    length = step.clone()
+    for k in range(passes - 1):
+        moved = -length * slope
+        after = rows + moved
+        turned = gradient(after) - slope
+        rows, slope = after, slope + turned
+        norms = slope.norm(dim=1)
+        better = norms < least
+        best[better], least[better] = rows[better], norms[better]
+        if float(least.max()) <= exact * float(first):
+            break
+        along = (moved * turned).sum(dim=1, keepdim=True)
+        long = moved.square().sum(dim=1, keepdim=True) / along
+        short = along / turned.square().sum(dim=1, keepdim=True)
+        wanted = long if k % 2 else short
+        good = torch.isfinite(wanted) & (along > 0)
+        length = torch.where(good, wanted.clamp(min=step / 10, max=step * 1e6), step)
+        lost = norms > 10 * first  # it ran away: back to the best, carefully
+        if bool(lost.any()):
+            rows[lost], length[lost] = best[lost], step[lost]
+            slope = gradient(rows)
+    return best

@@ -1,0 +1,160 @@
+"""Where loss-based weights settle: the model whose losses give the weights that lead to this
+model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from scipy.optimize import NoConvergence, anderson
+
+from poise import theory
+from poise.analysis.explain.client_gradients import Clients, cost, double
+from poise.analysis.explain.constants import Constants
+from poise.analysis.explain.convex import minimise
+from poise.analysis.explain.reported_losses import ReportedLosses, reported_losses
+from poise.analysis.explain.scheme import (
+    Scheme,
+    by_losses,
+    scheme_of,
+    selects_everyone,
+    waits_for_all,
+)
+from poise.core.protocols import Oracle, Solver, Weighting
+from poise.core.round_updates import RoundUpdates
+from poise.core.traits import SolverTraits, WeightingTraits, traits_of
+from poise.core.types import Floats, Setting
+from poise.core.weights import weigh
+from poise.training import Composition
+
+MOST = 60  # steps of Anderson's method
+CLOSE = 1e-7  # largest difference of the logarithms of the weights
+LEAST = 1e-12  # weights below it count as this
+NUDGES = 12  # steps in which a small change must not grow
+PASSES = 60
+ROOM = 1e9  # multiplications in all
+
+SETTLED = "solved for the model at which the weights no longer change"
+
+
+def settle(
+    composition: Composition,
+    oracle: Oracle,
+    setting: Setting,
+    scheme: Scheme,
+    progress: Floats,
+    known: Constants | None,
+) -> tuple[Scheme, dict[str, Floats]] | None:
+    """The weights at the fixed point, and the losses there.
+
+    Only where everyone takes part in every round, so that losses decide the weights, and where the
+    convex problem was solved; None where there is no rest, or none that a run would stay at, or
+    where it takes too long.
+    """
+    parts, fed = composition.parts, composition.federation
+    everyone = selects_everyone(parts) and waits_for_all(parts.clock)
+    weights = traits_of(scheme.weighting, WeightingTraits)
+    settles = everyone and by_losses(scheme.weighting) and weights.continuous
+    if known is None or known.optimum is None or not settles:
+        return None
+    clients = Clients.open(
+        double(composition.task).bind(fed), np.arange(fed.clients), known_decay(parts.solver)
+    )
+    if cost(oracle) * clients.samples * PASSES * MOST > ROOM:
+        return None
+    like, bent = oracle.initial(composition.seed), known.smoothness.value
+    reached: list[torch.Tensor] = [known.optimum]
+    seen: list[ReportedLosses] = []
+
+    def apart(logs: Floats) -> Floats:
+        """How the weights that these weights lead to differ from them, in logarithms."""
+        q = theory.normalised(np.exp(logs - logs.max()))
+        reached.append(
+            surrogate_optimum(clients, theory.with_local_work(q, progress), reached[-1], bent)
+        )
+        seen.append(reported_losses(composition, oracle, reached[-1].to(like)))
+        after = theory.normalised(_weights(scheme.weighting, setting, seen[-1]))
+        return np.asarray(np.log(np.maximum(after, LEAST)) - np.log(np.maximum(q, LEAST)))
+
+    first = np.log(np.maximum(theory.normalised(scheme.mean), LEAST))  # the same basin as the run's
+    try:
+        logs = anderson(apart, first, M=5, f_tol=CLOSE, maxiter=MOST)
+    except (NoConvergence, ValueError, FloatingPointError):
+        return None
+    if not weights.larger_losses_count_more and _runs_away(apart, logs):
+        return None  # small losses that make their client count more have several ends
+    apart(logs)
+    mean = theory.normalised(np.exp(logs - logs.max()))
+    table = {**seen[-1].table(), "lowest": np.full(setting.clients, np.inf)}
+    return replace(
+        scheme, mean=mean, half_width=None, method=SETTLED, where="where the weights settle"
+    ), table
+
+
+def at_the_optimum(
+    composition: Composition, oracle: Oracle, setting: Setting, known: Constants | None
+) -> tuple[Scheme, dict[str, Floats]] | None:
+    """The weights with the losses at the optimum of what was asked for; None where that is not
+    known.
+    """
+    if known is None or known.optimum is None:
+        return None
+    theta = known.optimum.to(oracle.initial(composition.seed))
+    looked = reported_losses(composition, oracle, theta)
+    table = {**looked.table(), "lowest": np.full(setting.clients, np.inf)}
+    scheme = scheme_of(composition.parts, setting, table, composition.options)
+    return replace(scheme, where="with the losses at the optimum of what was asked for"), table
+
+
+def _runs_away(apart: Callable[[Floats], Floats], logs: Floats) -> bool:
+    """Whether a small change of the weights grows when the weights follow it: then no run stays
+    there.
+    """
+    nudge = 1e-3 * np.random.default_rng(0).normal(size=len(logs))
+    moved = logs + nudge
+    for _ in range(NUDGES):
+        moved = moved + apart(moved) / 2
+    off = moved - logs
+    return bool(np.ptp(off) > np.ptp(nudge))
+
+
+def known_decay(solver: Solver) -> float:
+    """The L2 penalty of a solver."""
+    return traits_of(solver, SolverTraits).weight_decay
+
+
+def _weights(weighting: Weighting, setting: Setting, looked: ReportedLosses) -> Floats:
+    """The coefficients of everyone at these losses."""
+    n, p = setting.clients, np.asarray(setting.importance, dtype=np.float64)
+    updates = RoundUpdates.of_columns(
+        p,
+        importance=p,
+        samples=np.asarray(setting.sizes),
+        norms=looked.norms,
+        loss_before=looked.before,
+        loss_after=looked.after,
+        lowest_loss=np.full(n, np.inf),
+        participations=np.ones(n),
+        identical_weights=p,
+    )
+    return weigh(weighting, updates)
+
+
+def surrogate_optimum(
+    clients: Clients,
+    objective: Floats,
+    start: torch.Tensor,
+    smoothness: float,
+    passes: int = PASSES,
+) -> torch.Tensor:
+    """The minimiser of sum_i q_i F_i, from a model nearby."""
+    weights = torch.tensor(objective)[:, None].to(start)
+
+    def together(rows: torch.Tensor) -> torch.Tensor:
+        return (weights * clients.gradients(rows.repeat(len(weights), 1))).sum(dim=0, keepdim=True)
+
+    step = torch.full((1, 1), 1 / smoothness, dtype=start.dtype)
+    return minimise(together, start[None], step, passes)[0]

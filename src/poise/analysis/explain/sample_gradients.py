@@ -1,0 +1,125 @@
+"""sigma^2 and G^2 from the gradients of single samples."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import torch
+
+from poise.analysis.explain.client_gradients import cost, some_clients
+from poise.analysis.explain.curvature import Constant
+from poise.core.batches import Batch
+from poise.core.federations import FederationLike
+from poise.core.protocols import Oracle
+from poise.core.rng import generator, keys
+from poise.core.types import Ints
+from poise.core.vectors import Vector
+
+SINGLE = 4e7
+"""Multiplications for gradients of single samples."""
+
+PER_CLIENT = 24
+"""Samples per client whose gradients are looked at."""
+
+
+def gradient_constants(
+    oracle: Oracle,
+    federation: FederationLike,
+    points: list[Vector],
+    decay: float,
+    batch_size: int | None,
+    seed: int,
+) -> tuple[Constant, Constant, Constant]:
+    """sigma^2 and G^2 of a step's gradient, and the largest |grad F_i - grad F|^2."""
+    room = SINGLE / cost(oracle)
+    drawn = int(np.clip(room / 2, 4, PER_CLIENT)) if oracle.batches else 1
+    most = int(np.clip(room / drawn, 2, 64))
+    numbers = some_clients(federation, most, seed)
+    found = [
+        _at(oracle, numbers, theta=w, decay=decay, batch_size=batch_size, drawn=drawn, seed=seed)
+        for w in points
+    ]
+    noises, norms, spreads = zip(*found, strict=True)
+    noise, norm, apart = max(noises), max(norms), max(spreads)
+    where = "at the first model" if len(points) == 1 else "at the first model and at the optimum"
+    some = len(numbers) < federation.clients
+    how = (
+        f"{drawn} samples of {len(numbers)} clients, {where}, the largest"
+        if oracle.batches
+        else f"exact {where}"
+    )
+    return (
+        Constant(noise[0], max(noise[0] - noise[1], 0.0), noise[0] + noise[1], how),
+        Constant(norm[0], max(norm[0] - norm[1], 0.0), norm[0] + norm[1], how),
+        Constant(apart, apart, inf if some else apart, f"largest over {len(numbers)} clients"),
+    )
+
+
+def _at(
+    oracle: Oracle,
+    numbers: Ints,
+    theta: Vector,
+    decay: float,
+    batch_size: int | None,
+    drawn: int,
+    seed: int,
+) -> tuple[tuple[float, float], tuple[float, float], float]:
+    """(sigma^2, half-width), (G^2, half-width) of the largest client, and the spread of the mean
+    gradients.
+    """
+    noises, norms, means = [], [], []
+    for client in numbers.tolist():
+        rows = _samples(oracle, client, theta=theta, decay=decay, drawn=drawn, seed=seed)
+        mean, size = rows.mean(dim=0), _size(oracle, client)
+        squares = rows.square().sum(dim=1).double().numpy()
+        k, batch = len(squares), size if batch_size is None else min(batch_size, size)
+        share = (
+            (size - batch) / size / batch if oracle.batches else 0.0
+        )  # batches without replacement
+        level = float(mean.square().sum())
+        variance = max(float(squares.mean()) - level, 0.0) * k / max(k - 1, 1)
+        exact = (
+            max(level - variance * (size - k) / size / k, 0.0) if oracle.batches else level
+        )  # |grad F_i|^2
+        half = 1.96 * float(squares.std()) / np.sqrt(k)
+        noises.append((share * variance, share * half))
+        norms.append((exact + share * variance, half))
+        means.append(mean)
+    centre = torch.stack(means).mean(dim=0)
+    apart = max(float((m - centre).square().sum()) for m in means)
+    return max(noises), max(norms), apart
+
+
+def _samples(
+    oracle: Oracle, client: int, theta: Vector, decay: float, drawn: int, seed: int
+) -> torch.Tensor:
+    """Gradients of single samples of a client, (k, trainable); of small batches where a model takes
+    no single ones.
+    """
+    size, trainable = _size(oracle, client), oracle.layout.trainable
+    k = min(drawn, size) if oracle.batches else 1
+    who = np.full(k, client, dtype=np.int64)
+    data = oracle.open(who, keys(seed, "explain", who))
+    order = generator(seed, "explain samples", client).permutation(size)
+    base = np.asarray(data.offsets[:-1]) if oracle.batches else np.zeros(1, dtype=np.int64)
+    out = theta.new_empty((k, trainable))
+    for width in (1, min(8, size)):
+        chosen = (
+            order[(np.arange(k * width) % size)].reshape(k, width)
+            if oracle.batches
+            else np.zeros((1, 1), int)
+        )
+        batch = Batch(torch.from_numpy(chosen + base[:, None]), torch.full((k,), width), True)
+        try:
+            oracle.gradients(theta.repeat(k, 1), data, batch, out)
+            break
+        except ValueError:  # batch norm needs more than one sample
+            if width > 1:
+                raise
+    return out + decay * theta[:trainable]
+
+
+def _size(oracle: Oracle, client: int) -> int:
+    one = np.array([client], dtype=np.int64)
+    return int(oracle.open(one, keys(0, "explain", one)).sizes[0])

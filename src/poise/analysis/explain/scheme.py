@@ -1,0 +1,219 @@
+"""E[omega_i] of a composition: in closed form where there is one, else by simulating that part
+alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from poise import theory
+from poise.analysis.explain.schedule import MOST_ARRIVALS, Schedule, simulate
+from poise.config.run_options import RunOptions
+from poise.core.capabilities import (
+    EndsWith,
+    HasStatistics,
+    HasStatisticsGiven,
+    Known,
+    KnowsLongRunWeights,
+    KnowsMeanCoefficients,
+    LongRun,
+)
+from poise.core.errors import PoiseError
+from poise.core.parts import is_part
+from poise.core.protocols import Clock, Fits, Named, Sampler, Weighting
+from poise.core.statistics import WeightStatistics
+from poise.core.traits import ClockTraits, SamplerTraits, WeightingTraits, still_holds, traits_of
+from poise.core.types import Floats, Setting
+from poise.engine.plan import Parts
+from poise.weightings import Proportional
+
+SAME = 1e-9
+"""Objectives that differ by less than this in total variation are the same."""
+
+SCHEDULE_ARRIVALS = 8_000  # where only the schedule is of interest
+DRAWS = 4_000  # of a sampler without closed form
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How often and how much each client counts."""
+
+    mean: Floats  # E[omega_i], (N,)
+    half_width: Floats | None  # of 95 % intervals, None for a closed form
+    method: str
+    statistics: WeightStatistics | None  # of the sampler
+    shares: (
+        Floats | None
+    )  # long-run share of aggregations with each client, where everyone starts again at once
+    balance: Floats | None  # d_i of the clock, (N,)
+    schedule: Schedule
+    weighting: Weighting  # the one that counts in the end
+    where: str = "at the first losses"  # at which model parts that decide by losses were looked at
+
+    @property
+    def exact(self) -> bool:
+        """Whether the mean weights are known in closed form."""
+        return self.half_width is None
+
+    def distance(
+        self, importance: Floats, progress: Floats | float = 1.0
+    ) -> tuple[float, tuple[float, float] | None]:
+        """chi^2 of the objective, and a 95 % interval (basic bootstrap) where the weights were
+        estimated.
+        """
+        ones = np.ones(len(self.mean)) * progress
+        point = theory.chi_squared(importance, theory.with_local_work(self.mean, ones))
+        point = 0.0 if point < 1e-15 else point
+        if self.half_width is None or not np.isfinite(point) or not self.half_width.any():
+            return point, None
+        rng = np.random.default_rng(0)
+        drawn = self.mean + rng.normal(size=(200, len(self.mean))) * self.half_width / 1.96
+        drawn = np.maximum(drawn, 1e-3 * self.mean)
+        found = [theory.chi_squared(importance, theory.with_local_work(q, ones)) for q in drawn]
+        low, high = (2 * point - float(np.quantile(found, share)) for share in (0.975, 0.025))
+        return point, (max(low, 0.0), max(high, 0.0))
+
+    def biased(self, importance: Floats, progress: Floats | float = 1.0) -> bool:
+        """Whether another objective is minimised than the one asked for, beyond what the estimate
+        leaves open.
+        """
+        point, interval = self.distance(importance, progress)
+        if interval is not None:
+            return interval[0] > 0
+        apart = theory.with_local_work(self.mean, np.ones(len(self.mean)) * progress)
+        return not np.isfinite(point) or theory.total_variation(importance, apart) > SAME
+
+
+def name_of(part: Fits) -> str:
+    """The registered name of a part, for people; the class name of a user's own."""
+    if isinstance(part, Named) and is_part(part):
+        return part.name
+    return type(part).__name__
+
+
+def last_stage(weighting: Weighting) -> Weighting:
+    """The weighting that is used in the end: of a `Switch` or an `Anneal` the last."""
+    while isinstance(weighting, EndsWith):
+        weighting = weighting.finally_used
+    return weighting
+
+
+def by_losses(weighting: Weighting) -> bool:
+    """Whether a weighting, or one inside it, looks at losses."""
+    return bool(set(weighting.needs) & {"loss_before", "loss_after"})
+
+
+def reads_updates(parts: Parts) -> bool:
+    """Whether the weighting that is used in the end may look at the updates themselves."""
+    return traits_of(last_stage(parts.weighting), WeightingTraits).reads_updates
+
+
+def scheme_of(
+    parts: Parts, setting: Setting, table: dict[str, Floats], options: RunOptions
+) -> Scheme:
+    """Look at sampler, clock and weighting together."""
+    weighting = last_stage(parts.weighting)
+    ended = replace(parts, weighting=weighting)
+    statistics = statistics_of(parts.sampler, setting, table)
+    shares = shares_of(parts.clock, setting) if selects_everyone(parts) else None
+    balance = None if shares is None else np.asarray(setting.importance / shares)
+    found = closed_form(ended, setting, statistics, shares)
+    plain = replace(parts, weighting=Proportional()) if found is not None else ended
+    budget = MOST_ARRIVALS if found is None else SCHEDULE_ARRIVALS
+    schedule = simulate(plain, setting, table, options, budget=budget)
+    if found is not None:
+        estimated = traits_of(weighting, WeightingTraits).times == "estimated"
+        long = "in the long run" if estimated else "closed form"
+        return Scheme(
+            mean=found,
+            half_width=None,
+            method=long,
+            statistics=statistics,
+            shares=shares,
+            balance=balance,
+            schedule=schedule,
+            weighting=weighting,
+        )
+    mean, half = schedule.mean, schedule.half_width
+    if waits_for_all(parts.clock) and statistics is not None and not statistics.estimated:
+        ratio, spread = schedule.ratio(table.get("like"))  # the sampler's part is known exactly
+        seen = np.isfinite(ratio)
+        mean = statistics.mean * np.where(seen, ratio, np.nanmean(ratio))
+        half = statistics.mean * np.where(seen, spread, np.nanmean(ratio))
+    method = f"estimated from {schedule.aggregations} simulated aggregations"
+    return Scheme(
+        mean=mean,
+        half_width=half,
+        method=method,
+        statistics=statistics,
+        shares=shares,
+        balance=balance,
+        schedule=schedule,
+        weighting=weighting,
+    )
+
+
+def waits_for_all(clock: Clock) -> bool:
+    """Whether everyone who was asked is heard, however long that takes."""
+    return not traits_of(clock, ClockTraits).leaves_clients_behind
+
+
+def selects_everyone(parts: Parts) -> bool:
+    """Whether every client is drawn in every round."""
+    return traits_of(parts.sampler, SamplerTraits).selects_everyone
+
+
+def closed_form(
+    parts: Parts, setting: Setting, statistics: WeightStatistics | None, shares: Floats | None
+) -> Floats | None:
+    """E[omega_i] where it is known."""
+    weighting = parts.weighting
+    if not isinstance(weighting, KnowsMeanCoefficients) or not still_holds(
+        weighting, "mean_coefficients"
+    ):
+        return None
+    found = weighting.mean_coefficients(long_run(parts, setting, statistics, shares))
+    return None if found is None else np.asarray(found)
+
+
+def long_run(
+    parts: Parts, setting: Setting, statistics: WeightStatistics | None, shares: Floats | None
+) -> LongRun:
+    """How often each client is heard, and with which mean base weight, where that is known."""
+    p = np.asarray(setting.importance, dtype=np.float64)
+    if not waits_for_all(parts.clock):
+        return LongRun(setting, parts.clock, p, shares)
+    known = statistics is not None and not statistics.estimated
+    base = statistics.mean if statistics is not None and known else None
+    return LongRun(setting, parts.clock, base, np.ones(len(p)))
+
+
+def statistics_of(
+    sampler: Sampler, setting: Setting, table: dict[str, Floats]
+) -> WeightStatistics | None:
+    """The sampler's own statistics, with what is known of losses and norms."""
+    p = np.asarray(setting.importance, dtype=np.float64)
+    draws = int(np.clip(2e7 / len(p) ** 1.5, 200, DRAWS))
+    known = Known(table.get("before"), table.get("norms"), setting.majority, draws)
+    try:
+        if isinstance(sampler, HasStatisticsGiven) and still_holds(sampler, "statistics_given"):
+            return sampler.statistics_given(p, known)
+        if isinstance(sampler, HasStatistics) and still_holds(sampler, "statistics"):
+            return sampler.statistics(p)
+    except PoiseError:
+        return None
+    return None
+
+
+def shares_of(clock: Clock, setting: Setting) -> Floats | None:
+    """The long-run share of aggregations with each client, (N,), when everyone starts again at
+    once.
+    """
+    if not isinstance(clock, KnowsLongRunWeights) or not still_holds(clock, "unbiased_weights"):
+        return None
+    try:
+        return np.asarray(1 / clock.unbiased_weights(None, np.ones(setting.clients)))
+    except PoiseError:
+        return None

@@ -1,0 +1,118 @@
+"""What a handful of seeds says about a mean, and about the difference of two means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+LEVEL = 0.95
+"""The confidence level of every interval in a report."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds; ``low`` and ``high`` bound it with 95 % confidence, None where nothing can
+    be said.
+
+    Args:
+        mean: of the values.
+        low: lower end of the interval.
+        high: upper end of the interval.
+        n: number of values.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the length of the interval: the number behind ±."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+
+@dataclass(frozen=True)
+class Difference(Estimate):
+    """The mean of one group minus that of another.
+
+    Args:
+        method: ``"paired"`` (the same seeds in both) or ``"welch"`` (unequal variances, unequal
+            numbers).
+    """
+
+    method: Literal["paired", "welch"] = "welch"
+
+    @property
+    def significant(self) -> bool | None:
+        """Whether the interval leaves out 0; None where there is no interval."""
+        return None if self.low is None or self.high is None else not self.low <= 0 <= self.high
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Mean and 95 % confidence interval, mean ± t(0.975, n-1) · s / √n (Student).
+
+    One value has no interval, and neither have values that are not all finite.
+
+    >>> e = estimate([1.0, 2.0, 3.0])
+    >>> e.mean, round(e.low, 3), round(e.high, 3)
+    (2.0, -0.484, 4.484)
+    >>> estimate([1.0]).low is None
+    True
+    """
+    mean, error = _mean_and_error(values)
+    low, high = _interval(mean, error, len(values) - 1)
+    return Estimate(mean, low, high, len(values))
+
+
+def paired_difference(values: Sequence[float], baseline: Sequence[float]) -> Difference:
+    """Mean of ``values[k] - baseline[k]``, with Student's interval over the pairs.
+
+    >>> d = paired_difference([2.0, 3.1, 4.0], [1.0, 2.0, 3.0])
+    >>> round(d.mean, 3), d.significant, d.method
+    (1.033, True, 'paired')
+    """
+    e = estimate([a - b for a, b in zip(values, baseline, strict=True)])
+    return Difference(e.mean, e.low, e.high, e.n, "paired")
+
+
+def welch_difference(values: Sequence[float], baseline: Sequence[float]) -> Difference:
+    """Difference of two means, with Welch's interval: se² = a + b, ν = (a + b)² / (a²/(n-1) +
+    b²/(m-1)).
+
+    a and b are the squared standard errors of the two means; ``n`` is the smaller number of values.
+
+    >>> welch_difference([1.0, 2.0, 3.0], [1.1, 2.1, 3.1, 2.0]).significant
+    False
+    """
+    (mean, error), (other, other_error) = _mean_and_error(values), _mean_and_error(baseline)
+    n, m = len(values), len(baseline)
+    a, b = error**2, other_error**2
+    freedom = float(min(n, m) - 1)
+    if min(n, m) > 1 and a + b > 0:
+        freedom = (a + b) ** 2 / (a**2 / (n - 1) + b**2 / (m - 1))
+    low, high = _interval(mean - other, math.sqrt(a + b), freedom)
+    return Difference(mean - other, low, high, min(n, m), "welch")
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard error s / √n; the error of a single value is not a number."""
+    array = np.asarray(values, dtype=np.float64)
+    if not len(array):
+        return math.nan, math.nan
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = float(np.std(array, ddof=1) / math.sqrt(len(array))) if len(array) > 1 else math.nan
+        return float(np.mean(array)), error
+
+
+def _interval(mean: float, error: float, freedom: float) -> tuple[float | None, float | None]:
+    if not (math.isfinite(mean) and math.isfinite(error) and freedom > 0):
+        return None, None
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
+    return mean - reach, mean + reach

@@ -1,0 +1,348 @@
+"""Figures of runs. Title and subtitle say what is seen, and what was left out so that it can be
+seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from poise.analysis.reports.bins import bins, evenly, heat
+from poise.analysis.reports.curves import Axis, Curve, curve, series
+from poise.analysis.reports.groups import Group
+from poise.analysis.reports.rows import per_client
+from poise.analysis.reports.scores import participations
+from poise.analysis.reports.weight_shifts import departure, weights_by_trait
+from poise.analysis.reports.wording import sentence
+from poise.core.errors import InvalidOption
+from poise.ledger import Run
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+"""Okabe and Ito's colours, without those that vanish on white or on black."""
+
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+CLASSES = (
+    "#332288",
+    "#88CCEE",
+    "#44AA99",
+    "#117733",
+    "#999933",
+    "#DDCC77",
+    "#CC6677",
+    "#882255",
+    "#AA4499",
+    "#BBBBBB",
+)
+"""Tol's muted colours, for up to ten classes."""
+
+HEAT = ((0.0, "#b7d6ea"), (0.5, "#4292c6"), (1.0, "#5e3c99"))
+"""Darker is more; every step is visible on white and on black."""
+
+AXES: dict[Axis, str] = {
+    "rounds": "aggregations",
+    "time": "simulated time (units of the clock)",
+    "seconds": "real time, spent on aggregations (seconds)",
+    "bytes": "bytes sent, both ways",
+}
+"""Names of the axes that a learning curve can be drawn against."""
+
+MOST_CLIENTS, MOST_ROUNDS, MOST_BARS = 200, 400, 100
+
+
+def learning_curves(groups: Sequence[Group], metric: str, against: Axis = "rounds") -> Figure:
+    """A metric over the run: the mean over seeds, and its 95 % confidence band.
+
+    Args:
+        groups: one line each.
+        metric: one value per aggregation, or one per client (then drawn as their standard
+            deviation).
+        against: ``"rounds"``, ``"time"``, ``"seconds"`` or ``"bytes"``.
+    """
+    found = [(group, curve(group, metric, against)) for group in groups]
+    drawn = [(group, line) for group, line in found if line is not None]
+    if not drawn:
+        raise InvalidOption(f"no run measured {metric}")
+    spread = per_client(groups, metric)
+    words = metric.replace("_", " ")
+    name = f"{words}, standard deviation over clients" if spread else words
+    banded = any(line.banded for _, line in drawn)
+    note = "Mean over seeds; the band is its 95 % confidence interval." if banded else ""
+    figure = empty_figure(
+        sentence(name), note, AXES[against], "standard deviation" if spread else name
+    )
+    order = {group.label: k for k, group in enumerate(groups)}
+    for group, line in drawn:
+        for trace in _line_traces(group.label, line, order[group.label], against):
+            figure.add_trace(trace)
+    if against == "bytes":
+        figure.update_xaxes(tickformat="~s", ticksuffix="B")
+    return figure
+
+
+def weight_map(run: Run, title: str = "Weight of each client in each aggregation") -> Figure:
+    """The coefficients that clients really had, clients down and rounds across; blank where the
+    weight is 0.
+
+    More than 200 clients or 400 rounds are put into bins: the weights of the clients of a bin are
+    added, those of its rounds averaged, so that a column still sums to the weight of an average
+    aggregation.
+    """
+    import plotly.graph_objects as go
+
+    image = heat(run, MOST_CLIENTS, MOST_ROUNDS)
+    figure = empty_figure(
+        title, f"Blank where the weight is 0. {image.note}".strip(), "aggregation", "client"
+    )
+    z = np.where(image.values == 0, np.nan, image.values).T.astype(np.float32)
+    low, high = min(0.0, image.values.min(initial=0.0)), max(image.values.max(initial=0.0), 1e-12)
+    near = "about " if image.note else ""
+    trace = go.Heatmap(
+        x=image.rounds.centres + 1,
+        y=image.clients.centres,
+        z=z,
+        zmin=low,
+        zmax=high,
+        colorscale=HEAT,
+        colorbar={"title": {"text": "weight"}, "thickness": 12, "outlinewidth": 0},
+        hoverongaps=False,
+        hovertemplate=f"client {near}%{{y:d}}, aggregation {near}%{{x:d}}<br>weight "
+        f"%{{z:.4g}}<extra></extra>",
+    )
+    figure.add_trace(trace)
+    return figure.update_yaxes(autorange="reversed", tickformat="d").update_xaxes(
+        tickformat="d", showgrid=False
+    )
+
+
+def weight_departure(groups: Sequence[Group]) -> Figure:
+    """How far the weights of each aggregation were from the base weights: mean over seeds, 95 %
+    band.
+    """
+    note = (
+        "Sum over the cohort of |coefficient - base weight|, as shares of the round: 0 is the "
+        "base, 2 the most."
+    )
+    figure = empty_figure(
+        "Distance of the weights from the base weights", note, AXES["rounds"], "distance"
+    )
+    for k, group in enumerate(groups):
+        line = series(group, departure)
+        for trace in _line_traces(group.label, line, k, "rounds") if line is not None else ():
+            figure.add_trace(trace)
+    return figure.update_yaxes(rangemode="tozero")
+
+
+def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
+    """The mean weight of a contribution by a trait of its client, e.g. its imbalance ratio; a dash
+    marks the base.
+    """
+    import plotly.graph_objects as go
+
+    note = (
+        "Mean coefficient of a contribution, over seeds, with 95 % interval; the dash is the "
+        "mean base weight."
+    )
+    figure = empty_figure(f"Mean weight by {trait}", note, trait, "mean weight")
+    for k, group in enumerate(groups):
+        rows = weights_by_trait([run for run in group.runs if trait in run.traits], trait)
+        names = [f"{row.value:g}" for row in rows]
+        hover = "%{x}: %{y:.4g}, %{customdata} contributions<extra>%{fullData.name}</extra>"
+        bars = go.Bar(
+            x=names,
+            y=[row.weight.mean for row in rows],
+            name=escape(group.label),
+            marker={"color": colour(k)},
+            error_y={"array": [row.weight.half_width or 0.0 for row in rows], "thickness": 1},
+            offsetgroup=str(k),
+            customdata=[row.contributions for row in rows],
+            hovertemplate=hover,
+        )
+        base = go.Scatter(
+            x=names,
+            y=[row.base for row in rows],
+            mode="markers",
+            showlegend=False,
+            name=escape(group.label),
+            offsetgroup=str(k),
+            marker={"symbol": "line-ew-open", "size": 14, "color": "#6b7480"},
+            hovertemplate="%{x}: base %{y:.4g}<extra>%{fullData.name}</extra>",
+        )
+        figure.add_traces([bars, base])
+    figure.update_xaxes(type="category", showgrid=False)
+    return figure.update_layout(barmode="group", scattermode="group")
+
+
+def class_composition(run: Run, title: str = "Classes of the clients") -> Figure:
+    """How many samples of each class each client owns; of more than 100 clients, 100 evenly spaced
+    ones.
+    """
+    import plotly.graph_objects as go
+
+    counts = run.array("label_counts")
+    if counts is None:
+        raise InvalidOption(
+            "the run has no classes to show",
+            "they are kept for labelled data of up to 10,000 clients",
+        )
+    shown = evenly(len(counts), MOST_BARS)
+    note = (
+        f"{len(shown)} of {len(counts)} clients, evenly spaced." if len(shown) < len(counts) else ""
+    )
+    figure = empty_figure(title, note, "client", "samples")
+    names = [str(client) for client in shown]
+    for k, colour in enumerate(class_colours(counts.shape[1])):
+        hover = f"client %{{x}}<br>class {k}: %{{y}} samples<extra></extra>"
+        bar = go.Bar(
+            x=names,
+            y=counts[shown, k],
+            name=f"class {k}",
+            marker={"color": colour},
+            hovertemplate=hover,
+        )
+        figure.add_trace(bar)
+    figure.update_xaxes(type="category", showgrid=False)
+    return figure.update_layout(barmode="stack", bargap=0.08 if len(shown) < 50 else 0)
+
+
+def participation(groups: Sequence[Group]) -> Figure:
+    """In how many aggregations each client took part, as a mean over seeds."""
+    import plotly.graph_objects as go
+
+    most = max(run.clients for group in groups for run in group.runs)
+    binned = bins(most, MOST_CLIENTS)
+    note = f"Mean over bins of {binned.width} clients." if most > MOST_CLIENTS else ""
+    figure = empty_figure(
+        "Participation of the clients", note, "client", "aggregations taken part in"
+    )
+    for k, group in enumerate(groups):
+        counts = np.mean([_participation(run, most) for run in group.runs], axis=0)
+        y = binned.sum(counts) / binned.sizes
+        trace = go.Scatter(
+            x=binned.centres,
+            y=y,
+            name=escape(group.label),
+            mode="lines+markers" if most <= 60 else "lines",
+            text=binned.labels("client"),
+            line={"color": colour(k), "dash": _dash(k), "shape": "hvh", "width": 2},
+            hovertemplate="%{text}: %{y:.4g} aggregations<extra>%{fullData.name}</extra>",
+        )
+        figure.add_trace(trace)
+    return figure.update_yaxes(rangemode="tozero").update_xaxes(tickformat="d")
+
+
+def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
+    """A band (where there is one) and the mean on top of it."""
+    import plotly.graph_objects as go
+
+    traces = []
+    if line.banded:
+        known = np.isfinite(line.low)
+        x = np.concatenate([line.x[known], line.x[known][::-1]])
+        y = np.concatenate([line.high[known], line.low[known][::-1]])
+        band = go.Scatter(
+            x=x,
+            y=y,
+            fill="toself",
+            fillcolor=translucent(colour(k)),
+            mode="none",
+            hoverinfo="skip",
+            showlegend=False,
+            legendgroup=str(k),
+        )
+        traces.append(band)
+    few = len(line.x) <= 30
+    where = _WHERE[against]
+    mean = go.Scatter(
+        x=line.x,
+        y=line.mean,
+        name=escape(label),
+        mode="lines+markers" if few else "lines",
+        legendgroup=str(k),
+        customdata=np.stack([line.low, line.high, line.seeds], axis=1),
+        line={"color": colour(k), "dash": _dash(k), "width": 2},
+        marker={"size": 5},
+        hovertemplate=f"{where}: "
+        f"%{{y:.4g}}{_INTERVAL if line.banded else ''}<extra>%{{fullData.name}}</extra>",
+    )
+    return [*traces, mean]
+
+
+_WHERE: dict[Axis, str] = {
+    "rounds": "after %{x:d} aggregations",
+    "time": "at time %{x:.4g}",
+    "seconds": "after %{x:.4g} s",
+    "bytes": "after %{x:.3s}B",
+}
+_INTERVAL = "<br>95 % CI %{customdata[0]:.4g} to %{customdata[1]:.4g}, %{customdata[2]} seeds"
+
+
+def empty_figure(title: str, note: str, x: str, y: str) -> Figure:
+    """An empty figure in the look that all of them share."""
+    import plotly.graph_objects as go
+
+    axis = {
+        "automargin": True,
+        "gridcolor": "#e3e6ea",
+        "zerolinecolor": "#c9ced6",
+        "linecolor": "#c9ced6",
+    }
+    layout = {
+        "title": {
+            "text": escape(title),
+            "subtitle": {"text": escape(note)},
+            "x": 0,
+            "xref": "paper",
+        },
+        "template": "none",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#1d232b"},
+        "xaxis": {**axis, "title": {"text": x}},
+        "yaxis": {**axis, "title": {"text": y}},
+        "legend": {
+            "orientation": "h",
+            "traceorder": "normal",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "x": 0,
+        },
+        "margin": {"l": 56, "r": 16, "t": 90, "b": 48},
+        "showlegend": True,
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#8a94a0", "activecolor": "#0067a3"},
+    }
+    return go.Figure(layout=layout)
+
+
+def _participation(run: Run, clients: int) -> np.ndarray:
+    return np.bincount(participations(run)[1], minlength=clients)
+
+
+def class_colours(classes: int) -> Sequence[str]:
+    """A colour for each class."""
+    if classes <= len(CLASSES):
+        return CLASSES[:classes]
+    from plotly.colors import sample_colorscale
+
+    return [str(c) for c in sample_colorscale("Viridis", np.linspace(0, 1, classes).tolist())]
+
+
+def colour(k: int) -> str:
+    """The colour of the k-th of things side by side."""
+    return PALETTE[k % len(PALETTE)]
+
+
+def _dash(k: int) -> str:
+    return DASHES[(k // len(PALETTE) + k) % len(DASHES)]
+
+
+def translucent(colour: str) -> str:
+    """The same colour, for bands that others are seen through."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.18)"

@@ -1,0 +1,70 @@
+"""Numbers as a reader wants them: as many digits as the interval supports, and no more."""
+
+from __future__ import annotations
+
+import math
+
+from poise.analysis.reports.rows import Score
+
+_PREFIXES = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def number(value: float, unit: str = "", digits: int = 4) -> str:
+    """One number with a few significant digits, or bytes with three and a prefix.
+
+    >>> number(0.87654321), number(1234567.0, "bytes"), number(float("nan")), number(12.0), number(1234567.0)
+    ('0.8765', '1.23 MB', 'not a number', '12', '1,234,567')
+    """
+    if math.isnan(value):
+        return "not a number"
+    if math.isinf(value):
+        return "infinite" if value > 0 else "-infinite"
+    if unit == "bytes":
+        return _bytes(value)
+    if value == round(value) and abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.{digits}g}"
+
+
+def with_interval(mean: float, half_width: float | None, unit: str = "") -> str:
+    """A mean ± half its 95 % interval, both cut at the second digit of the latter; no ± 0 for equal
+    values.
+
+    >>> with_interval(0.87654, 0.01234), with_interval(0.87654, None), with_interval(23.4567, 1.5)
+    ('0.877 ± 0.012', '0.8765', '23.5 ± 1.5')
+    >>> with_interval(1.2e6, 3.0e4, "bytes")
+    '1.20 MB ± 30.0 kB'
+    """
+    if half_width is None or unit == "bytes":
+        spread = f" ± {number(half_width, unit)}" if half_width else ""
+        return number(mean, unit) + spread
+    if half_width <= 1e-12 * abs(mean):
+        return number(mean, unit)
+    digits = 1 - math.floor(math.log10(half_width))
+    if digits > 6 or half_width >= 1e9:
+        return f"{mean:.4g} ± {half_width:.2g}"
+    places = max(digits, 0)
+    return f"{mean:,.{places}f} ± {half_width:,.{places}f}"
+
+
+def score_text(score: Score) -> str:
+    """A score as a cell of a table; a target that not every run reached says how many did.
+
+    >>> score_text(Score((3.0, None), "rounds")), score_text(Score((None,), "rounds")), score_text(Score((None,)))
+    ('1 of 2 runs', 'never', '—')
+    """
+    e = score.estimate
+    if e is not None:
+        return with_interval(e.mean, e.half_width, score.unit)
+    if not score.known:
+        return "never" if score.unit == "rounds" else "—"
+    return f"{len(score.known)} of {len(score.values)} runs"
+
+
+def _bytes(value: float) -> str:
+    sign, rest, power = ("-" if value < 0 else ""), abs(value), 0
+    while rest >= 999.5 and power < len(_PREFIXES) - 1:
+        rest, power = rest / 1000, power + 1
+    if power == 0:
+        return f"{sign}{rest:.0f} B"
+    return f"{sign}{rest:.{2 if rest < 9.995 else 1 if rest < 99.95 else 0}f} {_PREFIXES[power]}"

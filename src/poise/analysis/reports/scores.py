@@ -1,0 +1,165 @@
+"""What one run achieved, and at what cost: every score is a function of what the ledger
+recorded.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from poise.analysis.reports.groups import tables
+from poise.core.errors import InvalidOption
+from poise.core.types import Floats, Ints
+from poise.ledger import Run
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether a metric is an error to be made small.
+
+    >>> lower_is_better("client_loss"), lower_is_better("accuracy")
+    (True, False)
+    """
+    return metric.rsplit("_", 1)[-1] in {"loss", "mae", "mse", "error", "perplexity"}
+
+
+def measured(run: Run, metric: str) -> tuple[Ints, Floats]:
+    """The aggregations (counted from 1) after which a metric was measured, and what it was.
+
+    A value that was due and is not a number is kept: the run diverged, and no score may hide it.
+    Rounds between two evaluations are left out.
+
+    Returns:
+        rounds (K,) and values (K,) or (K, N).
+    """
+    values = run.metric(metric)
+    rounds = np.arange(1, len(values) + 1)
+    plan = tables(run).get("run", {})
+    every, end = plan.get("evaluate_every"), plan.get("rounds")
+    there = ~np.isnan(values).reshape(len(values), -1).all(axis=1)
+    if every is not None:
+        there |= (rounds % every == 0) | (rounds == end)
+    return rounds[there], values[there]
+
+
+def final(run: Run, metric: str) -> float:
+    """The value of a scalar metric at its last measurement; nan where there is none."""
+    _, values = _scalar(run, metric)
+    return float(values[-1]) if len(values) else math.nan
+
+
+def half_time(run: Run, metric: str) -> float:
+    """The newest value of a scalar metric after half of the aggregations, R/2 rounded down (at
+    least 1).
+    """
+    rounds, values = _scalar(run, metric)
+    early = values[rounds <= max(run.rounds // 2, 1)]
+    return float(early[-1]) if len(early) else math.nan
+
+
+def rounds_to(run: Run, target: float, metric: str = "accuracy") -> int | None:
+    """The first aggregation after which a metric was at least as good as the target; None if it
+    never was.
+
+    Losses are good when small: they must fall to the target.
+    """
+    rounds, values = _scalar(run, metric)
+    reached = rounds[values <= target if lower_is_better(metric) else values >= target]
+    return int(reached[0]) if len(reached) else None
+
+
+def smoothness(run: Run, metric: str = "accuracy") -> float:
+    """std(δ)/|mean(δ)| of the changes δ between measurements; small is smooth, nan for a flat
+    line.
+    """
+    _scalar(run, metric)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = run.smoothness(metric)
+    return value if math.isfinite(value) else math.nan
+
+
+def loss_spread(run: Run, metric: str = "client_loss") -> float:
+    """Standard deviation over the clients of their last measured loss: how unequally the model
+    serves them.
+    """
+    _, values = measured(run, metric)
+    return float(spread(values[-1:])[0]) if len(values) else math.nan
+
+
+def spread(values: Floats) -> Floats:
+    """Standard deviation over clients, row by row; clients without a value are left out.
+
+    >>> spread(np.array([[1.0, 3.0, np.nan]])).tolist()
+    [1.0]
+    """
+    known = ~np.isnan(values)
+    count = known.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(known, values, 0.0).sum(axis=1) / count
+        squares = np.where(known, (values - mean[:, None]) ** 2, 0.0)
+        return np.asarray(np.sqrt(squares.sum(axis=1) / count))
+
+
+def weighted_accuracy(run: Run, metric: str = "client_accuracy") -> float:
+    """Σ p_i · accuracy_i over the clients at the last measurement, p_i their importance.
+
+    Clients without a value are left out, and the importance of the others scaled to sum to 1.
+    """
+    _, values = measured(run, metric)
+    importance = run.array("importance")
+    if not len(values) or importance is None:
+        return math.nan
+    known = ~np.isnan(values[-1])
+    total = importance[known].sum()
+    return float(importance[known] @ values[-1][known] / total) if total > 0 else math.nan
+
+
+def participations(run: Run) -> tuple[Ints, Ints]:
+    """Who took part in which aggregation: rounds (from 0) and clients, each pair once and in
+    order.
+    """
+    pairs = np.unique(run.contributions["round"] * run.clients + run.contributions["client"])
+    return pairs // run.clients, pairs % run.clients
+
+
+def distinct_clients(run: Run) -> Ints:
+    """How many different clients each aggregation used, (R,)."""
+    rounds, _ = participations(run)
+    return np.bincount(rounds, minlength=run.rounds)
+
+
+def distinct_classes(run: Run) -> Ints | None:
+    """How many different classes the clients of each aggregation own, (R,); None for data without
+    classes.
+    """
+    counts = run.array("label_counts")
+    if counts is None:
+        return None
+    rounds, clients = participations(run)
+    seen = np.zeros((run.rounds, counts.shape[1]), dtype=bool)
+    np.logical_or.at(seen, rounds, counts[clients] > 0)
+    return np.asarray(seen.sum(axis=1))
+
+
+def simulated_time(run: Run) -> float:
+    """Simulated time of the last aggregation; nan before the first."""
+    return float(run.times[-1]) if run.rounds else math.nan
+
+
+def bytes_up(run: Run) -> float:
+    """Bytes that all clients together sent to the server."""
+    return float(run.bytes_up.sum())
+
+
+def bytes_down(run: Run) -> float:
+    """Bytes that the server sent to all clients together."""
+    return float(run.bytes_down.sum())
+
+
+def _scalar(run: Run, metric: str) -> tuple[Ints, Floats]:
+    rounds, values = measured(run, metric)
+    if values.ndim > 1:
+        raise InvalidOption(
+            f"{metric} has one value per client", f"measure {metric.replace('client_', 'train_')}"
+        )
+    return rounds, values

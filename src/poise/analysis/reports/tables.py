@@ -1,0 +1,123 @@
+"""The score table for the terminal, for the page and for machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from poise.analysis.reports.compare import Comparison
+from poise.analysis.reports.estimates import Estimate
+from poise.analysis.reports.numbers import score_text
+from poise.analysis.reports.rows import Score, ScoreRow
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+ACROSS = 5
+"""Up to this many groups stand side by side as columns; more become rows."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of texts: a heading, and rows whose first cell names them."""
+
+    heading: tuple[str, ...]
+    body: tuple[tuple[str, ...], ...]
+
+
+def score_grid(rows: Sequence[ScoreRow]) -> Grid:
+    """The scores as texts: a row per score for a few groups, a row per group for many."""
+    names = list(rows[0].scores) if rows else []
+    cells = [[score_text(row.scores[name]) for name in names] for row in rows]
+    seeds = [str(len(row.seeds)) for row in rows]
+    if len(rows) > ACROSS:
+        lines = ((row.label, n, *line) for row, n, line in zip(rows, seeds, cells, strict=True))
+        return Grid(("experiment", "runs", *names), tuple(lines))
+    columns = zip(names, *cells, strict=True)
+    return Grid(("score", *(row.label for row in rows)), (("runs", *seeds), *columns))
+
+
+def terminal_table(rows: Sequence[ScoreRow], title: str = "") -> Table:
+    """The scores as a rich table: mean ± half of the 95 % interval over seeds."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = score_grid(rows)
+    caption = "mean ± half of the 95 % confidence interval over seeds" if _intervals(rows) else None
+    table = Table(title=Text(title) if title else None, caption=caption, caption_justify="left")
+    first, *others = grid.heading
+    widest = max((len(line[0]) for line in grid.body), default=0)
+    table.add_column(Text(first), overflow="fold", min_width=min(widest, 24))
+    for name in others:
+        table.add_column(Text(name), justify="right", overflow="fold")
+    for line in grid.body:
+        table.add_row(*(Text(cell) for cell in line))
+    return table
+
+
+def rows_as_data(rows: Sequence[ScoreRow]) -> list[dict[str, Any]]:
+    """The scores as plain values for ``--json``; what is not a finite number becomes null."""
+    return [
+        {
+            "label": row.label,
+            "seeds": list(row.seeds),
+            "rounds": row.rounds,
+            "scores": {name: _score_as_data(score) for name, score in row.scores.items()},
+        }
+        for row in rows
+    ]
+
+
+def comparison_as_data(comparison: Comparison) -> dict[str, Any]:
+    """A comparison as plain values for ``--json``."""
+    contrasts = [
+        {
+            "score": c.score,
+            "label": c.label,
+            "baseline": c.baseline,
+            "method": None if c.difference is None else c.difference.method,
+            "difference": _estimate_as_data(c.difference),
+            "significant": None if c.difference is None else c.difference.significant,
+            "sentence": c.sentence,
+        }
+        for c in comparison.contrasts
+    ]
+    return {"groups": rows_as_data(comparison.rows), "contrasts": contrasts}
+
+
+def finite(value: float | None) -> float | None:
+    """A number that JSON can hold, or None.
+
+    >>> finite(float("nan")), finite(None), finite(0.5)
+    (None, None, 0.5)
+    """
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _score_as_data(score: Score) -> dict[str, Any]:
+    spread = _estimate_as_data(score.estimate) or {
+        "mean": None,
+        "low": None,
+        "high": None,
+        "n": len(score.known),
+    }
+    return {
+        **spread,
+        "values": [finite(v) for v in score.values],
+        "unit": score.unit,
+        "better": score.better,
+    }
+
+
+def _estimate_as_data(e: Estimate | None) -> dict[str, Any] | None:
+    return (
+        None
+        if e is None
+        else {"mean": finite(e.mean), "low": finite(e.low), "high": finite(e.high), "n": e.n}
+    )
+
+
+def _intervals(rows: Sequence[ScoreRow]) -> bool:
+    return any(len(row.seeds) > 1 for row in rows)

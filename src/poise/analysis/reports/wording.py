@@ -1,0 +1,106 @@
+"""What an experiment file says, in words: one phrase per slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+LONGEST = 32
+"""Characters after which a value is cut in a label."""
+
+QUESTIONS = {
+    "data": "who owns what",
+    "task": "what is learned",
+    "solver": "what each client does",
+    "sampler": "who works",
+    "clock": "when it counts",
+    "weighting": "how much each counts",
+    "aggregator": "how updates become one direction",
+    "channel": "what happens to an update on its way",
+    "server": "how it is applied",
+    "personal": "what stays with each client",
+    "attacks": "who cheats",
+    "run": "for how long",
+}
+"""The sections of an experiment file, in the order of a round, and the question that each
+answers."""
+
+_HEADINGS = ("name", "model", "source")
+_QUIET = {
+    "evaluate_every": 1,
+    "metrics": [],
+    "keep": "last",
+    "bad_updates": "stop",
+    "backend": {"name": "local"},
+}
+
+
+def brief(value: Any) -> str:
+    """A value of an experiment file, short enough for a label.
+
+    >>> brief({"name": "uniform", "m": 5}), brief([0, 1]), brief(0.30000000000000004), brief(True)
+    ('uniform(m=5)', '[0, 1]', '0.3', 'yes')
+    """
+    if isinstance(value, Mapping):
+        heading = next((str(value[key]) for key in _HEADINGS if key in value), "")
+        options = ", ".join(
+            f"{k}={brief(v)}" for k, v in value.items() if k not in (*_HEADINGS, "slot")
+        )
+        return f"{heading}({options})" if options else heading
+    if isinstance(value, list | tuple):
+        inside = ", ".join(brief(v) for v in value)
+        return _cut(
+            inside if value and all(isinstance(v, Mapping) for v in value) else f"[{inside}]"
+        )
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else _cut(str(value))
+
+
+def phrase(table: Any) -> str:
+    """A section in words: its name, then its options.
+
+    >>> phrase({"name": "uniform", "m": 5})
+    'uniform: m = 5'
+    >>> phrase({"rounds": 50, "keep": "last"})
+    'rounds = 50'
+    """
+    if isinstance(table, list | tuple):
+        return "; ".join(phrase(item) for item in table) or "none"
+    if not isinstance(table, Mapping):
+        return brief(table)
+    heading = next((str(table[key]) for key in _HEADINGS if key in table), "")
+    options = [
+        f"{key} = {brief(value)}"
+        for key, value in table.items()
+        if key not in _HEADINGS and not (key in _QUIET and value == _QUIET[key])
+    ]
+    return ": ".join(filter(None, (heading, ", ".join(options)))) or "as by default"
+
+
+def choices(experiment: Mapping[str, Any]) -> dict[str, str]:
+    """The choice for each section of an experiment, in words and in the order of a round.
+
+    >>> choices({"sampler": {"name": "full"}, "run": {"rounds": 3}})
+    {'data': 'given in Python', 'task': 'given in Python', 'sampler': 'full', 'run': 'rounds = 3'}
+    """
+    sections = [*QUESTIONS, *(key for key in experiment if key not in QUESTIONS)]
+    missing = {"data": "given in Python", "task": "given in Python"}
+    said = {
+        key: phrase(experiment[key]) if key in experiment else missing.get(key, "")
+        for key in sections
+    }
+    return {key: words for key, words in said.items() if words}
+
+
+def sentence(words: str) -> str:
+    """The same words with a capital letter.
+
+    >>> sentence("final loss is lower")
+    'Final loss is lower'
+    """
+    return words[:1].upper() + words[1:]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

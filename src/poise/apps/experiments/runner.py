@@ -1,0 +1,64 @@
+"""Run an experiment over its seeds, and find the runs of a folder again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from poise.config.experiment import Experiment
+from poise.core.errors import LedgerError
+from poise.core.types import Record
+from poise.ledger.run import Run, open_run
+from poise.ledger.store import begun
+from poise.training import BackendPart, Composition, begin, compose
+
+Observer = Callable[[Record], None]
+
+
+def run_experiment(
+    experiment: Experiment,
+    out: Path | None,
+    seeds: Iterable[int] | None = None,
+    observe: Callable[[int, Composition], Iterable[Observer]] = lambda seed, composition: (),
+    stop: Callable[[], bool] = lambda: False,
+    backend: BackendPart | None = None,
+) -> list[Run]:
+    """Run every seed into ``out/seed-<k>``; ``observe(seed, composition)`` gives the callbacks of
+    each.
+
+    ``backend`` is one to use instead of the experiment's; the result does not depend on it.
+    """
+    runs = []
+    chosen = list(experiment.seeds if seeds is None else seeds)
+    compositions = [compose(experiment, chosen[0])] if chosen else []
+    for seed in chosen:
+        composition = compositions.pop() if compositions else compose(experiment, seed)
+        if backend is not None:
+            composition = composition.with_options(backend=backend)
+        folder = out / f"seed-{seed}" if out is not None else None
+        with experiment.located():
+            runs.append(begin(composition, folder, observe(seed, composition), stop))
+        if stop():
+            break
+    return runs
+
+
+def runs_in(path: str | Path) -> list[Run]:
+    """The run in a folder, or the runs of all seeds in it."""
+    return [open_run(folder) for folder in folders_in(path)]
+
+
+def folders_in(path: str | Path) -> list[Path]:
+    """A run folder, or the run folders of all seeds in a folder, whatever state they are in."""
+    folder = Path(path)
+    if begun(folder):
+        return [folder]
+    seeds = [p for p in folder.glob("seed-*") if begun(p)] if folder.is_dir() else []
+    if not seeds:
+        raise LedgerError(
+            f"{folder} holds no run", "give a run folder, or a folder with seed-0, seed-1, …"
+        )
+    return sorted(seeds, key=lambda p: (len(p.name), p.name))
+
+
+__all__ = ["folders_in", "run_experiment", "runs_in"]

@@ -1,0 +1,95 @@
+"""One run, live."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from poise.analysis.reports import score_table, sections
+from poise.analysis.reports.bounds_vs_run import kept_explanation
+from poise.analysis.reports.groups import group_runs
+from poise.apps.ui.library import Library
+from poise.apps.ui.shared import ClientStateStore, Labels, RunName, page
+from poise.apps.ui.views.listing import RunLine, line_of
+from poise.ledger.run import Run
+
+router = APIRouter()
+
+SECTIONS = (
+    ("curves", "Learning"),
+    ("losses", "Loss over the clients"),
+    ("weights", "Weights"),
+    ("cohorts", "Cohorts"),
+    ("times", "Time and staleness"),
+    ("clients", "Clients"),
+)
+"""The figures of the page, and the headings they stand under."""
+
+MOST_EVENTS = 200
+
+
+@router.get("/run/{name:path}")
+def run(request: Request, name: RunName, library: ClientStateStore, tags: Labels) -> Response:
+    """The page of a run; its figures are fetched by its script."""
+    line = line_of(name, library.read_summary(name), tags.all().get(name, ()))
+    if line.state == "damaged" or line.clients is None:
+        return _unreadable(request, library, name, line)
+    folder = library.folder(name)
+    kept = library.kept(name, "page", lambda: _read(library, name))
+    return page(
+        request,
+        "run.html",
+        line=line,
+        name=name,
+        here="/run",
+        sections=SECTIONS,
+        explained=kept_explanation(folder),
+        folder=folder,
+        **kept,
+    )
+
+
+def _read(library: Library, name: str) -> dict[str, Any]:
+    """What the page tells in words."""
+    with library.open(name) as run:
+        groups = group_runs([run])
+        return {
+            "parts": sections.what_was_run(groups),
+            "scores": sections.scores(score_table(groups)),
+            "experiment": run.experiment.strip(),
+            "events": run.events[-MOST_EVENTS:],
+            "refusals": run.refusals[-MOST_EVENTS:],
+            "facts": _facts(run),
+            "missing": _missing(library, name, run),
+        }
+
+
+def _facts(run: Run) -> dict[str, object]:
+    return {
+        "poise": run.meta.get("poise", "unknown"),
+        "models kept": len(run.kept),
+        "digest": run.digest,
+    }
+
+
+def _missing(library: Library, name: str, run: Run) -> str:
+    """What is wrong where fewer rounds can be read than were recorded."""
+    return run.damage if run.rounds < library.read_summary(name).rounds else ""
+
+
+def _unreadable(request: Request, library: Library, name: str, line: RunLine) -> Response:
+    """The page of a run whose ledger cannot be read, or is not there yet."""
+    begun = line.state != "damaged"
+    return page(
+        request,
+        "unreadable.html",
+        200 if begun else 409,
+        line=line,
+        name=name,
+        here="/run",
+        begun=begun,
+        folder=library.folder(name),
+        experiment=library.read_summary(name).experiment.strip(),
+    )

@@ -1,0 +1,40 @@
+"""The token of the terminal for a cookie of this browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import RedirectResponse, Response
+
+from poise.apps.ui.guard import Keys, cookie_name
+from poise.apps.ui.shared import page
+
+router = APIRouter()
+
+
+@router.get("/unlock")
+def ask(request: Request, back: str = "/") -> Response:
+    """Ask for the token."""
+    return page(request, "unlock.html", back=_own(back), wrong=False)
+
+
+@router.post("/unlock")
+def unlock(
+    request: Request, token: Annotated[str, Form()] = "", back: Annotated[str, Form()] = "/"
+) -> Response:
+    """Give a cookie for the token: scripts cannot read it, the browser sends it from the console's
+    pages alone.
+    """
+    keys: Keys = request.app.state.keys
+    if not keys.fits(token.strip()):
+        return page(request, "unlock.html", 401, back=_own(back), wrong=True)
+    answer = RedirectResponse(_own(back), 303)
+    port = (request.scope.get("server") or ("", None))[1]
+    answer.set_cookie(cookie_name(port), keys.session, httponly=True, samesite="strict", path="/")
+    return answer
+
+
+def _own(back: str) -> str:
+    """An address of the console; whatever leads elsewhere leads to the list."""
+    return back if back.startswith("/") and not back.startswith("//") and "\\" not in back else "/"

@@ -1,0 +1,52 @@
+"""Whole numbers in given proportions."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poise.core.types import Floats, Ints
+
+
+def largest_remainders(shares: Floats, totals: Ints) -> Ints:
+    """Round ``totals[i] · shares[i]`` to whole numbers that sum to ``totals[i]``, for every row i.
+
+    Every entry is rounded down, and what is missing goes to the largest fractions, ties to the
+    first: the method of largest remainders.
+
+    >>> largest_remainders(np.array([[0.5, 0.3, 0.2]]), np.array([4]))
+    array([[2, 1, 1]])
+    """
+    exact = shares * totals[:, None]
+    whole = np.floor(exact).astype(np.int64)
+    order = np.argsort(whole - exact, axis=1, kind="stable")
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.broadcast_to(np.arange(shares.shape[1]), order.shape), axis=1)
+    missing: Ints = totals - whole.sum(axis=1)
+    result: Ints = whole + (rank < missing[:, None])
+    return result
+
+
+def apportion(weights: NDArray[np.float64], totals: Ints, capacity: Ints) -> Ints:
+    """Whole numbers (m, K) with row sums ``totals`` (m,), in proportion to ``weights``, at most
+    ``capacity``.
+
+    Where a column is full, what it could not take is dealt to the columns with room, again in
+    proportion to their weights; where these weights are all zero, in proportion to the room.
+    The caller makes sure that ``capacity.sum(1) >= totals``.
+
+    >>> apportion(np.array([[0.9, 0.1, 0.0]]), np.array([10]), np.array([[5, 3, 9]]))
+    array([[5, 3, 2]])
+    """
+    counts = np.zeros(weights.shape, dtype=np.int64)
+    left = totals.astype(np.int64)
+    while left.any():
+        room = capacity - counts
+        open_weights = np.where(room > 0, weights, 0.0)
+        stuck = open_weights.sum(axis=1) <= 0
+        open_weights[stuck] = room[stuck]
+        shares = open_weights / open_weights.sum(axis=1, keepdims=True)
+        dealt = np.minimum(largest_remainders(shares, left), room)
+        counts += dealt
+        left = left - dealt.sum(axis=1)
+    return counts

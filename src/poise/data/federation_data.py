@@ -1,0 +1,343 @@
+"""The federation: who owns what, and what everyone may be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from poise.core.errors import InvalidOption, require
+from poise.core.samples import Samples, Shards
+from poise.core.types import Floats, Ints
+from poise.data.corruptions import CORRUPTIONS, Corruption
+from poise.data.corruptions.corruption import Span
+from poise.data.holdings import Held, Holdings, gather
+from poise.data.identity import digest_of
+from poise.data.options import check_options, named, option_names, sort_options
+from poise.data.overview import describe
+from poise.data.sources.source import Source
+
+Arrays: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
+
+_MOST_COUNTED = 10_000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Federation:
+    """N clients and the samples they own. Made by `poise.federation`; never changes.
+
+    Args:
+        source: the pools, and what is known about them.
+        holdings: which rows of the training pool each client owns.
+        seed: of the federation.
+        partition: the rule in words, for people.
+        weighing: ``size``, ``equal``, or the importance of each client.
+        spec: ``poise.federation(**spec)`` makes this federation again; None for arrays and index
+            lists.
+        corruptions: applied on top, in this order.
+        client_tests: the pool and the holdings of the clients' own test samples.
+        names: of the clients, or None.
+        chosen: the owners in the holdings that are clients; None for all of them.
+
+    >>> from poise.data import federation
+    >>> fed = federation("digits", "dirichlet", clients=10, alpha=0.5)
+    >>> fed.clients, int(fed.sizes.sum()), fed.classes, fed.feature_shape
+    (10, 1438, 10, (1, 8, 8))
+    """
+
+    source: Source
+    holdings: Holdings
+    seed: int
+    partition: str
+    weighing: str | Floats = "size"
+    spec: dict[str, Any] | None = None
+    corruptions: tuple[Corruption, ...] = ()
+    client_tests: tuple[Samples, Held] | None = None
+    names: tuple[str, ...] | None = None
+    chosen: Ints | None = None
+
+    # what it is ---------------------------------------------------------------------------------
+
+    @property
+    def clients(self) -> int:
+        """Number of clients N."""
+        return self.holdings.clients if self.chosen is None else len(self.chosen)
+
+    @property
+    def members(self) -> Ints:
+        """Which owner in the holdings each client is, (N,): 0 to N - 1 unless clients have left
+        (`without`).
+        """
+        return np.arange(self.clients) if self.chosen is None else self.chosen
+
+    @property
+    def classes(self) -> int:
+        """Number of classes; 0 for regression."""
+        return self.source.train.classes
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """Shape of one sample as a model takes it."""
+        return self.source.train.shape
+
+    @property
+    def on_demand(self) -> bool:
+        """Whether clients are made when asked for and may share samples."""
+        return not isinstance(self.holdings, Held)
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Training samples per client, (N,), read-only."""
+        sizes = self.holdings.sizes()
+        return _frozen(sizes if self.chosen is None else sizes[self.chosen])
+
+    @cached_property
+    def importance(self) -> Floats:
+        """p_i, (N,), sum 1, read-only: n_i/Σn, 1/N, or what was given, divided by its sum."""
+        if not isinstance(self.weighing, str):
+            given = self.weighing if self.chosen is None else self.weighing[self.chosen]
+            return _frozen(given / given.sum())
+        if self.weighing == "equal" or self.holdings.equal_size is not None:
+            return np.broadcast_to(np.float64(1 / self.clients), (self.clients,))
+        return _frozen(self.sizes / self.sizes.sum())
+
+    # training data ------------------------------------------------------------------------------
+
+    @cached_property
+    def _span(self) -> Span:
+        raw = self.source.train.raw
+        return float(raw.min()), float(raw.max())
+
+    def _corrupt(self, shards: Shards, clients: Ints, corruptions: Sequence[Corruption]) -> Shards:
+        for corruption in corruptions:
+            shards = corruption.apply(
+                shards, clients, self._span if corruption.features else (0.0, 0.0)
+            )
+        return shards
+
+    def _plain(self, clients: Ints) -> Shards:
+        rows, offsets = self.holdings.rows(clients)
+        return _shards(self.source.train, rows, offsets)
+
+    @cached_property
+    def _everyone(self) -> Shards:
+        """All that the clients hold, corrupted once; nothing of owners who are no clients."""
+        return self._corrupt(self._plain(self.members), self.members, self.corruptions)
+
+    def shards(self, clients: Sequence[int] | Ints) -> Shards:
+        """What these clients own, in the given order; on demand, only these clients are made.
+
+        >>> from poise.data import federation
+        >>> federation("digits", clients=10).shards([3, 1]).offsets.tolist()
+        [0, 144, 288]
+        """
+        wanted = self._checked(clients)
+        if self.on_demand:
+            owners = wanted if self.chosen is None else self.chosen[wanted]
+            return self._corrupt(self._plain(owners), owners, self.corruptions)
+        held = self._everyone
+        positions, offsets = gather(held.offsets, wanted)
+        rows, labels = held.rows.numpy()[positions], held.labels.numpy()[positions]
+        return Shards(held.samples, torch.from_numpy(rows), torch.from_numpy(labels), offsets)
+
+    def client(self, i: int) -> Arrays:
+        """Training data ``(x, y)`` of client i."""
+        return self.shards([i]).arrays()
+
+    def _checked(self, clients: Sequence[int] | Ints) -> Ints:
+        given = np.asarray(clients)
+        require(given.ndim == 1, "clients must be a list of client numbers")
+        require(
+            given.dtype.kind in "iu" or not len(given),
+            f"clients are whole numbers, not {given.dtype}",
+        )
+        wrong = given[(given < 0) | (given >= self.clients)]
+        first = wrong[0] if len(wrong) else 0
+        require(
+            not len(wrong), f"there is no client {first}", f"clients are 0 to {self.clients - 1}"
+        )
+        return given.astype(np.int64)
+
+    def label_counts(self) -> Ints:
+        """Samples of each class that each client owns, as labelled there, (N, C).
+
+        >>> from poise.data import federation
+        >>> federation("digits", "one-class", clients=10).label_counts().astype(bool).sum()
+        np.int64(10)
+        """
+        require(self.classes > 0, "label_counts: this is a regression, it has no classes")
+        if self.clients > _MOST_COUNTED:
+            raise InvalidOption(
+                f"label_counts: {self.clients} clients are too many to count",
+                f"count some of them: fed.shards(clients).labels; the limit is {_MOST_COUNTED} clients",
+            )
+        held = self.shards(np.arange(self.clients))
+        owner = np.repeat(np.arange(self.clients), held.sizes)
+        cells = owner * self.classes + held.labels.numpy()
+        counted = np.bincount(cells, minlength=self.clients * self.classes)
+        return counted.reshape(self.clients, self.classes)
+
+    def traits(self) -> dict[str, Floats]:
+        """What sets clients apart by design, (N,) each: ``imbalance ratio``, ``flip ratio``; empty
+        where nothing does.
+
+        >>> from poise.data import federation
+        >>> federation("digits", clients=3).with_corruption("flip-labels", rate=1.0, ratio=0.5).traits()
+        {'flip ratio': array([0.5, 0.5, 0.5])}
+        """
+        makers: tuple[Holdings | Corruption, ...] = (self.holdings, *self.corruptions)
+        return {
+            name: values for maker in makers for name, values in maker.traits(self.members).items()
+        }
+
+    # test data ----------------------------------------------------------------------------------
+
+    @cached_property
+    def test_shard(self) -> Shards | None:
+        """The held-out samples as one shard, or None."""
+        pool = self.source.test
+        if pool is None:
+            return None
+        chosen = self.source.test_rows
+        rows = torch.arange(len(pool)) if chosen is None else torch.from_numpy(chosen)
+        return Shards(pool, rows, pool.labels[rows], np.array([0, len(rows)], dtype=np.int64))
+
+    @property
+    def test(self) -> Arrays:
+        """Held-out data ``(x, y)`` that no client owns."""
+        if self.test_shard is None:
+            raise InvalidOption(
+                f"{self.source.name}: this federation has no held-out data",
+                "pass test=(x, y) or test_share=0.2",
+            )
+        return self.test_shard.arrays()
+
+    @property
+    def has_client_test(self) -> bool:
+        """Whether clients have test samples of their own."""
+        return self.client_tests is not None
+
+    def client_test_shards(self, clients: Sequence[int] | Ints) -> Shards:
+        """The test samples of these clients, one after the other; a client may have none."""
+        if self.client_tests is None:
+            raise InvalidOption(
+                "the clients of this federation have no test samples of their own",
+                "pass client_test_share=0.2, or use a natural partition ('by-key')",
+            )
+        wanted = self.members[self._checked(clients)]
+        pool, held = self.client_tests
+        shards = _shards(pool, *held.rows(wanted))
+        return self._corrupt(shards, wanted, [c for c in self.corruptions if c.own_tests])
+
+    def client_test(self, i: int) -> Arrays:
+        """Test data ``(x, y)`` of client i."""
+        return self.client_test_shards([i]).arrays()
+
+    # variations and identity --------------------------------------------------------------------
+
+    def with_corruption(self, name: str, **options: Any) -> Federation:
+        """A new federation in which clients are corrupted; this one stays as it is.
+
+        Args:
+            name: ``flip-labels``, ``watermark`` or ``domain``.
+            options: of that corruption.
+
+        >>> from poise.data import federation
+        >>> federation("digits", clients=5).with_corruption("flip-labels", rate=0.5).spec["corruption"]
+        [{'name': 'flip-labels', 'rate': 0.5}]
+
+        Source: B §4.2, B §4.3, E §5.5.3.
+        """
+        maker = named(name, CORRUPTIONS, "corruption")
+        sort_options(options, {name: option_names(maker)}, [])
+        check_options(maker, options, name)
+        require(
+            name != "flip-labels" or "rate" in options,
+            "flip-labels needs rate",
+            "for example rate=1/3",
+            where="rate",
+        )
+        made: Corruption = maker(**options)
+        made.fit(self.source.train, self.clients)
+        spec = None
+        if self.spec is not None and not any(callable(value) for value in options.values()):
+            table = {"name": name, **{key: plain(value) for key, value in options.items()}}
+            spec = {**self.spec, "corruption": [*self.spec.get("corruption", []), table]}
+        return replace(self, spec=spec, corruptions=(*self.corruptions, made))
+
+    def without(self, clients: Sequence[int] | Ints) -> Federation:
+        """The federation that is left when these clients are gone; the others move up, in order
+        (`members`).
+
+        >>> from poise.data import federation
+        >>> left = federation("digits", clients=5).without([1, 3])
+        >>> left.clients, left.members.tolist(), left.spec["without"]
+        (3, [0, 2, 4], [1, 3])
+        """
+        gone = np.unique(self._checked(clients))
+        stay = np.delete(self.members, gone)
+        require(
+            len(stay) > 0, f"without: no client of {self.clients} would be left", where="without"
+        )
+        missing = np.setdiff1d(np.arange(self.holdings.clients), stay)
+        spec = None if self.spec is None else {**self.spec, "without": missing.tolist()}
+        names = (
+            None
+            if self.names is None
+            else tuple(np.delete(np.array(self.names, dtype=object), gone))
+        )
+        return replace(self, chosen=_frozen(stay), spec=spec, names=names)
+
+    def digest(self) -> str:
+        """A hash of what the clients own (see `poise.data.identity`).
+
+        >>> from poise.data import federation
+        >>> federation("digits", seed=1).digest() == federation("digits", seed=2).digest()
+        False
+        """
+        return digest_of(self)
+
+    def summary(self) -> str:
+        """The federation in a few lines, for people."""
+        return describe(self)
+
+    def __repr__(self) -> str:
+        made = ", on demand" if self.on_demand else ""
+        kinds = f"{self.classes} classes" if self.classes else "regression"
+        more = "".join(f" + {c.name}" for c in self.corruptions)
+        return (
+            f"Federation({self.source.name!r}, {self.partition}{more}, {self.clients:,} clients{made}, "
+            f"{kinds}, seed {self.seed})"
+        )
+
+
+def _shards(pool: Samples, rows: Ints, offsets: Ints) -> Shards:
+    """Rows of a pool with the pool's labels.
+
+    Gathered by NumPy: torch would split this small work over its threads, and these wait for each
+    other, a whole time slice of the scheduler, wherever a second process computes on the same
+    cores.
+    """
+    labels = torch.from_numpy(pool.labels.numpy()[rows])
+    return Shards(pool, torch.from_numpy(rows), labels, offsets)
+
+
+def plain(value: Any) -> Any:
+    """A value as an experiment file can hold it.
+
+    >>> plain((np.float64(0.5), np.arange(2)))
+    [0.5, [0, 1]]
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return [plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,50 @@
+"""Compose, begin and resume runs.
+
+`composed` starts from Python objects, `compose` from an experiment file. Both return a
+`Composition`, which `prepare` checks and turns into the engine's plan. `train` and `resume` begin
+and continue runs.
+"""
+
+from poise.training.composition import (
+    OF_CLIENTS,
+    BackendPart,
+    Composition,
+    Prepared,
+    fit,
+    prepare,
+    seeded,
+)
+from poise.training.experiment_files import (
+    NODES,
+    compose,
+    experiment_of,
+    federation_in,
+    parts_in,
+    recorded,
+)
+from poise.training.operation import begin, never, refuse_branch, resume, resume_run, train
+from poise.training.slots import composed, slot
+
+__all__ = [
+    "NODES",
+    "OF_CLIENTS",
+    "BackendPart",
+    "Composition",
+    "Prepared",
+    "begin",
+    "compose",
+    "composed",
+    "experiment_of",
+    "federation_in",
+    "fit",
+    "never",
+    "parts_in",
+    "prepare",
+    "recorded",
+    "refuse_branch",
+    "resume",
+    "resume_run",
+    "seeded",
+    "slot",
+    "train",
+]

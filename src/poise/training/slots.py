@@ -1,0 +1,120 @@
+"""Fill the slots of a run with parts, from Python objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from poise import aggregators as _aggregators  # noqa: F401 - parts are known by name once their module is loaded
+from poise import attacks as _attacks  # noqa: F401 - parts are known by name once their module is loaded
+from poise import backends as _backends  # noqa: F401
+from poise import channels as _channels  # noqa: F401
+from poise import clocks as _clocks  # noqa: F401
+from poise import engine
+from poise import personal as _personal  # noqa: F401
+from poise import samplers as _samplers  # noqa: F401
+from poise import servers as _servers  # noqa: F401
+from poise import solvers as _solvers  # noqa: F401
+from poise import weightings as _weightings  # noqa: F401
+from poise.config.run_options import RunOptions
+from poise.core.errors import IncompatibleParts, InvalidOption, placed, require
+from poise.core.federations import FederationLike, TaskLike
+from poise.core.parts import build, is_part, parts_of
+from poise.core.protocols import (
+    Aggregator,
+    Attack,
+    Channel,
+    Clock,
+    Personal,
+    Sampler,
+    Server,
+    Solver,
+    Weighting,
+)
+from poise.core.slots import DEFAULTS, RUN_SLOTS
+from poise.privacy.budget import Budget
+from poise.training.composition import Composition
+
+PROTOCOLS = {
+    "solver": Solver,
+    "sampler": Sampler,
+    "clock": Clock,
+    "weighting": Weighting,
+    "aggregator": Aggregator,
+    "channel": Channel,
+    "server": Server,
+    "personal": Personal,
+    "attack": Attack,
+}
+
+MEMBERS = {
+    slot: tuple(
+        member for member in vars(protocol) if not member.startswith("_") and member != "traits"
+    )
+    for slot, protocol in PROTOCOLS.items()
+}
+"""The members that the engine reads of a part, by slot; ``traits`` may be left out."""
+
+
+def composed(
+    federation: FederationLike,
+    task: TaskLike,
+    chosen: Mapping[str, Any],
+    options: RunOptions,
+    attacks: Iterable[Attack | str] = (),
+    unlearning: Budget | None = None,
+) -> Composition:
+    """The composition of a run from Python objects.
+
+    Args:
+        federation: who owns what.
+        task: what is learned.
+        chosen: parts, or their names, by slot; the default part fills a slot without a choice.
+        options: of the run.
+        attacks: parts of the slot ``attack``.
+        unlearning: what later requests to forget will guarantee.
+    """
+    fed_hint, task_hint = "make one: poise.federation(…)", "make one: poise.task(…)"
+    require(
+        hasattr(federation, "importance"),
+        f"{federation!r} is not a federation",
+        fed_hint,
+        where="data",
+    )
+    require(hasattr(task, "bind"), f"{task!r} is not a task", task_hint, where="task")
+    parts = {name: filled(name, chosen.get(name)) for name in RUN_SLOTS}
+    with placed("attacks"):
+        hostile = tuple(slot("attack", attack) for attack in attacks)
+    options = replace(options, backend=filled("backend", options.backend))
+    return Composition(
+        federation, task, engine.Parts(**parts, attacks=hostile), options, unlearning
+    )
+
+
+def filled(name: str, given: Any) -> Any:
+    """The part of a slot: the one given, or the default; None where nothing is personal."""
+    given = DEFAULTS.get(name) if given is None else given
+    if given is None and name == "personal":
+        return None
+    with placed(name):
+        return slot(name, given)
+
+
+def slot(name: str, given: Any) -> Any:
+    """A part of this slot; a part of another one is refused by name."""
+    if is_part(given) and given.slot != name:
+        raise IncompatibleParts(f"{type(given).__name__} is a {given.slot}, not a {name}")
+    if isinstance(given, type):
+        raise InvalidOption(
+            f"{name} is the class {given.__name__}", f"make one: {given.__name__}(…)"
+        )
+    if isinstance(given, str):
+        return build(name, {"name": given}, name)
+    missing = [member for member in MEMBERS.get(name, ()) if not hasattr(given, member)]
+    if missing and not is_part(given) and len(missing) == len(MEMBERS[name]):
+        raise InvalidOption(f"{given!r} is not a {name}", f"known: {', '.join(parts_of(name))}")
+    if missing:
+        words = f"{type(given).__name__} is no {name} yet: it has no {', '.join(missing)}"
+        raise InvalidOption(words, f"see poise.core.protocols.{PROTOCOLS[name].__name__}")
+    return given
