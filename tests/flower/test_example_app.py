@@ -27,8 +27,10 @@ def test_two_rounds(tmp_path: Path) -> None:
     home = tmp_path / "flwr"
     home.mkdir()
     (home / "config.toml").write_text(
-        f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure '
-        "= true\n"
+
+            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure '
+            "= true\n"
+
     )
     around = {**environment(tmp_path, home), "RAY_USAGE_STATS_ENABLED": "0"}
     server = subprocess.Popen(
