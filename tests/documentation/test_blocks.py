@@ -109,7 +109,7 @@ SESSIONS = [p for p in PAGES if any(b.language in SHELL and not b.excuse for b i
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    thorough_except([ROOT / "docs/graph.md", ROOT / "docs/how-to/resume.md"], SESSIONS),
+    thorough_except([ROOT / "docs/graph.md"], SESSIONS),
     ids=[p.relative_to(ROOT).as_posix() for p in SESSIONS],
 )
 def test_a_page_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,7 @@ def test_kills_one_after_the_other_lose_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_command_itself_survives_a_kill(uninterrupted: dict[str, Path], tmp_path: Path) -> None:
     """The same through ``python -m poise`` in fresh processes, as a user would see it."""
     (tmp_path / "exp.toml").write_text(experiment("last"))

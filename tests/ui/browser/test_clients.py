@@ -101,6 +101,7 @@ def test_the_form_does_what_the_command_does(
     page.wait_for_selector('[data-verified="holds"]', timeout=LONG)
 
 
+@pytest.mark.thorough
 def test_the_graph_leads_from_clients_to_their_pages(
     console: Start,
     visit: Open,
