@@ -6,8 +6,9 @@ READY  := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
 SITE   := $(VENV)/.site
 
-.PHONY: demo test test-nodes check docs notebooks screenshots hospitals bench bench-console bench-deploy bench-peers bench-versions clean
+.PHONY: demo test test-all test-nodes check docs notebooks screenshots hospitals bench bench-console bench-deploy bench-peers bench-versions clean
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 
 help:            ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -17,10 +18,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ui,dev]'
 	@touch $(READY)
 
-# what the tests of real nodes, clusters, exports and the documentation need beside
-$(EXTRAS): $(READY)
+# The tests of real nodes, clusters, exports and the documentation need these extras too.
+$(EXTRAS): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower,ray,ui,tensorboard,mlflow,docs,dev]'
-	@touch $(EXTRAS)
+	@touch $(READY) $(EXTRAS)
 
 $(SITE): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
@@ -29,8 +31,14 @@ $(SITE): $(READY)
 demo: $(READY)   ## train on data that ships with scikit-learn, print a table, write report.html
 	$(BIN)/poise demo
 
-test: $(EXTRAS)  ## run the tests
-	$(BIN)/pytest -n 4 --dist loadgroup -m "not long"
+# One thread per process: two test processes with two threads each take three times the CPU time.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
+
+test: $(EXTRAS)  ## test every capability once, within six minutes
+	$(PYTEST) -n 4 --dist loadgroup -m "not long and not thorough"
+
+test-all: $(EXTRAS) ## run all tests but those of test-nodes, within 25 minutes
+	$(PYTEST) -n 4 --dist loadgroup -m "not long"
 
 test-nodes: $(EXTRAS) ## run the tests that keep real nodes busy for minutes
 	$(BIN)/pytest -m long tests

@@ -2,12 +2,17 @@
 
 import doctest
 import os
+from collections import Counter
 from importlib.util import find_spec
 
 import pytest
 
-collect_ignore = [] if find_spec("flwr") else ["src/poise/flower/replies.py", "src/poise/flower/strategies.py"]
-collect_ignore_glob = [] if find_spec("fastapi") and find_spec("jinja2") else ["src/poise/apps/ui/*", "tests/ui/*"]
+collect_ignore = (
+    [] if find_spec("flwr") else ["src/poise/flower/replies.py", "src/poise/flower/strategies.py"]
+)
+collect_ignore_glob = (
+    [] if find_spec("fastapi") and find_spec("jinja2") else ["src/poise/apps/ui/*", "tests/ui/*"]
+)
 
 NEEDS_DATA = doctest.register_optionflag("NEEDS_DATA")
 """An example that reads a data set: run where ``POISE_DATA`` says where it is."""
@@ -22,3 +27,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for example in item.dtest.examples:
                 if example.options.get(NEEDS_DATA):
                     example.options[doctest.SKIP] = True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print one line: how many tests were skipped, and how many for each reason."""
+    reports = terminalreporter.stats.get("skipped", [])
+    files = sum(isinstance(report, pytest.CollectReport) for report in reports)
+    parts = [f"skipped: {len(reports) - files} tests"]
+    if files:
+        parts[0] += f" and {files} whole files"
+    for reason, count in Counter(map(_reason, reports)).most_common():
+        parts.append(f"{count} x {reason}")
+    terminalreporter.write_line("; ".join(parts))
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return the reason of a skipped test as one line."""
+    said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return " ".join(said.removeprefix("Skipped: ").split())

@@ -81,6 +81,7 @@ def test_a_policy_refusal_reaches_the_server_in_words(deployed: Deployment, tmp_
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 def test_a_node_the_superlink_and_the_server_are_killed_and_nothing_is_lost(
     deployed: Deployment, tmp_path: Path
 ) -> None:

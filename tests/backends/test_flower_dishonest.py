@@ -54,6 +54,7 @@ def peak(pid: int) -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
 
 
+@pytest.mark.thorough
 def test_lies_are_refused_by_name_and_the_round_goes_on(liars: Deployment, tmp_path: Path) -> None:
     for client, lies in LIES.items():
         (liars.node(client) / "lies.json").write_text(json.dumps(lies))

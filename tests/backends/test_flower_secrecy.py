@@ -181,6 +181,7 @@ def contents(folders: Iterable[Path]) -> dict[Path, bytes]:
     return found
 
 
+@pytest.mark.thorough
 def test_no_secret_leaves_its_file(deployed: Deployment, first: First, tmp_path: Path) -> None:
     write_page([Group("deployed", (first.run,))], tmp_path / "report.html")
     texts = contents([deployed.path, first.run.path, tmp_path])

@@ -54,6 +54,7 @@ def test_the_contract() -> None:
     check_backend(Ray(workers=2))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", [None, "rows"])
 def test_the_same_bits_as_in_one_process(path: Any) -> None:
     there, here = trained(Ray(), path), trained(Local(), path)
@@ -61,6 +62,7 @@ def test_the_same_bits_as_in_one_process(path: Any) -> None:
     assert there.digest == here.digest
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "solver",
     [
@@ -73,11 +75,13 @@ def test_memories_travel(solver: Any) -> None:
     assert trained(Ray(), solver=solver).digest == trained(Local(), solver=solver).digest
 
 
+@pytest.mark.thorough
 def test_channels_encode_where_the_work_is_done() -> None:
     options = {"channel": TopK(0.1), "rounds": 5}
     assert trained(Ray(), **options).digest == trained(Local(), **options).digest
 
 
+@pytest.mark.thorough
 def test_clients_are_spread_over_both_nodes(cluster: Any) -> None:
     workers = Ray().open(*_opened())
     try:
@@ -101,6 +105,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing() -> None:
     assert there.digest == trained(Local(), rounds=5).digest
 
 
+@pytest.mark.thorough
 def test_an_error_in_local_work_names_the_client() -> None:
     with pytest.raises(poise.PoiseError, match="client"):
         trained(Ray(), solver=solvers.SGD(lr=1e30, steps=20, batch_size=16))

@@ -77,6 +77,7 @@ def test_ray_without_ray_says_how_to_get_it(here: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.xdist_group("ray")
 @pytest.mark.timeout(600)
 def test_a_run_on_a_cluster_is_the_run_in_one_process(here: Path) -> None:

@@ -27,6 +27,7 @@ from documentation.blocks import (
     pages,
     parse,
 )
+from parameters import thorough_except
 from poise.apps.cli.app import app
 from poise.config.experiment import TABLES
 from poise.config.experiment import parse as parse_experiment
@@ -106,7 +107,11 @@ SESSIONS = [p for p in PAGES if any(b.language in SHELL and not b.excuse for b i
 
 @pytest.mark.timeout(900)
 @pytest.mark.slow
-@pytest.mark.parametrize("page", SESSIONS, ids=[p.relative_to(ROOT).as_posix() for p in SESSIONS])
+@pytest.mark.parametrize(
+    "page",
+    thorough_except([ROOT / "docs/graph.md"], SESSIONS),
+    ids=[p.relative_to(ROOT).as_posix() for p in SESSIONS],
+)
 def test_a_page_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files and commands of a page, from its top to its end, in an empty folder."""
     monkeypatch.chdir(tmp_path)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from documentation.blocks import ROOT
+from parameters import thorough_except
 
 sys.path.insert(0, str(ROOT / "tools"))
 import notebooks
@@ -54,8 +55,11 @@ def test_no_line_of_a_script_is_lost(script: Path) -> None:
     assert sum(map(bool, text)) + sum(line.strip() == "#" for line in kept) == len(kept)
 
 
+QUICK = [s for s in SCRIPTS if s.stem in ("forgetting", "free_rider", "shakespeare")]
+
+
 @pytest.mark.slow
-@every_script
+@pytest.mark.parametrize("script", thorough_except(QUICK, SCRIPTS), ids=[s.stem for s in SCRIPTS])
 def test_the_notebook_runs(
     script: Path,
     tmp_path: Path,
@@ -77,7 +81,11 @@ def test_the_notebook_runs(
 
 
 @pytest.mark.parametrize(
-    ("name", "what"), [("handwriting", "poise data fetch mnist"), ("shakespeare", "roles.json.gz")]
+    ("name", "what"),
+    [
+        ("handwriting", "poise data fetch mnist"),
+        pytest.param("shakespeare", "roles.json.gz", marks=pytest.mark.thorough),
+    ],
 )
 def test_absent_data_is_said_plainly(name: str, what: str, tmp_path: Path) -> None:
     done = subprocess.run(

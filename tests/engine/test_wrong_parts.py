@@ -167,8 +167,8 @@ def test_an_old_weighting_without_keywords_is_recognised_by_its_argument() -> No
 @pytest.mark.parametrize(
     "options",
     [
-        {"channel": TopK(0.05)},
-        {"personal": BatchNorm()},
+        pytest.param({"channel": TopK(0.05)}, marks=pytest.mark.thorough),
+        pytest.param({"personal": BatchNorm()}, marks=pytest.mark.thorough),
         {"personal": BatchNorm(), "channel": TopK(0.1)},
         {"solver": Scaffold(lr=0.1, steps=1, batch_size=8)},
     ],

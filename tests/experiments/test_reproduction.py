@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import poise
+from parameters import thorough_except
 from poise.apps.experiments.claims import judge, paired, score
 from poise.apps.experiments.reproduction import Reproduction, load_reproduction, presets
 from poise.core.errors import DataError, InvalidOption
@@ -201,7 +202,10 @@ def test_every_claim_and_figure_of_a_preset_names_what_is_there(name: str) -> No
                 )
 
 
-@pytest.mark.parametrize("name", presets())
+QUICK = ["exp-alpha-imbalance-sizes", "fraboni-async-weights", "fraboni-sifu", "mansour-hybrids"]
+
+
+@pytest.mark.parametrize("name", thorough_except(QUICK, presets()))
 def test_a_miniature_of_every_preset_runs(name: str, tmp_path: Path) -> None:
     """Everything is composed; of every cell one arm runs, and of one cell every arm."""
     preset = load_reproduction(name)

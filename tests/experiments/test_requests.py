@@ -130,6 +130,7 @@ def both(runs: dict[tuple[str, str], list[Run]]) -> tuple[list[Run], list[Run]]:
     return runs["", "sifu"], runs["", "scratch"]
 
 
+@pytest.mark.thorough
 def test_it_stops_anywhere_and_goes_on(
     runs: dict[tuple[str, str], list[Run]], tmp_path: Path
 ) -> None:

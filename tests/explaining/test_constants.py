@@ -65,6 +65,7 @@ def test_logistic_constants_against_scipy() -> None:
     assert (found.convexity.value, found.noise.value > 0) == (DECAY, True)
 
 
+@pytest.mark.thorough
 def test_power_iteration_and_its_bound_against_dense_eigenvalues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from parameters import thorough_except
 from poise.apps.cli.app import app
 from poise.apps.experiments.explanation import explain_named
 from poise.apps.experiments.reproduction import load_reproduction, presets
@@ -31,8 +32,17 @@ def cases() -> list[tuple[str, str]]:
     return sorted(last | set(KNOWN))
 
 
+QUICK = [
+    ("buttaci-homogeneity", "k100"),
+    ("fraboni-clustered-mnist", "md"),
+    ("fraboni-fedfix", "fedbuff"),
+    ("fraboni-sifu", "sifu-authors"),
+    ("mansour-noniid-fmnist", "softworse"),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "arm"), cases())
+@pytest.mark.parametrize(("name", "arm"), thorough_except(QUICK, cases()))
 def test_every_preset_can_be_explained(name: str, arm: str) -> None:
     try:
         found = explain_named(name, arm=arm)

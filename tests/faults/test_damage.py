@@ -147,6 +147,7 @@ def scramble(run: Path, page: int) -> None:
         file.write(random.Random(page).randbytes(PAGE))
 
 
+@pytest.mark.thorough
 def test_any_page_of_the_database_may_be_lost(tmp_path: Path) -> None:
     """Page by page: reading names the file or keeps to the rounds before the damage; resume ends
     bit-identical."""

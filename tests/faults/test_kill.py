@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from faults.support import Command, call, opened, run_into, same, shell, small
+from parameters import thorough_except
 
 KILLS = int(os.environ.get("POISE_KILLS", "5"))
 ROUNDS = 150
@@ -43,7 +44,7 @@ def rounds_on_disk(run: Path) -> int:
     return max((int(p.name[:8]) for p in (run / "models").glob("*.safetensors")), default=-1)
 
 
-@pytest.mark.parametrize("number", range(KILLS))
+@pytest.mark.parametrize("number", thorough_except([0, 3], range(KILLS)))
 def test_a_killed_run_ends_as_if_it_had_never_been_killed(
     number: int, uninterrupted: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_kills_one_after_the_other_lose_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_command_itself_survives_a_kill(uninterrupted: dict[str, Path], tmp_path: Path) -> None:
     """The same through ``python -m poise`` in fresh processes, as a user would see it."""
     (tmp_path / "exp.toml").write_text(experiment("last"))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import poise
+from parameters import thorough_except
 from poise.clocks import Asynchronous, Buffered, Exponential, FixedWindow, Synchronous, Trace
 from poise.core.errors import PoiseError
 from poise.samplers import MD, Full, Uniform
@@ -70,7 +71,7 @@ def distance(
     return float(np.linalg.norm(run.model - goal))
 
 
-@pytest.mark.parametrize("name", CLOCKS)
+@pytest.mark.parametrize("name", thorough_except(["asynchronous"], CLOCKS))
 def test_time_based_reaches_the_optimum_and_identical_the_surrogate(name: str) -> None:
     """The distance falls with the step, and at the smallest is at most 1 % of the distance between
     the two optima."""
@@ -116,6 +117,7 @@ def test_example_4_1_of_the_paper() -> None:
     assert np.allclose(run.model, best, atol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("importance", [[0.5, 0.5], [0.8, 0.2]])
 def test_example_4_2_of_the_paper(importance: list[float]) -> None:
     """Two clients in turns with weights q: the limit is (q1 o1 + q2 o2)/(q1 + q2), up to the

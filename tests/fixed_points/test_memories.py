@@ -25,7 +25,10 @@ def train(solver, rounds=400, **options):
 
 @pytest.mark.parametrize(
     "solver",
-    [Scaffold(lr=0.05, steps=5), FedDyn(0.5, lr=0.05, steps=40)],
+    [
+        Scaffold(lr=0.05, steps=5),
+        pytest.param(FedDyn(0.5, lr=0.05, steps=40), marks=pytest.mark.thorough),
+    ],
     ids=["scaffold", "feddyn"],
 )
 def test_memory_removes_the_bias_of_many_local_steps(solver) -> None:
@@ -34,6 +37,7 @@ def test_memory_removes_the_bias_of_many_local_steps(solver) -> None:
     assert np.abs(drifted - OPTIMUM).max() > 0.05
 
 
+@pytest.mark.thorough
 def test_scaffold_with_partial_participation_and_decaying_rate_ends_at_the_optimum() -> None:
     solver = Scaffold(lr=0.05, steps=5, decay=0.999)
     assert train(solver, 1500, sampler=poise.samplers.Uniform(2)).model == pytest.approx(
@@ -82,6 +86,7 @@ def test_reductions() -> None:
     assert train(FedFor(0.0, lr=0.05, steps=5), 20).model == pytest.approx(plain.model, abs=1e-15)
 
 
+@pytest.mark.thorough
 def test_prox_ends_where_its_closed_form_says() -> None:
     """Many local steps solve min L_i + mu/2 |w - theta|^2: w_i = (c_i o_i + mu theta)/(c_i + mu);
     the fixed point of the mean of the w_i is sum p a o / sum p a with a_i = c_i/(c_i + mu)."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import poise
+from parameters import thorough_except
 from poise.clocks import Asynchronous, Buffered, FixedWindow, Synchronous
 from poise.samplers import MD, Binomial, ClusteredBySize, Full, Optimal, Poisson, Target, Uniform
 from poise.solvers import SGD, Scaffold
@@ -99,8 +100,19 @@ WEIGHTINGS = {
 }
 
 
-@pytest.mark.parametrize("weighting", WEIGHTINGS)
-@pytest.mark.parametrize("sampler", SAMPLERS)
+QUICK_SAMPLED = [
+    ("full", "time-based"),
+    ("md", "proportional"),
+    ("uniform", "identical"),
+    ("poisson", "adjacency"),
+    ("clustered", "discount"),
+]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "weighting"),
+    thorough_except(QUICK_SAMPLED, product(SAMPLERS, WEIGHTINGS)),
+)
 def test_sampled_schemes_end_where_the_objective_says(sampler: str, weighting: str) -> None:
     """The mean model moves by the mean of what every possible cohort does, cohort by cohort."""
     part, outcomes = SAMPLERS[sampler]
@@ -151,8 +163,18 @@ RATES = {
 }  # the last two weigh more
 
 
-@pytest.mark.parametrize("weighting", ["proportional", "identical", "time-based", "adjacency"])
-@pytest.mark.parametrize("clock", CLOCKS)
+QUICK_TIMED = [
+    ("asynchronous", "time-based"),
+    ("fixed window", "identical"),
+    ("buffered", "proportional"),
+    ("synchronous", "adjacency"),
+]
+
+
+@pytest.mark.parametrize(
+    ("clock", "weighting"),
+    thorough_except(QUICK_TIMED, product(CLOCKS, RATES)),
+)
 def test_timed_schemes_end_where_the_objective_says(clock: str, weighting: str) -> None:
     """When nothing changes any more, the changes of a cycle cancel: sum_n sum_i omega_i c_i (o_i -
     theta[rho_i]) = 0.
@@ -192,8 +214,13 @@ BY_LOSSES = (
 )
 
 
+QUICK_LOSSES = [SoftMax(5.0), Exp(2.0)]
+
+
 @pytest.mark.parametrize(
-    "weighting", BY_LOSSES, ids=lambda w: f"{w.name}-{getattr(w, 'temperature', '')}"
+    "weighting",
+    thorough_except(QUICK_LOSSES, BY_LOSSES),
+    ids=lambda w: f"{w.name}-{getattr(w, 'temperature', '')}",
 )
 def test_weights_by_losses_settle_where_the_objective_says(weighting: Any) -> None:
     """With everyone in every round and one step: sum_i c_i(w) grad F_i(w) = 0, whatever the
@@ -218,7 +245,7 @@ class Uneven(SGD):
         return np.asarray(sizes, dtype=np.int64)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.6])
+@pytest.mark.parametrize("momentum", thorough_except([0.6], [0.0, 0.6]))
 def test_unequal_local_steps_pull_the_objective(momentum: float) -> None:
     """The end for small steps, by Richardson's extrapolation from three learning rates."""
     ends = []

@@ -18,6 +18,7 @@ import pytest
 import poise
 from golden.cases import CASES, WHOLE, parts_in
 from golden.running import GOLDEN, TABLES, fingerprint, outcome
+from parameters import thorough_except
 from poise.config.unlearn_request import METHODS
 from poise.core.parts import SLOTS, parts_of
 
@@ -28,7 +29,20 @@ EXCEPT = {("backend", "flower"), ("backend", "ray")}
 """Parts without a golden case: they need nodes or a cluster (tests/backends)."""
 
 
-@pytest.mark.parametrize("name", WHOLE)
+def first_with_each_part() -> list[str]:
+    """Return the cases that have a part or a way of unlearning that no earlier case has."""
+    seen: set[Any] = set()
+    chosen = []
+    for name, case in WHOLE.items():
+        found = {*parts_in(case.options)}
+        found |= {("unlearn", request.get("method", "sifu")) for request in case.forget}
+        if found - seen:
+            chosen.append(name)
+        seen |= found
+    return chosen
+
+
+@pytest.mark.parametrize("name", thorough_except(first_with_each_part(), WHOLE))
 def test_a_run_ends_as_it_always_did(name: str) -> None:
     assert name in STORED["cases"], (
         f"{GOLDEN.name} does not know {name}: python tests/golden/write.py {name}"
@@ -51,7 +65,12 @@ def test_a_run_ends_as_it_always_did(name: str) -> None:
     assert _apart(stored["summary"], found["summary"]) == ""
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in WHOLE])
+AGAIN = [name for name in CASES if name not in WHOLE]
+STOPPED = [name for name in AGAIN if name.endswith("+stopped")]
+QUICK = STOPPED[::12] + [name for name in AGAIN if name not in STOPPED][::4]
+
+
+@pytest.mark.parametrize("name", thorough_except(QUICK, AGAIN))
 def test_a_run_ends_the_same(name: str) -> None:
     """Stopped or killed half way and taken up again, or with two workers."""
     whole, found = outcome(CASES[name].like), outcome(name)

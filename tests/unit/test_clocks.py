@@ -155,12 +155,12 @@ def test_numbers_of_aggregations_windows_and_staleness(tau: list[int]) -> None:
     "clock",
     [
         Asynchronous(),
-        FixedWindow(0.3),
+        pytest.param(FixedWindow(0.3), marks=pytest.mark.thorough),
         FixedWindow(0.5),
-        Buffered(1),
+        pytest.param(Buffered(1), marks=pytest.mark.thorough),
         Buffered(3),
-        Buffered(5),
-        Synchronous(),
+        pytest.param(Buffered(5), marks=pytest.mark.thorough),
+        pytest.param(Synchronous(), marks=pytest.mark.thorough),
     ],
 )
 def test_unbiased_weights_are_unbiased_in_the_long_run(clock: Any) -> None:

@@ -161,6 +161,7 @@ def test_reports_for_a_sampler_are_counted_as_communication() -> None:
         assert all(c.loss_before is not None for c in a.contributions)
 
 
+@pytest.mark.thorough
 def test_clients_that_never_come_back_cannot_be_compared() -> None:
     fed = poise.federation("synthetic", clients=1000, on_demand=True, samples_per_client=5)
     with pytest.raises(poise.PoiseError, match="made on demand"):

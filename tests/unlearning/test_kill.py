@@ -11,6 +11,7 @@ import pytest
 import poise
 from faults.support import Command, call, run_into, small
 from faults.test_kill import killed
+from parameters import thorough_except
 
 ASKED = ("--clients", "1,3", "--min-rounds", "5", "--max-rounds", "80", "--target", "2", "--json")
 
@@ -20,7 +21,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_into(small(rounds=20, keep='"unlearnable"'), tmp_path_factory.mktemp("trained"))
 
 
-@pytest.mark.parametrize("at", [0, 3, 40, 77])
+@pytest.mark.parametrize("at", thorough_except([0, 40], [0, 3, 40, 77]))
 def test_a_killed_request_is_finished_by_asking_again(
     trained: Path, at: int, tmp_path: Path
 ) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from faults.support import shell
+from parameters import thorough_except
 from ui.browser.conftest import KEYS, Open
 from ui.samples import FAST
 from ui.test_client_pages import without_files
@@ -35,9 +37,20 @@ def unlock(page: Any) -> None:
     page.click("button:has-text('Allow')")
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("where", PAGES)
-@pytest.mark.parametrize("name", ["lab/seed-0", "past/seed-0"])
+RUNS = ("lab/seed-0", "past/seed-0")
+WIDTHS = (390, 1280)
+QUICK = [
+    ("lab/seed-0", "client", 390),
+    ("lab/seed-0", "federation", 1280),
+    ("lab/seed-0", "audit", 390),
+    ("past/seed-0", "unlearning", 1280),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "width"),
+    thorough_except(QUICK, product(RUNS, PAGES, WIDTHS)),
+)
 def test_every_page_is_drawn_and_fits(
     console: Start, visit: Open, drawn: Any, runs: Path, where: str, name: str, width: int
 ) -> None:
@@ -59,6 +72,7 @@ def ask(page: Any, **options: str) -> None:
     page.get_by_role("button", name="What would it cost?").click()
 
 
+@pytest.mark.thorough
 def test_the_form_does_what_the_command_does(
     console: Start, visit: Open, drawn: Any, picture: Any, runs: Path, tmp_path: Path
 ) -> None:
@@ -87,6 +101,7 @@ def test_the_form_does_what_the_command_does(
     page.wait_for_selector('[data-verified="holds"]', timeout=LONG)
 
 
+@pytest.mark.thorough
 def test_the_graph_leads_from_clients_to_their_pages(
     console: Start,
     visit: Open,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from parameters import thorough_except
 from poise.apps.ui import app
 from ui.browser.conftest import Open
 
@@ -18,8 +20,10 @@ pytestmark = pytest.mark.xdist_group("browser")
 PAGES = ("/", "/run/small/seed-0", "/compare?run=small/seed-0", "/nowhere", "/unlock")
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("path", PAGES)
+QUICK = [("/", 390), ("/run/small/seed-0", 390), ("/nowhere", 1280)]
+
+
+@pytest.mark.parametrize(("path", "width"), thorough_except(QUICK, product(PAGES, (390, 1280))))
 def test_no_page_scrolls_sideways(
     runs: Path, console: Start, visit: Open, drawn: Any, path: str, width: int
 ) -> None:
