@@ -53,7 +53,7 @@ MARKERS = "not slow and not long"
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "engine/wire.py",
-        'return self.encode(nothing, self.kept(Memories(), [0], like), keys(0, "template", 0)).payload',
+        'self.kept(Memories(), [0], like), keys(0, "template", 0)',
         "1",
     ): "a template tells names, shapes and number types; its values and their seed are not used",
     (
@@ -62,7 +62,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "privacy_curve(high, epsilon) <= delta",
     ): "a bracket twice as wide holds the same root",
 }
-"""Mutants that no test can notice: (file, source line, code after the change) and the reason."""
+"""Mutants that no test can notice: (file, part of the line, code after the change), reason."""
 
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
@@ -97,7 +97,7 @@ class Mutant:
     def reason(self) -> str | None:
         """Why no test can notice this mutant, or None."""
         for (file, source, after), reason in EQUIVALENT.items():
-            if self.file.endswith(file) and self.source == source and self.after == after:
+            if self.file.endswith(file) and source in self.source and self.after == after:
                 return reason
         return None
 

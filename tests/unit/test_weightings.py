@@ -177,3 +177,8 @@ def test_estimated_times_share_one_weight_between_the_rows_of_a_client() -> None
         participations=np.array([1, 2, 1]),
     )
     assert timed == pytest.approx([0.6, 0.4, 0.6], rel=1e-12)
+
+
+def test_a_client_that_answers_has_answered_at_least_once() -> None:
+    with pytest.raises(InvalidOption, match="at least once"):
+        TimeBased(times="estimated").coefficients(np.ones(2), participations=np.array([1, 0]))
