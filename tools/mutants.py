@@ -46,7 +46,7 @@ QUICK = ("unit", "contracts", "reductions", "fixed_points", "theory", "engine", 
 RELATED = (*QUICK, "attacks", "auditing", "unlearning", "explaining", "ledger")
 """The directories where tests of a mutated file are looked for."""
 
-RELATED_FILES = 8
+RELATED_FILES = 6
 SECONDS_PER_TEST = 120
 MARKERS = "not slow and not long"
 
@@ -70,6 +70,10 @@ SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
 RENAMED = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum"}
+
+
+PASSED, FAILED, INTERRUPTED, NO_TESTS = 0, 1, 2, 5
+"""How pytest ends; it is interrupted by a file that cannot be imported."""
 
 
 class NothingMatches(Exception):
@@ -278,12 +282,16 @@ def related_tests(root: Path, file: str) -> list[str]:
 
 
 def stages(root: Path, file: str, related_only: bool) -> list[list[str]]:
-    """What pytest runs for a mutant of this file: likely tests first, then the quick suite."""
+    """What pytest runs for a mutant of this file: likely tests first, then the quick suite.
+
+    Doctests run in a process of their own: pytest imports their module a second time, and the
+    classes of the second import are strangers to the tests.
+    """
     likely = related_tests(root, file)[:RELATED_FILES]
-    first = [file, *likely, "tests/contracts", "tests/golden"]
+    first = [*likely, "tests/contracts", "tests/golden"]
     if related_only:
-        return [first]
-    return [first, [f"tests/{directory}" for directory in QUICK]]
+        return [first, [file]]
+    return [first, [file], [f"tests/{directory}" for directory in QUICK]]
 
 
 class Workshop:
@@ -342,9 +350,9 @@ class Workshop:
             text=True,
             timeout=limit,
         )
-        if done.returncode not in (0, 1, 2):
+        if done.returncode not in (PASSED, FAILED, INTERRUPTED, NO_TESTS):
             raise BrokenTests(f"pytest ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-        return done.returncode == 0, done.stdout
+        return done.returncode in (PASSED, NO_TESTS), done.stdout
 
 
 def verdict(output: str) -> tuple[str, str]:
@@ -406,12 +414,12 @@ def run(mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Result]:
 
 def check_killers(workshop: Workshop, results: Sequence[Result]) -> None:
     """Raise `BrokenTests` where a test that killed a mutant fails without it, too."""
-    killers = {result.by.split("[")[0] for result in results if "::" in result.by}
-    if not killers:
-        return
-    passed, output = workshop.pytest(sorted(killers))
-    if not passed:
-        raise BrokenTests(f"these tests fail without a mutant, so they prove nothing:\n{output}")
+    killers = {result.by.split("[")[0] for result in results if result.by.count(".py")}
+    doctests = {name for name in killers if name.startswith("src/")}
+    for tests in filter(None, (doctests, killers - doctests)):
+        passed, output = workshop.pytest(sorted(tests))
+        if not passed:
+            raise BrokenTests(f"these tests fail without a mutant, too:\n{output}")
 
 
 def summary(results: Sequence[Result], equivalent: int) -> str:
