@@ -270,13 +270,25 @@ def draw(root: Path, places: int, seed: int, only: str | None = None) -> list[Mu
     return random.Random(seed).sample(every, min(places, len(every)))
 
 
-def related_tests(root: Path, file: str) -> list[str]:
-    """The tests named after the module or its package, then those that mention it most."""
-    path = root / file
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+def names_in(text: str) -> set[str]:
+    """The classes and functions of a module, and the names of its parts in files.
+
+    >>> sorted(names_in('@part("server", "yogi")' + chr(10) + "class Yogi: ..."))
+    ['Yogi', 'yogi']
+    """
     kinds = (ast.ClassDef, ast.FunctionDef)
-    names = {node.name for node in tree.body if isinstance(node, kinds)}
+    defined = {node.name for node in ast.parse(text).body if isinstance(node, kinds)}
+    return defined | set(re.findall(r'^@part\("\w+", "([\w-]+)"', text, flags=re.MULTILINE))
+
+
+def related_tests(root: Path, file: str) -> list[str]:
+    """The tests named after the module or its package, and those that mention it most.
+
+    They come in the order of `RELATED`, which begins with the quickest.
+    """
+    path = root / file
     package = path.parent.name
+    names = names_in(path.read_text(encoding="utf-8"))
     words = re.compile(rf"\b({'|'.join([package, *sorted(names)])})\b")
     scores: dict[str, tuple[int, int]] = {}
     for directory in RELATED:
@@ -285,20 +297,25 @@ def related_tests(root: Path, file: str) -> list[str]:
             mentions = len(words.findall(test.read_text(encoding="utf-8")))
             if named or mentions:
                 scores[str(test.relative_to(root))] = (-named, -mentions)
-    return sorted(scores, key=lambda name: (scores[name], name))
+    best = sorted(scores, key=lambda name: scores[name])[:RELATED_FILES]
+    return [name for name in scores if name in best]
 
 
 def stages(root: Path, file: str, related_only: bool) -> list[list[str]]:
     """What pytest runs for a mutant of this file: likely tests first, then the quick suite.
 
-    Doctests run in a process of their own: pytest imports their module a second time, and the
-    classes of the second import are strangers to the tests.
+    1. The tests whose names mention a class or a part of the module.
+    2. The files that mention the module most, the contracts and the golden runs.
+    3. The module's doctests, in a process of their own: pytest imports the module a second time
+       for them, and the classes of the second import are strangers to the tests.
+    4. The quick suite.
     """
-    likely = related_tests(root, file)[:RELATED_FILES]
-    first = [*likely, "tests/contracts", "tests/golden"]
+    names = names_in((root / file).read_text(encoding="utf-8"))
+    likely = [*related_tests(root, file), "tests/contracts", "tests/golden"]
+    planned = [[*likely, "-k", " or ".join(sorted(names))], likely, [file]]
     if related_only:
-        return [first, [file]]
-    return [first, [file], [f"tests/{directory}" for directory in QUICK]]
+        return planned
+    return [*planned, [f"tests/{directory}" for directory in QUICK]]
 
 
 class Workshop:
