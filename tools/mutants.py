@@ -46,6 +46,9 @@ QUICK = ("unit", "contracts", "reductions", "fixed_points", "theory", "engine", 
 RELATED = (*QUICK, "attacks", "auditing", "unlearning", "explaining", "ledger")
 """The directories where tests of a mutated file are looked for."""
 
+FIRST = ("tests/unit/test_by_hand.py", "tests/unit/test_option_bounds.py")
+"""Tests of many parts that take no time."""
+
 RELATED_FILES = 6
 SECONDS_PER_TEST = 120
 MARKERS = "not slow and not long"
@@ -312,7 +315,8 @@ def stages(root: Path, file: str, related_only: bool) -> list[list[str]]:
     """
     names = names_in((root / file).read_text(encoding="utf-8"))
     likely = [*related_tests(root, file), "tests/contracts", "tests/golden"]
-    planned = [[*likely, "-k", " or ".join(sorted(names))], likely, [file]]
+    quickest = [name for name in FIRST if (root / name).exists()]
+    planned = [[*likely, "-k", " or ".join(sorted(names))], [*quickest, *likely], [file]]
     if related_only:
         return planned
     return [*planned, [f"tests/{directory}" for directory in QUICK]]
