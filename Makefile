@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
 SITE   := $(VENV)/.site
 
-.PHONY: demo test test-all test-nodes check docs notebooks screenshots hospitals bench bench-console bench-deploy bench-peers bench-versions clean
+.PHONY: demo test test-all test-nodes check docs notebooks screenshots hospitals bench bench-console bench-deploy bench-peers bench-versions house mutants clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -48,6 +48,12 @@ check: $(READY)  ## lint, types, import rules
 	$(BIN)/ruff format --check src tests benchmarks examples tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+house: $(READY)  ## count the habits that make src hard to read, beside three code bases that read well
+	$(BIN)/python tools/house.py
+
+mutants: $(READY) ## change one operator or constant at a time, and list the changes that no test notices
+	$(BIN)/python tools/mutants.py $(MUTANTS)
 
 bench: $(READY)  ## measure rounds against plain PyTorch loops, and samplers; write docs/benchmarks.md
 	$(BIN)/python benchmarks/foundation.py --write docs/benchmarks.md

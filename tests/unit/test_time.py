@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from poise.clocks import Synchronous
+import poise
+from poise.clocks import Synchronous, Trace
 from poise.core.durations import as_durations, scenario
 from poise.core.errors import InvalidOption
 from poise.core.timeline import launch
 from poise.core.types import Assignment, Cohort, InFlight
+from poise.solvers import SGD
 
 
 def test_scenarios_run_from_slow_to_fast() -> None:
@@ -78,3 +80,25 @@ def test_a_client_drawn_twice_has_two_addresses() -> None:
 def test_flights_sort_by_arrival_then_client() -> None:
     late, early, tie = Assignment(2.0, 0, 0), Assignment(1.0, 5, 0), Assignment(1.0, 2, 0)
     assert sorted([late, early, tie]) == [tie, early, late]
+
+
+@pytest.mark.parametrize(("time", "rounds"), [(0.3, 3), (0.2999, 2)])
+def test_a_run_takes_the_step_that_rounding_puts_behind_its_budget(
+    time: float, rounds: int
+) -> None:
+    # three rounds of 0.1 end at 0.1 + 0.1 + 0.1 = 0.30000000000000004
+    fed = poise.quadratics([[0.0], [1.0]])
+    run = poise.train(fed, fed.task, SGD(0.1, steps=1), clock=Synchronous([0.1, 0.1]), time=time)
+    assert run.rounds == rounds
+
+
+def test_a_trace_by_hand() -> None:
+    trace = Trace([(0, 0.0, 2.0), (2, 1.0, 3.0), (1, 0.0, 5.0), (0, 4.0, 1.0)])
+    assert len(trace) == 3
+    times = trace.bind(3)
+    assert times.last == 4.0
+    assert times.next(0.0) == 1.0  # client 2 can begin
+    assert times.next(4.0) == np.inf
+    # client 0 has begun its chance at 0, so it waits for 4; client 2 begins at once
+    assert times.of(np.array([0, 2]), version=0, seed=0, now=1.0).tolist() == [4.0, 3.0]
+    assert trace.for_clients([2, 0]).entries == ((1, 0.0, 2.0), (0, 1.0, 3.0), (1, 4.0, 1.0))

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 import poise
 from poise.core.errors import InvalidOption, UpdateRefused
-from poise.weightings import Anneal, Exp, Max, Min, Proportional, SoftMax, SoftMin, Switch
+from poise.weightings import (
+    Anneal,
+    Exp,
+    Max,
+    Min,
+    Proportional,
+    SoftMax,
+    SoftMin,
+    Switch,
+    TimeBased,
+)
 
 BASE = np.array([0.2, 0.3, 0.5])
 BEFORE = np.array([1.0, 3.0, 2.0])
@@ -177,3 +187,26 @@ def test_exp_without_scale_ignores_sizes_and_agrees_for_equal_ones() -> None:
     assert plain == pytest.approx(Exp(0.5).coefficients(base, sizes=equal, **reports))
     with pytest.raises(InvalidOption, match="scale must be 'size' or 'none'"):
         Exp(0.5, scale="sizes")  # type: ignore[arg-type]
+
+
+def test_estimated_times_by_hand() -> None:
+    # four aggregations so far (n = 3); the clients answered in 1, 2 and 4 of them: p_i * 4 / k_i
+    answers = {"round": 3, "participations": np.array([1, 2, 4])}
+    timed = TimeBased(times="estimated").coefficients(np.array([0.2, 0.3, 0.5]), **answers)
+    assert timed == pytest.approx([0.8, 0.6, 0.5], rel=1e-12)
+
+
+def test_estimated_times_share_one_weight_between_the_rows_of_a_client() -> None:
+    # client 7 brings two updates in aggregation 2 (n = 1), its first: 0.6 * 2 / 1 in two halves
+    timed = TimeBased(times="estimated").coefficients(
+        np.array([0.6, 0.4, 0.6]),
+        round=1,
+        clients=np.array([7, 2, 7]),
+        participations=np.array([1, 2, 1]),
+    )
+    assert timed == pytest.approx([0.6, 0.4, 0.6], rel=1e-12)
+
+
+def test_a_client_that_answers_has_answered_at_least_once() -> None:
+    with pytest.raises(InvalidOption, match="at least once"):
+        TimeBased(times="estimated").coefficients(np.ones(2), participations=np.array([1, 0]))

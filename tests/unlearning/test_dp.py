@@ -13,7 +13,7 @@ import pytest
 
 import poise
 from poise.clocks import Asynchronous
-from poise.core.errors import IncompatibleParts, LedgerError, PoiseError
+from poise.core.errors import IncompatibleParts, InvalidOption, LedgerError, PoiseError
 from poise.samplers import MD, Binomial, Full, Optimal, Poisson, Uniform
 from poise.servers import Add, Noisy
 from poise.solvers import SGD, Scaffold
@@ -246,3 +246,16 @@ def test_it_does_not_mix_with_other_methods() -> None:
         forget(forget(trained(), [0]).run, [1], method="scratch")
     with pytest.raises(IncompatibleParts, match="scratch"):
         forget(forget(trained(), [0], method="scratch").run, [1])
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, 1.5])
+@pytest.mark.parametrize("chance", [0.5, 1.0])
+def test_a_delta_that_is_no_chance_is_refused(delta: float, chance: float) -> None:
+    with pytest.raises(InvalidOption, match="delta must be between 0 and 1"):
+        epsilon_of([Release(0.1, 10, chance)], delta)
+
+
+def test_releases_of_ratio_chance_or_count_zero_spend_nothing() -> None:
+    nothing = [Release(0.0, 5), Release(0.5, 0), Release(0.5, 5, chance=0.0)]
+    assert epsilon_of(nothing, 0.01) == 0.0
+    assert epsilon_of([Release(0.7), *nothing], 0.01) == epsilon_at(0.7, 0.01)

@@ -104,3 +104,20 @@ def test_a_budget_that_means_nothing_is_refused(values: dict[str, object], what:
 def test_a_table_with_an_unknown_key_is_refused() -> None:
     with pytest.raises(InvalidOption, match=r"did you mean 'epsilon'\?"):
         Budget.of({"epsilom": 1.0})
+
+
+def test_the_budget_that_is_used_where_none_is_given() -> None:
+    # the defaults that docs and the experiment files name
+    usual = Budget()
+    assert (usual.epsilon, usual.delta, usual.sigma) == (10.0, 0.01, 0.05)
+    assert (usual.calibration, usual.participation) == ("analytic", "conservative")
+    assert usual.strong_convexity is None
+
+
+def test_the_curve_at_its_ends() -> None:
+    assert privacy_curve(0.0, 0.0) == 0.0
+    assert privacy_curve(0.0, 3.0) == 0.0
+    assert privacy_curve(np.inf, 3.0) == 1.0
+    for r, epsilon in ((-1e-9, 1.0), (1.0, -1e-9)):
+        with pytest.raises(InvalidOption, match="must not be negative"):
+            privacy_curve(r, epsilon)

@@ -15,7 +15,7 @@ from poise.attacks import FreeRider
 from poise.core.errors import IncompatibleParts, InvalidOption
 from poise.core.parts import build, describe, part
 from poise.core.protocols import Rule
-from poise.core.traits import SolverTraits
+from poise.core.traits import ServerTraits, SolverTraits
 from poise.engine.plan import Parts
 from poise.privacy.budget import Budget
 from poise.solvers.base import LocalSGD
@@ -381,3 +381,24 @@ def test_quarantine_is_named_on_certificates() -> None:
     assert grounds_for("dp", PRIVATE, False, Budget()).gaps == ()
     assumed = grounds_for("sifu", PLAIN, False, Budget(), audit="quarantine").assumed
     assert any("kept out the same others" in words for words in assumed)
+
+
+@pytest.mark.parametrize(
+    ("promised", "proved"),
+    [
+        (ServerTraits(adds=True, stateless=True, rate=1.0), True),
+        (ServerTraits(adds=True, stateless=True, rate=1.5), False),
+        (ServerTraits(adds=True, stateless=True, rate=None), False),
+        (ServerTraits(adds=False, stateless=True, rate=1.0), False),
+        (ServerTraits(adds=True, stateless=False, rate=1.0), False),
+    ],
+)
+def test_every_promise_of_a_server_is_needed(promised: ServerTraits, proved: bool) -> None:
+    class Promising(servers.Add):
+        traits = promised
+
+        def apply(self, theta: Any, direction: Any, state: Any) -> Any:
+            return super().apply(theta, direction, state)
+
+    gaps = grounds(replace(PLAIN, server=Promising()), False, Budget()).gaps
+    assert (not gaps) == proved
