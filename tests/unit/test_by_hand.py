@@ -8,7 +8,7 @@ import torch
 
 from poise.channels import TopK
 from poise.clocks import Asynchronous, Buffered, Exponential, Trace
-from poise.core.types import Flight, Sky
+from poise.core.types import Assignment, InFlight
 from poise.privacy.budget import Budget
 from poise.samplers import PowerOfChoice
 from poise.solvers import SGD
@@ -32,11 +32,13 @@ def test_weights_of_the_asynchronous_clock_that_ignore_times() -> None:
 
 
 def test_a_buffer_waits_for_the_last_of_its_answers_and_time_does_not_go_back() -> None:
-    flights = tuple(Flight(finish, client, 0) for client, finish in enumerate([3.0, 1.0, 2.0]))
-    step, sky = Buffered(2).advance(Sky(0.0), flights, index=0)
-    assert (step.time, [f.client for f in step.flights]) == (2.0, [1, 2])
-    assert (sky.now, [f.client for f in sky.flights]) == (2.0, [0])
-    late, _ = Buffered(2).advance(Sky(5.0), flights, index=0)
+    assignments = tuple(
+        Assignment(finish, client, 0) for client, finish in enumerate([3.0, 1.0, 2.0])
+    )
+    step, in_flight = Buffered(2).advance(InFlight(0.0), assignments, index=0)
+    assert (step.time, [f.client for f in step.assignments]) == (2.0, [1, 2])
+    assert (in_flight.now, [f.client for f in in_flight.assignments]) == (2.0, [0])
+    late, _ = Buffered(2).advance(InFlight(5.0), assignments, index=0)
     assert late.time == 5.0
 
 
