@@ -411,8 +411,15 @@ def load(results: Path) -> list[Result]:
     return [Result(**{**entry, "mutant": Mutant(**entry["mutant"])}) for entry in entries]
 
 
-def run(mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Result]:
-    """Try out every mutant on `--jobs` private copies; write each result as it comes."""
+def run(
+    mutants: Sequence[Mutant],
+    earlier: Sequence[Result],
+    options: argparse.Namespace,
+) -> list[Result]:
+    """Try out every mutant on `--jobs` private copies; returns the earlier results with the new.
+
+    Each new result is written as it comes.
+    """
     stop = time.monotonic() + 60 * options.minutes
     workshops: queue.Queue[Workshop] = queue.Queue()
     with tempfile.TemporaryDirectory() as folder, options.results.open("a") as log:
@@ -428,7 +435,7 @@ def run(mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Result]:
             finally:
                 workshops.put(workshop)
 
-        results = []
+        results = [*earlier]
         with ThreadPoolExecutor(options.jobs) as pool:
             for result in pool.map(one_mutant, mutants):
                 if result is None:
@@ -484,11 +491,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drawn = draw(ROOT, options.places, options.seed, options.only)
     if not options.resume:
         options.results.unlink(missing_ok=True)
-    earlier = [result for result in load(options.results) if result.mutant in drawn]
-    tried = {result.mutant for result in earlier}
     unknown = [mutant for mutant in drawn if mutant.reason is None]
-    results = run([mutant for mutant in unknown if mutant not in tried], options)
-    results = [result for result in earlier if result.mutant.reason is None] + results
+    decided = [result for result in load(options.results) if result.outcome != "undecided"]
+    earlier = [result for result in decided if result.mutant in unknown]
+    tried = {result.mutant for result in earlier}
+    results = run([mutant for mutant in unknown if mutant not in tried], earlier, options)
     print(summary(results, equivalent=len(drawn) - len(unknown)))
     return int(any(result.outcome == "survived" for result in results))
 
