@@ -449,12 +449,27 @@ def run(
 
 def check_killers(workshop: Workshop, results: Sequence[Result]) -> None:
     """Raise `BrokenTests` where a test that killed a mutant fails without it, too."""
-    killers = {result.by.split("[")[0] for result in results if result.by.count(".py")}
-    doctests = {name for name in killers if name.startswith("src/")}
-    for tests in filter(None, (doctests, killers - doctests)):
-        passed, output = workshop.pytest(sorted(tests))
+    killers = {node_of(result.by) for result in results if ".py" in result.by}
+    files = {name for name in killers if "::" not in name}  # could not be imported
+    doctests = {name for name in killers - files if name.startswith("src/")}
+    tests = killers - files - doctests
+    for names, more in ((files, ["--collect-only"]), (doctests, []), (tests, [])):
+        if not names:
+            continue
+        passed, output = workshop.pytest([*sorted(names), *more])
         if not passed:
             raise BrokenTests(f"these tests fail without a mutant, too:\n{output}")
+
+
+def node_of(name: str) -> str:
+    """The name of a test as pytest takes it; without its parameters where these are cut off.
+
+    >>> node_of("a.py::b[1]"), node_of("a.py::b[1")
+    ('a.py::b[1]', 'a.py::b')
+    """
+    if name.endswith("]"):
+        return name
+    return name.split("[")[0]
 
 
 def summary(results: Sequence[Result], equivalent: int) -> str:
