@@ -433,8 +433,15 @@ def load(results: Path) -> list[Result]:
     return [Result(**{**entry, "mutant": Mutant(**entry["mutant"])}) for entry in entries]
 
 
-def run(mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Result]:
-    """Try out every mutant on `--jobs` private copies; write each result as it comes."""
+def run(
+    mutants: Sequence[Mutant],
+    earlier: Sequence[Result],
+    options: argparse.Namespace,
+) -> list[Result]:
+    """Try out every mutant on `--jobs` private copies; returns the earlier results with the new.
+
+    Each new result is written as it comes.
+    """
     stop = time.monotonic() + 60 * options.minutes
     workshops: queue.Queue[Workshop] = queue.Queue()
     with tempfile.TemporaryDirectory() as folder, options.results.open("a") as log:
@@ -450,7 +457,7 @@ def run(mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Result]:
             finally:
                 workshops.put(workshop)
 
-        results = []
+        results = [*earlier]
         with ThreadPoolExecutor(options.jobs) as pool:
             for result in pool.map(one_mutant, mutants):
                 if result is None:
@@ -464,12 +471,27 @@ def run(mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Result]:
 
 def check_killers(workshop: Workshop, results: Sequence[Result]) -> None:
     """Raise `BrokenTests` where a test that killed a mutant fails without it, too."""
-    killers = {result.by.split("[")[0] for result in results if result.by.count(".py")}
-    doctests = {name for name in killers if name.startswith("src/")}
-    for tests in filter(None, (doctests, killers - doctests)):
-        passed, output = workshop.pytest(sorted(tests))
+    killers = {node_of(result.by) for result in results if ".py" in result.by}
+    files = {name for name in killers if "::" not in name}  # could not be imported
+    doctests = {name for name in killers - files if name.startswith("src/")}
+    tests = killers - files - doctests
+    for names, more in ((files, ["--collect-only"]), (doctests, []), (tests, [])):
+        if not names:
+            continue
+        passed, output = workshop.pytest([*sorted(names), *more])
         if not passed:
             raise BrokenTests(f"these tests fail without a mutant, too:\n{output}")
+
+
+def node_of(name: str) -> str:
+    """The name of a test as pytest takes it; without its parameters where these are cut off.
+
+    >>> node_of("a.py::b[1]"), node_of("a.py::b[1")
+    ('a.py::b[1]', 'a.py::b')
+    """
+    if name.endswith("]"):
+        return name
+    return name.split("[")[0]
 
 
 def summary(results: Sequence[Result], equivalent: int) -> str:
@@ -506,11 +528,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drawn = draw(ROOT, options.places, options.seed, options.only)
     if not options.resume:
         options.results.unlink(missing_ok=True)
-    earlier = [result for result in load(options.results) if result.mutant in drawn]
-    tried = {result.mutant for result in earlier}
     unknown = [mutant for mutant in drawn if mutant.reason is None]
-    results = run([mutant for mutant in unknown if mutant not in tried], options)
-    results = [result for result in earlier if result.mutant.reason is None] + results
+    decided = [result for result in load(options.results) if result.outcome != "undecided"]
+    earlier = [result for result in decided if result.mutant in unknown]
+    tried = {result.mutant for result in earlier}
+    results = run([mutant for mutant in unknown if mutant not in tried], earlier, options)
     print(summary(results, equivalent=len(drawn) - len(unknown)))
     return int(any(result.outcome == "survived" for result in results))
 

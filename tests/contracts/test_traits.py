@@ -26,7 +26,7 @@ from poise.core.traits import (
     undeclared,
 )
 from poise.core.types import Cohort
-from poise.samplers import MD, Binomial, Full, Optimal, Poisson, Uniform
+from poise.samplers import MD, Binomial, Full, Optimal, Poisson, PowerOfChoice, Uniform
 from poise.servers import Add, Momentum, Noisy
 from poise.solvers import SGD, FedDyn, Prox
 from poise.weightings import Clipped, Max, Proportional
@@ -132,6 +132,7 @@ def test_promises_follow_options() -> None:
     assert not traits_of(FedDyn(0.2, lr=0.1, steps=1), SolverTraits).sends_only_updates
     assert traits_of(Noisy(0.5, Add(0.3)), ServerTraits) == ServerTraits(True, True, 0.3, 0.5)
     assert not traits_of(Noisy(0.5, Momentum()), ServerTraits).adds
+    assert traits_of(PowerOfChoice(2, d=3), SamplerTraits).favours_losses
     assert traits_of(Synchronous(), ClockTraits).one_version
     assert not traits_of(Synchronous(), ClockTraits).leaves_clients_behind
     assert traits_of(Synchronous(deadline=1.0), ClockTraits).leaves_clients_behind

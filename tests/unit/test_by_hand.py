@@ -18,6 +18,7 @@ def test_scenarios_and_files_name_no_number_of_clients() -> None:
     assert len(Exponential("F80")) == 0
     assert len(Exponential((1.0, 2.0))) == 2
     assert len(Trace("trace.csv")) == 0
+    assert Trace("trace.csv").bind(None).last == 0.0  # the file is read when a run is composed
 
 
 def test_windows_that_an_exponential_time_takes() -> None:
