@@ -23,7 +23,7 @@ class Twice:
 
 class Twice: ...
 
-found, seen = 1, 2  # fmt: skip
+found, seen = 1, 2
 first = 1; second = 2; third = 3
 many(1, 2, 3, 4, 5, 6)
 many(1, 2, 3, 4, 5, f=6)
