@@ -30,8 +30,13 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     os.environ |= OURS
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.add_node(num_cpus=1)
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))  # for test modules
+        made = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+        )
+        made.add_node(num_cpus=1)
     ray.init(address=made.address, log_to_driver=False, logging_level="error", namespace="poise")
     yield made
     ray.shutdown()
