@@ -16,7 +16,7 @@ from poise.core.round_updates import RoundUpdates
 from poise.core.types import PERSONAL, Ints
 from poise.core.vectors import Stack, Vector
 
-Named = Mapping[str, Vector]
+NamedVectors = Mapping[str, Vector]
 
 
 def memory_of(solver: Solver) -> Memory | None:
@@ -38,16 +38,16 @@ class AlgorithmState:
     clients' own.
     """
 
-    shared: Named = field(default_factory=dict)
-    sent: Mapping[int, Named] = field(default_factory=dict)  # by version
-    client_state: Mapping[int, Named] = field(default_factory=dict)  # by client
+    shared: NamedVectors = field(default_factory=dict)
+    sent: Mapping[int, NamedVectors] = field(default_factory=dict)  # by version
+    client_state: Mapping[int, NamedVectors] = field(default_factory=dict)  # by client
 
     def sending(self, version: int) -> AlgorithmState:
         """The shared vectors go out with this version of the model."""
         return replace(self, sent={**self.sent, version: self.shared}) if self.shared else self
 
     def landed(self, flying: Iterable[int]) -> AlgorithmState:
-        """Versions that nobody works on any more are let go."""
+        """PersonalModels that nobody works on any more are let go."""
         still = set(flying)
         return replace(self, sent={v: named for v, named in self.sent.items() if v in still})
 
@@ -71,7 +71,7 @@ class AlgorithmState:
         }
 
     @classmethod
-    def of(cls, tensors: Named, client_state: Mapping[int, Named]) -> AlgorithmState:
+    def of(cls, tensors: NamedVectors, client_state: Mapping[int, NamedVectors]) -> AlgorithmState:
         """The inverse of `tensors`."""
         sent: dict[int, dict[str, Vector]] = {}
         for key in [k for k in tensors if k.startswith("sent/")]:
@@ -88,7 +88,7 @@ class LocalState:
     """What some clients and the server remember when a piece of work on one version begins."""
 
     memory: Memory | None
-    shared: Named
+    shared: NamedVectors
     client_state: Mapping[str, Stack]
 
     @classmethod
@@ -125,7 +125,7 @@ class LocalState:
         return self.memory.client_state_after(self.client_state, self.shared, deltas, steps, rate)
 
 
-def absorbed(
+def absorb_updates(
     memory: Memory, algorithm_state: AlgorithmState, updates: RoundUpdates
 ) -> tuple[AlgorithmState, Vector | None]:
     """What the server learns from the updates that arrived, and the shift of the direction if there
@@ -144,7 +144,7 @@ def absorbed(
 
 
 @dataclass(frozen=True)
-class Versions:
+class PersonalModels:
     """Each client's own version of a model."""
 
     positions: torch.Tensor

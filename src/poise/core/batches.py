@@ -31,7 +31,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """All batches of m clients, ready to be read step by step.
 
     The clients must be ordered by their number of steps, most first: those still working at step k
@@ -44,7 +44,7 @@ class Plan:
     @classmethod
     def draw(
         cls, streams: U64, sizes: Ints, offsets: Ints, steps: Ints, batch_size: int | None
-    ) -> Plan:
+    ) -> BatchPlan:
         """Draw the batches of clients with these stream keys, sizes and numbers of steps."""
         width = int(batch_widths(sizes, batch_size).max())
         positions = np.zeros((int(steps.max()), len(sizes), width), dtype=np.int64)

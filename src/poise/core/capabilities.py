@@ -38,7 +38,7 @@ class HasStatistics(Protocol):
 
 
 @dataclass(frozen=True)
-class Known:
+class ClientFacts:
     """What is known of the clients before a training, one value each; None where it is not."""
 
     losses: Floats | None = None
@@ -51,7 +51,7 @@ class Known:
 class HasStatisticsGiven(Protocol):
     """A sampler whose moments depend on more than the importance."""
 
-    def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
+    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
         """The moments of omega_i for what is known of the clients."""
 
 

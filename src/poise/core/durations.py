@@ -16,7 +16,7 @@ from poise.core.types import Floats, Ints
 
 
 @runtime_checkable
-class Timed(Protocol):
+class DurationsPart(Protocol):
     """Durations as a part: `poise.clocks.Exponential`, `poise.clocks.Trace`."""
 
     def bind(self, clients: int | None) -> TimesWithLaws:
@@ -35,7 +35,7 @@ class TimesWithLaws(Times, Protocol):
         """E[ceil(T_i / dt)], (N,): windows of length dt that a piece of work lasts."""
 
 
-Durations: TypeAlias = str | Sequence[float] | np.ndarray | Timed | None
+Durations: TypeAlias = str | Sequence[float] | np.ndarray | DurationsPart | None
 """Numbers (one per client), a scenario ``"F<percent>"``, a part such as Exponential, or None for
 one unit each."""
 
@@ -87,9 +87,9 @@ def as_durations(given: Durations, clients: int | None) -> TimesWithLaws:
     """Check durations, against the number of clients where it is known."""
     if given is None:
         return FixedDurations()
-    if isinstance(given, Timed):
+    if isinstance(given, DurationsPart):
         return given.bind(clients)
-    return FixedDurations(means(given, clients))
+    return FixedDurations(client_durations(given, clients))
 
 
 def durations_for(given: Durations, stay: Sequence[int]) -> Durations:
@@ -99,14 +99,14 @@ def durations_for(given: Durations, stay: Sequence[int]) -> Durations:
     >>> durations_for([1.0, 2.0, 3.0], [2, 0])
     [3.0, 1.0]
     """
-    if isinstance(given, Timed):
+    if isinstance(given, DurationsPart):
         return given.for_clients(stay) if isinstance(given, PerClient) else given
     if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
         return [float(given[c]) for c in stay]
     return given
 
 
-def means(given: str | Sequence[float] | np.ndarray, clients: int | None) -> Floats:
+def client_durations(given: str | Sequence[float] | np.ndarray, clients: int | None) -> Floats:
     """Numbers or a scenario as checked times, one per client."""
     if isinstance(given, str):
         return scenario(given, clients or 2)

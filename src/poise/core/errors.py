@@ -88,11 +88,11 @@ def require(condition: bool, message: str, hint: str = "", *, where: str = "") -
 
 
 @contextmanager
-def placed(*where: str) -> Iterator[None]:
+def errors_at(*where: str) -> Iterator[None]:
     """Put ``where`` in front of the place that an error inside the block names.
 
     >>> try:
-    ...     with placed("sampler"):
+    ...     with errors_at("sampler"):
     ...         require(False, "m must be at least 1", where="m")
     ... except InvalidOption as error:
     ...     error.where

@@ -89,7 +89,7 @@ class HasClientTraits(Protocol):
     """A federation that knows what sets its clients apart by design."""
 
     def traits(self) -> Mapping[str, Floats]:
-        """Named values, (N,) each."""
+        """NamedVectors values, (N,) each."""
 
 
 @runtime_checkable

@@ -50,7 +50,7 @@ class Gradients:
         self.alike = np.zeros((self.clients, self.clients))
         self._norms = torch.zeros(self.clients, dtype=torch.float64)
 
-    def see(self, clients: Sequence[int], updates: Stack) -> dict[int, Vector]:
+    def add(self, clients: Sequence[int], updates: Stack) -> dict[int, Vector]:
         """Take in what these clients sent, in this order; what is kept of each from now on."""
         if self._ahead is not None:
             self._ahead.result()  # it still reads the rows
@@ -63,7 +63,7 @@ class Gradients:
         self._stale += clients
         return {c: self._rows[c] for c in clients if self._rows is not None}
 
-    def urns(self, make: Made, ahead: bool) -> SamplingDistributions:
+    def sampling_distributions(self, make: Made, ahead: bool) -> SamplingDistributions:
         """What ``make`` makes of the similarities: now, or in the background for the next time it
         is asked for.
         """
@@ -120,7 +120,7 @@ class Gradients:
                 order.pop(c.client, None)
                 order[c.client] = None
         for client in order:
-            self.see([client], kept[client][GRADIENT][None])
+            self.add([client], kept[client][GRADIENT][None])
         found = {
             k.removeprefix(SAMPLER): v.numpy() for k, v in tensors.items() if k.startswith(SAMPLER)
         }

@@ -15,7 +15,7 @@ from poise.core.types import Floats, Ints, Record
 from poise.core.vectors import Stack, Vector
 
 
-class Watch(Protocol):
+class RecordWatcher(Protocol):
     """Looks at every record, and may keep clients out."""
 
     @property
@@ -42,7 +42,7 @@ class History:
     reached: dict[str, float] = field(default_factory=dict)  # the best value of each metric
     psi: Psi = field(default_factory=Psi)  # how far each client has moved the model
     gradients: Gradients | None = None
-    watch: Watch | None = None
+    watch: RecordWatcher | None = None
 
     def add(self, record: Record) -> None:
         """Take in one more round."""
@@ -67,13 +67,13 @@ class History:
                 better = min if name.endswith(("loss", "mae")) else max
                 self.reached[name] = better(value, self.reached.get(name, value))
 
-    def see(self, clients: list[int], updates: Stack) -> dict[int, dict[str, Vector]]:
+    def add_updates(self, clients: list[int], updates: Stack) -> dict[int, dict[str, Vector]]:
         """Take in the updates themselves, where they are asked for; what the ledger keeps of each
         client.
         """
         if self.gradients is None:
             return {}
-        kept = self.gradients.see(clients, updates)
+        kept = self.gradients.add(clients, updates)
         return {client: {GRADIENT: row} for client, row in kept.items()}
 
     def resume(
@@ -101,7 +101,7 @@ class History:
         """The lowest loss that each of these clients has reported; inf for a new one."""
         return np.array([self.lowest_loss.get(int(c), np.inf) for c in clients], dtype=np.float64)
 
-    def seen(self, clients: Ints) -> Ints:
+    def participations(self, clients: Ints) -> Ints:
         """In how many aggregations each of these clients took part so far."""
         return np.array([self.taken_part.get(int(c), 0) for c in clients], dtype=np.int64)
 

@@ -34,7 +34,7 @@ def mkl_mode() -> str:
     return MODES.get(mode, str(mode))
 
 
-def warn_if_unfixed() -> None:
+def warn_if_not_reproducible() -> None:
     """Say so where the bits of a run could depend on where its memory happens to lie."""
     if mkl_mode() == "off":
         message = (

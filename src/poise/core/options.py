@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Declared:
+class OptionDeclaration:
     """What an option's field declares beside its type and default.
 
     Args:
@@ -67,7 +67,7 @@ class Option:
     name: str
     type: Any
     default: Any
-    declared: Declared
+    declared: OptionDeclaration
 
     @property
     def key(self) -> str:
@@ -120,7 +120,9 @@ class Option:
             return InvalidOption(f"{self.name} = {value!r} is not known", hint, where=(self.key,))
         example = f"for example {self.declared.example}" if self.declared.example else ""
         return InvalidOption(
-            f"{self.name} must be {words(self.type)}, not {value!r}", example, where=(self.key,)
+            f"{self.name} must be {describe_type(self.type)}, not {value!r}",
+            example,
+            where=(self.key,),
         )
 
     def _inside(self, value: float) -> bool:
@@ -152,8 +154,10 @@ class Option:
 
 
 def option(default: Any = MISSING, help: str = "", **more: Any) -> Any:
-    """Declare an option as a field of a dataclass; ``more`` are further fields of `Declared`."""
-    return dataclasses.field(default=default, metadata={"declared": Declared(help, **more)})
+    """Declare an option as a field of a dataclass; ``more`` are further fields of `OptionDeclaration`."""
+    return dataclasses.field(
+        default=default, metadata={"declared": OptionDeclaration(help, **more)}
+    )
 
 
 def options_of(kind: type) -> dict[str, Option]:
@@ -179,7 +183,7 @@ def check_options(made: DataclassInstance) -> None:
         object.__setattr__(made, name, declared.checked(values[name]))
 
 
-def known_keys(table: Mapping[str, Any], known: Iterable[str], what: str) -> None:
+def check_keys(table: Mapping[str, Any], known: Iterable[str], what: str) -> None:
     """Refuse a key of a table that is not an option."""
     names = list(known)
     for key in table:
@@ -233,14 +237,14 @@ def _item(hint: Any) -> Any:
     return kinds[0] if kinds[:1] in ([int], [float], [str]) and len(kinds) == 1 else Any
 
 
-def words(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """An annotation in words.
 
-    >>> words(int | None), words(Literal["a", "b"]), words(tuple[str, ...])
+    >>> describe_type(int | None), describe_type(Literal["a", "b"]), describe_type(tuple[str, ...])
     ('a whole number or nothing', "'a' or 'b'", 'a list of texts')
     """
     if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(words(kind) for kind in get_args(hint))
+        return " or ".join(describe_type(kind) for kind in get_args(hint))
     if get_origin(hint) is Literal:
         return " or ".join(repr(choice) for choice in get_args(hint))
     if get_origin(hint) in (tuple, list, Sequence):

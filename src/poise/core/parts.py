@@ -24,8 +24,8 @@ from typing import (
 
 import numpy as np
 
-from poise.core.errors import InvalidOption, placed, suggest
-from poise.core.options import fits, values_of, words
+from poise.core.errors import InvalidOption, errors_at, suggest
+from poise.core.options import describe_type, fits, values_of
 from poise.core.slots import RUN_SLOTS
 from poise.core.traits import replaced_in
 
@@ -137,7 +137,7 @@ def build(slot: str, table: Mapping[str, Any], title: str = "") -> Any:
         raise InvalidOption(f"{title} {name!r} needs {', '.join(missing)}", where=("name",))
     made = {}
     for key, value in options.items():
-        with placed(key):
+        with errors_at(key):
             made[key] = _revive(value)
     return cls(**made)
 
@@ -220,5 +220,5 @@ def _check_types(made: DataclassInstance) -> None:
         if not fits(value, hints[name]):
             kind = type(made).__name__
             raise InvalidOption(
-                f"{kind}: {name} must be {words(hints[name])}, not {value!r}", where=(name,)
+                f"{kind}: {name} must be {describe_type(hints[name])}, not {value!r}", where=(name,)
             )

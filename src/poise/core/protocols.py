@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from poise.core.arrivals import Arrivals
-from poise.core.batches import Batch, Plan
+from poise.core.batches import Batch, BatchPlan
 from poise.core.history import History
 from poise.core.rng import U64
 from poise.core.round_updates import RoundUpdates
@@ -43,7 +43,7 @@ ServerState: TypeAlias = Mapping[str, Vector]
 
 
 @dataclass(frozen=True)
-class Rule:
+class StepRule:
     """How one piece of local work steps: ``W <- W - rate * T(G(point(W)), W)``.
 
     The rows of a stack are ordered by number of steps, most first. A transform gets the first rows
@@ -142,7 +142,7 @@ class Fits(Protocol):
 
 
 @runtime_checkable
-class Named(Protocol):
+class HasName(Protocol):
     """A part that was declared with a name (`poise.core.parts.part`)."""
 
     @property
@@ -163,7 +163,7 @@ class Solver(Protocol):
     def steps_for(self, sizes: Ints) -> Ints:
         """Local steps of clients with this many samples."""
 
-    def rule(self, start: Stack, version: int) -> Rule:
+    def rule(self, start: Stack, version: int) -> StepRule:
         """The local step for clients that start from the trainable rows ``start`` of a version."""
 
     def rate(self, version: int) -> float:
@@ -373,7 +373,7 @@ class Probe(Protocol):
     """
 
     def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
-        """Named measurements, (m,) or (m, k) each; nan for a row that is not read."""
+        """HasName measurements, (m,) or (m, k) each; nan for a row that is not read."""
 
 
 class Oracle(Protocol):
@@ -439,7 +439,7 @@ class Oracle(Protocol):
 class Descends(Protocol):
     """An oracle that makes plain gradient steps by itself, in one pass with the gradients."""
 
-    def descend(self, rows: Stack, data: Any, plan: Plan, rate: float) -> None:
+    def descend(self, rows: Stack, data: Any, plan: BatchPlan, rate: float) -> None:
         """Make all steps ``row <- row - rate * gradient`` of a plan, in place."""
 
 
@@ -449,7 +449,7 @@ class Backend(Protocol):
     @property
     def real_time(self) -> bool:
         """Whether clients really take their time; then the backend is a
-        `poise.engine.realtime.Carrier` too.
+        `poise.engine.realtime.RealTimeBackend` too.
         """
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:

@@ -262,7 +262,7 @@ class RoundUpdates:
         """``Delta_i . D`` and ``|Delta_i|`` of every row."""
         return self._pass(lambda rows: None)[1]
 
-    def look(self, at: Callable[[Stack], Found]) -> list[Found]:
+    def map_row_blocks(self, at: Callable[[Stack], Found]) -> list[Found]:
         """What a function finds in blocks of rows, in the order of the rows.
 
         The same pass computes `products`, where nobody has asked for them yet: reading the rows is

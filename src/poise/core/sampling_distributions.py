@@ -94,7 +94,7 @@ class SamplingDistributions:
         )
 
 
-def in_line(units: Ints, m: int) -> SamplingDistributions:
+def distributions_by_size(units: Ints, m: int) -> SamplingDistributions:
     """Algorithm 2: clients by size, largest first, laid end to end and cut into m equal segments.
 
     Source: [Fraboni 2023, §3.4].
@@ -104,7 +104,7 @@ def in_line(units: Ints, m: int) -> SamplingDistributions:
     return SamplingDistributions(order, np.cumsum(m * units[order]), int(units.sum()))
 
 
-def packed(units: Ints, groups: Iterable[Ints], m: int) -> SamplingDistributions:
+def distributions_by_group(units: Ints, groups: Iterable[Ints], m: int) -> SamplingDistributions:
     """SamplingDistributions that keep groups of clients together as far as they hold ([Fraboni
     2023, Alg. 3], lines 3 to 18).
 
@@ -165,15 +165,15 @@ def units_of(setting: Setting, m: int) -> Ints:
     """
     sizes, p = setting.sizes.astype(np.int64), setting.importance
     if np.allclose(sizes / sizes.sum(), p, rtol=1e-12, atol=0):
-        return checked(sizes, m)
-    return whole(p, m)
+        return checked_sizes(sizes, m)
+    return whole_units(p, m)
 
 
-def whole(importance: Floats, m: int) -> Ints:
+def whole_units(importance: Floats, m: int) -> Ints:
     """Whole numbers in proportion to the importance: exact where it has a common denominator, else
     to 1e-12 or better.
 
-    >>> whole(np.array([0.5, 1 / 3, 1 / 6]), 2)
+    >>> whole_units(np.array([0.5, 1 / 3, 1 / 6]), 2)
     array([3, 2, 1])
     """
     p = np.asarray(importance, dtype=np.float64)
@@ -196,7 +196,7 @@ def whole(importance: Floats, m: int) -> Ints:
 EXACT = 20_000  # clients up to which a common denominator is looked for
 
 
-def checked(sizes: Ints, m: int) -> Ints:
+def checked_sizes(sizes: Ints, m: int) -> Ints:
     """Client sizes as units, or an error that says what is wrong with them."""
     units = np.asarray(sizes)
     require(

@@ -115,7 +115,7 @@ def _optimism(clients: Ints, weights: Floats, importance: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Moved:
+class SensitivityProbe:
     r"""``lr * | Delta(S) - Delta(S \ c) |`` of every client c in the cohort S, on its first row (0
     on others).
 
@@ -145,7 +145,7 @@ class Moved:
 
 
 def moved(updates: RoundUpdates, rows: Ints | None = None) -> Floats:
-    """The formula of `Moved` with lr = 1, for some rows of the cohort (None: all)."""
+    """The formula of `SensitivityProbe` with lr = 1, for some rows of the cohort (None: all)."""
     import torch
 
     wanted = np.arange(len(updates.clients)) if rows is None else rows

@@ -33,7 +33,7 @@ def launch(
     return tuple(Assignment(f, c, version, o, w) for f, c, o, w in rows if f < np.inf)
 
 
-def in_order(assignments: Iterable[Assignment]) -> list[Assignment]:
+def in_arrival_order(assignments: Iterable[Assignment]) -> list[Assignment]:
     """Flights by time of arrival; those at the same time by client."""
     ordered = sorted(assignments)
     for k in range(1, len(ordered)):
@@ -80,14 +80,14 @@ def timeline(
         require(known, "the number of clients is not known", "give clients=")
         clients = len(given)
     used = clock if durations is None else with_options(clock, durations=durations)
-    for step, _ in flown(used, clients, seed):
+    for step, _ in clock_steps(used, clients, seed):
         late = time is not None and step.time > time * (1 + SAME)
         if late or (aggregations is not None and step.index >= aggregations) or step.time == np.inf:
             return
         yield step
 
 
-def flown(clock: Clock, clients: int, seed: int) -> Iterator[tuple[Step, InFlight]]:
+def clock_steps(clock: Clock, clients: int, seed: int) -> Iterator[tuple[Step, InFlight]]:
     """Every step and the in_flight after it, without end."""
     times = clock.times(clients)
     in_flight, index = InFlight(), 0
@@ -133,7 +133,7 @@ def shares(clock: Clock, clients: int, arrivals: int = 1000, seed: int = 0) -> F
         float(times.mean(clients).mean()),
         isinstance(times, FixedDurations),
     )  # random times do not repeat
-    for step, in_flight in flown(clock, clients, seed):
+    for step, in_flight in clock_steps(clock, clients, seed):
         counts[step.clients] += 1
         state = tuple(
             sorted(

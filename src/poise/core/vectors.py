@@ -23,7 +23,7 @@ Stack: TypeAlias = torch.Tensor  # (m, d)
 
 
 @dataclass(frozen=True)
-class Entry:
+class LayoutEntry:
     """One named tensor inside the vector: positions ``start … stop``."""
 
     name: str
@@ -45,7 +45,7 @@ class Layout:
     {'weight': (5, 2, 3), 'bias': (5, 2)}
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LayoutEntry, ...]
     trainable: int
     size: int
 
@@ -78,20 +78,20 @@ class Layout:
     ) -> Layout:
         entries, at = [], 0
         for name, shape, dtype in moving + resting:
-            entries.append(Entry(name, shape, at, at + prod(shape), dtype))
+            entries.append(LayoutEntry(name, shape, at, at + prod(shape), dtype))
             at += prod(shape)
         trainable = sum(prod(shape) for _, shape, _ in moving)
         return cls(tuple(entries), trainable, at)
 
     @cached_property
-    def parameters(self) -> tuple[Entry, ...]:
+    def parameters(self) -> tuple[LayoutEntry, ...]:
         """The entries that gradients move."""
         return tuple(
             e for e in self.entries if e.stop <= self.trainable and e.start < self.trainable
         )
 
     @cached_property
-    def resting(self) -> tuple[Entry, ...]:
+    def buffers(self) -> tuple[LayoutEntry, ...]:
         """Batch-norm statistics and other buffers."""
         return tuple(e for e in self.entries if e not in self.parameters)
 

@@ -95,7 +95,7 @@ def renormalised(base: Floats, exponents: Floats) -> Floats:
     return np.asarray(raised / raised.sum(), dtype=np.float64)
 
 
-def finite(name: Literal["loss_before", "loss_after"], updates: RoundUpdates) -> Floats:
+def finite_losses(name: Literal["loss_before", "loss_after"], updates: RoundUpdates) -> Floats:
     """Reported losses as an array; a missing or non-finite one is refused by its client's name."""
     values = updates.loss_before if name == "loss_before" else updates.loss_after
     if values is None:
@@ -115,7 +115,7 @@ def finite(name: Literal["loss_before", "loss_after"], updates: RoundUpdates) ->
 
 def loss_gaps(floor: Floor, updates: RoundUpdates) -> Floats:
     """``F_i - F_i*`` of each row; refused by client where a loss is not finite."""
-    losses = finite("loss_before", updates)
+    losses = finite_losses("loss_before", updates)
     if isinstance(floor, str):
         if updates.lowest_loss is None:
             raise InvalidOption(

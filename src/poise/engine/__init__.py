@@ -4,7 +4,7 @@
 `schedule.schedule` says who starts and who arrives, `local_work.LocalWork` is what clients do.
 """
 
-from poise.engine.loop import Observers, Surroundings, initial, run
+from poise.engine.loop import Environment, Observers, initial, run
 from poise.engine.plan import Parts, Plan
 from poise.engine.round import aggregate
 from poise.engine.schedule import schedule
@@ -12,12 +12,12 @@ from poise.engine.state import Journal, State
 from poise.engine.wire import Wire
 
 __all__ = [
+    "Environment",
     "Journal",
     "Observers",
     "Parts",
     "Plan",
     "State",
-    "Surroundings",
     "Wire",
     "aggregate",
     "initial",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from poise.core.algorithm_state import Named
+from poise.core.algorithm_state import NamedVectors
 from poise.core.errors import IncompatibleParts
 from poise.core.protocols import Attack
 from poise.core.round_updates import RoundUpdates
@@ -21,15 +21,15 @@ NOTES = "attack/"
 
 
 def attacked(
-    updates: RoundUpdates, attacks: Sequence[Attack], seed: int, own: Mapping[int, Named]
-) -> tuple[RoundUpdates, dict[int, Named]]:
+    updates: RoundUpdates, attacks: Sequence[Attack], seed: int, own: Mapping[int, NamedVectors]
+) -> tuple[RoundUpdates, dict[int, NamedVectors]]:
     """Replace the rows of dishonest clients by what they send, and say what these put aside; others
     stay as they are.
 
     ``own`` is what every client keeps between its rounds. An attack sees what its own clients see,
     all together. A client in several attacks sends what the last of them says.
     """
-    notes: dict[int, Named] = {}
+    notes: dict[int, NamedVectors] = {}
     for attack in attacks:
         mine = np.flatnonzero(np.isin(updates.clients, list(attack.clients)))
         if len(mine):
@@ -43,7 +43,7 @@ def attacked(
 
 
 def _forged(
-    updates: RoundUpdates, attack: Attack, mine: Ints, seed: int, own: Mapping[int, Named]
+    updates: RoundUpdates, attack: Attack, mine: Ints, seed: int, own: Mapping[int, NamedVectors]
 ) -> list[ForgedUpdate]:
     """What each of the attack's clients sends."""
     alone = [_view(updates, row, attack.works, own) for row in mine.tolist()]
@@ -63,7 +63,9 @@ def _forged(
     return forged
 
 
-def _view(updates: RoundUpdates, row: int, works: bool, own: Mapping[int, Named]) -> AttackerView:
+def _view(
+    updates: RoundUpdates, row: int, works: bool, own: Mapping[int, NamedVectors]
+) -> AttackerView:
     """What one client has itself."""
     client, version = int(updates.clients[row]), int(updates.versions[row])
     aside = {

@@ -91,7 +91,7 @@ def client_batches(
     versions = np.array([f.version for f in assignments], dtype=np.int64)
     occurrences = np.array([f.occurrence for f in assignments], dtype=np.int64)
     streams = keys(seed, "work", versions, clients, occurrences)
-    cut = chunked(local.oracle, local.solver, sizes[clients], versions)
+    cut = cut_rows(local.oracle, local.solver, sizes[clients], versions)
     return [ClientBatch(rows, clients[rows], versions[rows], streams[rows]) for rows in cut]
 
 
@@ -137,7 +137,7 @@ class Gathered:
         return arrivals if self.stack is None else arrivals.with_payload({UPDATE: self.stack})
 
 
-def chunked(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> list[Ints]:
+def cut_rows(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> list[Ints]:
     """Rows that work together: one rule, one batch width, similar numbers of steps, most first.
 
     The rule changes with the model version only where the learning rate does or the solver has a

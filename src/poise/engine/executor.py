@@ -17,7 +17,7 @@ from poise.engine.state import State
 
 
 @dataclass(frozen=True)
-class Idle:
+class IdleClients:
     """Clients whose local work is never used, because they send something else: nobody trains for
     them.
     """
@@ -52,7 +52,7 @@ class LazyExecutor:
 
     backend: Backend
     reports: frozenset[str]
-    idle: Idle | None = None
+    idle: IdleClients | None = None
     _done: dict[tuple[int, int, int], tuple[Arrivals, int]] = field(default_factory=dict)
     _spare: Stack | None = None
 
@@ -90,7 +90,9 @@ class LazyExecutor:
         needed = any(a.payload.get(UPDATE) is spare for a, _ in self._done.values())
         return None if spare is None or len(spare) != rows or needed else spare
 
-    def _pass_over(self, todo: list[Assignment], idle: Idle, like: Vector) -> list[Assignment]:
+    def _pass_over(
+        self, todo: list[Assignment], idle: IdleClients, like: Vector
+    ) -> list[Assignment]:
         """Those who work; for the others, empty rows are laid ready."""
         resting = [f for f in todo if f.client in idle.clients]
         nothing = idle.nothing(resting, like, self.reports)

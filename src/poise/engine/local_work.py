@@ -16,8 +16,8 @@ import torch
 
 from poise.core.algorithm_state import AlgorithmState, LocalState
 from poise.core.arrivals import Arrivals
-from poise.core.batches import Plan
-from poise.core.protocols import Backend, Descends, Oracle, Owners, Rule, Solver
+from poise.core.batches import BatchPlan
+from poise.core.protocols import Backend, Descends, Oracle, Owners, Solver, StepRule
 from poise.core.rng import U64
 from poise.core.types import PERSONAL, Ints
 from poise.core.vectors import Stack
@@ -79,7 +79,9 @@ class LocalWork:
         before = oracle.losses(rows, data) if "loss_before" in group.reports else None
         steps = self.solver.steps_for(data.sizes)
         units = data.sizes if oracle.batches else np.ones_like(data.sizes)
-        plan = Plan.draw(group.streams, units, data.offsets[:-1], steps, self.solver.batch_size)
+        plan = BatchPlan.draw(
+            group.streams, units, data.offsets[:-1], steps, self.solver.batch_size
+        )
         moving = slice(0, oracle.layout.trainable)
         local_state = LocalState.of(
             self.solver, algorithm_state, clients.tolist(), group.version, start[:, moving]
@@ -109,7 +111,7 @@ class LocalWork:
             client_state={**state, **sent.kept},
         )
 
-    def _rule(self, start: Stack, version: int, local_state: LocalState) -> Rule:
+    def _rule(self, start: Stack, version: int, local_state: LocalState) -> StepRule:
         """The solver's step, with what its memory adds."""
         rule = self.solver.rule(start, version)
         transforms = (*local_state.terms(start), *rule.transforms)
@@ -131,7 +133,7 @@ class LocalWork:
         return {} if self.wire.personal is None else {PERSONAL: rows[:, self.wire.personal]}
 
 
-class OpensBackend(Protocol):
+class BackendPart(Protocol):
     """A backend as a part: a run opens it once."""
 
     @property
@@ -142,7 +144,7 @@ class OpensBackend(Protocol):
         """Start the workers of a run."""
 
 
-def _walk(oracle: Oracle, rule: Rule, rows: Stack, data: Any, plan: Plan) -> None:
+def _walk(oracle: Oracle, rule: StepRule, rows: Stack, data: Any, plan: BatchPlan) -> None:
     """All local steps, in place; a client stops after its own number of steps."""
     plain = not rule.transforms and rule.point is None
     if plain and _descends(type(oracle)):  # gradient and step are one pass

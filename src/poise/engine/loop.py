@@ -17,7 +17,7 @@ from poise.core.protocols import Backend, Oracle
 from poise.core.types import Record, Step
 from poise.engine.executor import LazyExecutor
 from poise.engine.plan import ESTIMATE, Plan, simulated
-from poise.engine.realtime import Carrier, RealTime
+from poise.engine.realtime import RealTime, RealTimeBackend
 from poise.engine.round import Context, RoundResult, aggregate
 from poise.engine.schedule import schedule
 from poise.engine.state import Journal, Pace, State
@@ -35,7 +35,7 @@ class Observers:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Environment:
     """Where a run happens: its workers, its ledger, its past, and those who look at it."""
 
     backend: Backend
@@ -54,7 +54,7 @@ def initial(oracle: Oracle, plan: Plan) -> State:
     return State(0, theta, plan.parts.server.init(moving), algorithm_state=AlgorithmState(shared))
 
 
-def run(state: State, plan: Plan, around: Surroundings) -> State:
+def run(state: State, plan: Plan, around: Environment) -> State:
     """Go on until the budget of rounds or of time is used, or somebody says stop."""
     pace = _pace(plan, around)
     executor = LazyExecutor(around.backend, plan.parts.reports, plan.idle)
@@ -75,7 +75,7 @@ def run(state: State, plan: Plan, around: Surroundings) -> State:
     return state
 
 
-def _pace(plan: Plan, around: Surroundings) -> Pace:
+def _pace(plan: Plan, around: Environment) -> Pace:
     """Simulated time, or time as it passes where clients really take their time."""
     if not around.backend.real_time:
         return simulated(plan)
@@ -84,7 +84,7 @@ def _pace(plan: Plan, around: Surroundings) -> Pace:
         raise IncompatibleParts(
             f"{whose}: clients take the time they take, not the clock's durations", ESTIMATE
         )
-    assert isinstance(around.backend, Carrier)
+    assert isinstance(around.backend, RealTimeBackend)
     return RealTime(
         plan.parts.clock,
         around.backend,
@@ -94,7 +94,7 @@ def _pace(plan: Plan, around: Surroundings) -> Pace:
     )
 
 
-def _keep(result: RoundResult, plan: Plan, around: Surroundings, last: bool, began: float) -> None:
+def _keep(result: RoundResult, plan: Plan, around: Environment, last: bool, began: float) -> None:
     """Measure the new model where it is due, and write the round down."""
     state, record, history = result.state, result.record, around.history
     if last or state.index % plan.evaluate_every == 0:

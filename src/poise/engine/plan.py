@@ -28,7 +28,7 @@ from poise.core.protocols import (
 from poise.core.slots import RUN_SLOTS
 from poise.core.traits import ChannelTraits, ClockTraits, SamplerTraits, still_holds, traits_of
 from poise.core.types import LOSS_REPORTS, Floats, Setting, Step
-from poise.engine.executor import Idle
+from poise.engine.executor import IdleClients
 from poise.engine.simulated_time import SimulatedTime
 from poise.engine.state import Pace
 
@@ -187,7 +187,7 @@ class Plan:
     keep_updates: bool = False
 
     @property
-    def idle(self) -> Idle | None:
+    def idle(self) -> IdleClients | None:
         """Dishonest clients whose work nobody looks at; None where clients keep something of their
         work.
         """
@@ -200,7 +200,7 @@ class Plan:
         )
         if keeps or not lazy:
             return None
-        return Idle(frozenset(lazy), self.setting.sizes, parts.solver)
+        return IdleClients(frozenset(lazy), self.setting.sizes, parts.solver)
 
     @property
     def end(self) -> float:

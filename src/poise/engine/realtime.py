@@ -20,7 +20,7 @@ LONGEST = 0.5  # seconds between two looks at the clock
 
 
 @runtime_checkable
-class Carrier(Protocol):
+class RealTimeBackend(Protocol):
     """A backend whose clients really take their time."""
 
     def hand_out(self, order: WorkOrder, at_work: int) -> None:
@@ -61,7 +61,7 @@ class RealTime:
     """
 
     clock: Clock
-    carrier: Carrier
+    carrier: RealTimeBackend
     reports: frozenset[str] = frozenset()
     end: float = np.inf
     stop: Callable[[], bool] = lambda: False

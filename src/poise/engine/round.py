@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from poise.core import equation, neighbours
-from poise.core.algorithm_state import AlgorithmState, Named, absorbed, memory_of
+from poise.core.algorithm_state import AlgorithmState, NamedVectors, absorb_updates, memory_of
 from poise.core.arrivals import Arrivals
 from poise.core.history import History
 from poise.core.protocols import ServerState, Weighting
@@ -63,7 +63,7 @@ class RoundResult:
 
     record: Record
     state: State
-    client_state: Mapping[int, Named]
+    client_state: Mapping[int, NamedVectors]
     updates: RoundUpdates
 
 
@@ -87,7 +87,7 @@ def aggregate(state: State, step: Step, context: Context) -> RoundResult:
     record = _record(state, step, updates, refused + late(step), context)
     up, down = _traffic(arrivals, step, theta, algorithm_state, context)
     record = replace(record, bytes_up=up, bytes_down=down)
-    for client, gradient in history.see(updates.clients.tolist(), updates.deltas).items():
+    for client, gradient in history.add_updates(updates.clients.tolist(), updates.deltas).items():
         states[client] = {**states.get(client, {}), **gradient}
     return RoundResult(record, _after(state, theta, server, algorithm_state), states, updates)
 
@@ -109,7 +109,7 @@ def decoded(arrivals: Arrivals, step: Step, state: State, context: Context) -> R
         loss_before=arrivals.loss_before,
         loss_after=arrivals.loss_after,
         lowest_loss=history.lowest(clients),
-        participations=history.seen(clients) + 1,
+        participations=history.participations(clients) + 1,
         client_state=arrivals.client_state,
         reasons=arrivals.reasons,
         round=state.index,
@@ -132,7 +132,7 @@ def _updates(arrivals: Arrivals, theta: Vector, wire: Wire) -> tuple[Stack, Floa
 
 
 def _through_the_wire(
-    updates: RoundUpdates, forged: Mapping[int, Named], wire: Wire
+    updates: RoundUpdates, forged: Mapping[int, NamedVectors], wire: Wire
 ) -> RoundUpdates:
     """Forged updates as the server receives them: a liar's channel carries no more than
     anybody's.
@@ -172,14 +172,17 @@ def applied(
     if memory is None:
         theta, server = equation.step(moving, direction, updates.weights, parts.server)
         return theta, server, algorithm_state
-    algorithm_state, shift = absorbed(memory, algorithm_state, updates)
+    algorithm_state, shift = absorb_updates(memory, algorithm_state, updates)
     theta, server = equation.step(moving, direction, updates.weights, parts.server, shift=shift)
     shared = memory.observe(algorithm_state.shared, theta[:trainable] - state.theta[:trainable])
     return theta, server, replace(algorithm_state, shared=shared)
 
 
 def _client_states(
-    updates: RoundUpdates, notes: Mapping[int, Named], parts: Parts, kept: Mapping[int, Named]
+    updates: RoundUpdates,
+    notes: Mapping[int, NamedVectors],
+    parts: Parts,
+    kept: Mapping[int, NamedVectors],
 ) -> dict[int, Mapping[str, Vector]]:
     """What every client of this round keeps from now on, with what attackers put aside; ``kept`` is
     what they had.

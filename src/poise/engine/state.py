@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from poise.core.algorithm_state import AlgorithmState, Named
+from poise.core.algorithm_state import AlgorithmState, NamedVectors
 from poise.core.protocols import ServerState
 from poise.core.types import Assignment, Cohort, InFlight, Record, Step
 from poise.core.vectors import Stack, Vector
@@ -53,7 +53,7 @@ class Journal(Protocol):
         record: Record,
         theta: Vector,
         server: ServerState,
-        own: Mapping[int, Named],
+        own: Mapping[int, NamedVectors],
         updates: Stack | None = None,
     ) -> None:
         """Keep a record, what it led to, and what its clients keep, durably, before the next round

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import torch
 
-from poise.core.algorithm_state import AlgorithmState, Named
+from poise.core.algorithm_state import AlgorithmState, NamedVectors
 from poise.core.arrivals import UPDATE
 from poise.core.errors import IncompatibleParts
 from poise.core.payloads import payload_bytes
@@ -150,7 +150,7 @@ class Wire:
         rows = len(next(iter(payload.values()), ()))
         return rows * (payload_bytes(payload) + reports * REPORT_BYTES)
 
-    def bytes_down(self, theta: Vector, shared: Named) -> int:
+    def bytes_down(self, theta: Vector, shared: NamedVectors) -> int:
         """Bytes of a model on its way to one client, with what the server shares beside it."""
         beside = sum(v.element_size() * v.numel() for v in shared.values())
         return len(self.travelling) * theta.element_size() + beside
