@@ -5,13 +5,12 @@ the fields.
 from __future__ import annotations
 
 import re
-import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Optional, Union, get_args, get_origin
+from typing import Any, Optional
 
 from poise.core.errors import InvalidOption
-from poise.core.options import Option, describe_type, options_of
+from poise.core.options import Option, alternatives, describe_type, options_of
 
 TRUE = ("on", "true", "1")
 
@@ -44,7 +43,7 @@ class OptionEntry:
             return bool
         if self.option.declared.parser is not None:
             return str
-        kinds = [kind for kind in _alternatives(self.option.type) if kind is not type(None)]
+        kinds = [kind for kind in alternatives(self.option.type) if kind is not type(None)]
         return kinds[0] if len(kinds) == 1 else self.option.type
 
     @property
@@ -120,11 +119,6 @@ class OptionEntry:
         if declared.parser is not None and isinstance(given, str):
             return declared.parser(given)
         return given
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    """The types that an annotation allows."""
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def entries_of(kind: type, without: Iterable[str] = ()) -> dict[str, OptionEntry]:
