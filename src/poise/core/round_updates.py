@@ -211,7 +211,7 @@ class RoundUpdates:
         """The trainable entries of the updates, (m, trainable)."""
         if not self._has_stack:
             raise UpdatesUnknown(
-                "the updates are not given, only columns about them", "give stack="
+                "the updates themselves are not given, only columns about them", "give stack="
             )
         return self.stack[:, : self.trainable]
 
