@@ -64,8 +64,8 @@ class Setting:
         isolated = np.flatnonzero(~(shares.sum(axis=1) > 0))
         if len(isolated):
             raise IncompatibleParts(
-                f"client {isolated[0]} has no neighbour in the similarity graph: it is the opposite of "
-                "all other clients",
+                f"client {isolated[0]} has no neighbour in the similarity graph: "
+                "it is the opposite of all other clients",
                 "remove the client, or use a solver and a weighting without neighbours",
             )
         return shares
