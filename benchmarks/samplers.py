@@ -152,12 +152,12 @@ def clustering_of(clients: int, repeats: int, m: int = 10, size: int = 100_000) 
     seen = Gradients(clients, "arccos")
     times: dict[str, list[float]] = {"update": [], "ward": [], "anew": []}
     with one_thread():  # as in a run
-        seen.see(range(clients), rows)
+        seen.add(range(clients), rows)
         seen._stale = []  # all at once instead of row by row
         seen.alike[:] = angles(rows)
         for k in range(repeats):
             worked = generator(0, "worked", k).choice(clients, m, replace=False).tolist()
-            seen.see(worked, rows[worked])
+            seen.add(worked, rows[worked])
             times["update"].append(timed(seen.refreshed))
             times["ward"].append(timed(lambda: subtrees(units, seen.alike, m)))
             times["anew"].append(timed(lambda: angles(rows)))

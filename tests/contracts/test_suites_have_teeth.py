@@ -16,7 +16,7 @@ from poise.backends import Local
 from poise.clocks import Synchronous
 from poise.core.equation import combine
 from poise.core.errors import IncompatibleParts
-from poise.core.protocols import Encoded, Rule
+from poise.core.protocols import Encoded, StepRule
 from poise.core.round_updates import RoundUpdates
 from poise.core.traits import AggregatorTraits, ChannelTraits
 from poise.core.types import Assignment, AttackerView, Cohort, ForgedUpdate, InFlight, Setting, Step
@@ -458,14 +458,14 @@ class MeanGradient:
     def rate(self, version: int) -> float:
         return 0.1
 
-    def rule(self, start: torch.Tensor, version: int) -> Rule:
-        return Rule(0.1, (lambda g, w: g.mean(dim=0, keepdim=True).expand_as(g),))
+    def rule(self, start: torch.Tensor, version: int) -> StepRule:
+        return StepRule(0.1, (lambda g, w: g.mean(dim=0, keepdim=True).expand_as(g),))
 
 
 @dataclass(frozen=True)
 class Uphill(MeanGradient):
-    def rule(self, start: torch.Tensor, version: int) -> Rule:
-        return Rule(-0.01)
+    def rule(self, start: torch.Tensor, version: int) -> StepRule:
+        return StepRule(-0.01)
 
 
 def test_bad_solvers_are_caught() -> None:

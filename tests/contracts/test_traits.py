@@ -13,7 +13,7 @@ from poise import testing
 from poise.clocks import Buffered, Synchronous
 from poise.core.capabilities import Coins
 from poise.core.parts import SLOTS, parts_of
-from poise.core.protocols import Rule
+from poise.core.protocols import StepRule
 from poise.core.traits import (
     ClockTraits,
     SamplerTraits,
@@ -209,15 +209,15 @@ PLAIN = SolverTraits(gradient_steps=True)
 class Hasty(SGD):
     traits = PLAIN
 
-    def rule(self, start: torch.Tensor, version: int) -> Rule:
-        return Rule(self.rate(version), (lambda gradients, weights: gradients.sign(),))
+    def rule(self, start: torch.Tensor, version: int) -> StepRule:
+        return StepRule(self.rate(version), (lambda gradients, weights: gradients.sign(),))
 
 
 class Elsewhere(SGD):
     traits = PLAIN
 
-    def rule(self, start: torch.Tensor, version: int) -> Rule:
-        return Rule(self.rate(version), (), lambda weights: weights / 2)
+    def rule(self, start: torch.Tensor, version: int) -> StepRule:
+        return StepRule(self.rate(version), (), lambda weights: weights / 2)
 
 
 class Silent(SGD):

@@ -129,7 +129,7 @@ def test_rows_of_updates_keep_what_belongs_to_them() -> None:
     assert some.loss_before.tolist() == [3.0, 1.0]
     assert some.stack.tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     assert (some.round, some.reached, some.trainable) == (9, {"a": 1.0}, 3)
-    with pytest.raises(poise.PoiseError, match="not been weighed"):
+    with pytest.raises(poise.PoiseError, match="no coefficients yet"):
         _ = some.weights
 
 

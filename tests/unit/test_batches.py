@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poise.core.batches import Plan
+from poise.core.batches import BatchPlan
 from poise.core.rng import keys
 
 
-def batches_of(plan: Plan, row: int) -> list[list[int]]:
+def batches_of(plan: BatchPlan, row: int) -> list[list[int]]:
     """The positions of one client's batches, without padding."""
     return [
         plan.positions[k, row, : int(plan.counts[k, row])].tolist()
@@ -22,9 +22,9 @@ def batches_of(plan: Plan, row: int) -> list[list[int]]:
 
 def draw(
     clients: list[int], sizes: list[int], steps: list[int], batch_size: int | None, seed: int = 0
-) -> Plan:
+) -> BatchPlan:
     offsets = np.cumsum([0, *sizes])[:-1]
-    return Plan.draw(
+    return BatchPlan.draw(
         keys(seed, "work", 2, np.array(clients), 0),
         np.array(sizes),
         offsets,

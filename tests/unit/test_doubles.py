@@ -14,7 +14,7 @@ import torch
 import poise
 from poise.clocks import Synchronous
 from poise.core.durations import as_durations
-from poise.core.protocols import Rule
+from poise.core.protocols import StepRule
 from poise.core.round_updates import RoundUpdates
 from poise.core.types import (
     Assignment,
@@ -97,8 +97,8 @@ class Idle(Fits):
     def steps_for(self, sizes: np.ndarray) -> np.ndarray:
         return np.ones(len(sizes), dtype=np.int64)
 
-    def rule(self, start: torch.Tensor, version: int) -> Rule:
-        return Rule(0.0)
+    def rule(self, start: torch.Tensor, version: int) -> StepRule:
+        return StepRule(0.0)
 
     def rate(self, version: int) -> float:
         return 0.0

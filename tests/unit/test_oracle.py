@@ -1,8 +1,8 @@
 """The gradient oracle against a second implementation: a deep copy per client and a plain PyTorch
 optimiser.
 
-The naive loop shares nothing with the library but the numbers of the samples in each batch (`Plan`)
-and the initial vector.
+The naive loop shares nothing with the library but the numbers of the samples in each batch
+(`BatchPlan`) and the initial vector.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from parameters import thorough_except
 from poise.backends import Local
 from poise.core.algorithm_state import AlgorithmState
 from poise.core.arrivals import UPDATE, Arrivals
-from poise.core.batches import Plan
+from poise.core.batches import BatchPlan
 from poise.core.protocols import WorkOrder
 from poise.core.rng import keys
 from poise.core.threads import one_thread
@@ -176,7 +176,7 @@ def batches_of(
     """The batches that a client takes, as positions among its own samples."""
     size = fed.sizes[[client]]
     stream = keys(seed, "work", version, client, 0)
-    plan = Plan.draw(
+    plan = BatchPlan.draw(
         stream, size, np.zeros(1, dtype=int), solver.steps_for(size), solver.batch_size
     )
     return [plan.positions[k, 0, : int(plan.counts[k, 0])].tolist() for k in range(len(plan))]

@@ -85,13 +85,13 @@ def test_updating_rows_is_the_same_as_starting_over() -> None:
         for _ in range(8):
             clients = rng.choice(9, 3, replace=False).tolist()
             rows = torch.from_numpy(rng.normal(size=(3, 50))).float()
-            seen.see(clients, rows)
+            seen.add(clients, rows)
             seen.refreshed()
             for c, row in zip(clients, rows, strict=True):
                 last.pop(c, None)
                 last[c] = row
         for c, row in last.items():
-            fresh.see([c], row[None])
+            fresh.add([c], row[None])
         assert seen.refreshed().tobytes() == fresh.refreshed().tobytes()
         assert np.array_equal(seen.alike, seen.alike.T)
 
@@ -110,7 +110,7 @@ def test_similarities_by_hand() -> None:
     }
     for measure, matrix in expected.items():
         seen = Gradients(4, measure)  # type: ignore[arg-type]
-        seen.see(range(4), rows)
+        seen.add(range(4), rows)
         assert np.allclose(seen.refreshed(), matrix, atol=1e-12), measure
 
 

@@ -11,10 +11,10 @@ from poise.core.errors import PoiseError
 from poise.core.sampling_distributions import (
     SamplingDistributions,
     cohort,
-    in_line,
-    packed,
+    distributions_by_group,
+    distributions_by_size,
     units_of,
-    whole,
+    whole_units,
 )
 from poise.core.statistics import WeightStatistics
 from poise.core.types import Setting
@@ -36,7 +36,7 @@ def exact(urns: SamplingDistributions, sizes: list[int], m: int) -> np.ndarray:
 
 @given(SIZES, st.integers(1, 50))
 def test_algorithm_2_is_exact(sizes: list[int], m: int) -> None:
-    counts = exact(in_line(np.array(sizes), m), sizes, m)
+    counts = exact(distributions_by_size(np.array(sizes), m), sizes, m)
     assert (counts > 0).sum() <= len(sizes) + m - 1  # sparse: a cut splits one client
 
 
@@ -64,7 +64,7 @@ def test_algorithm_3_is_exact_whatever_the_gradients(
         sorted(i for g in groups for i in g) == np.flatnonzero(rest).tolist()
     )  # everyone who takes part, once
     assert all(rest[g].sum() <= room for g in groups)
-    exact(packed(units, groups, m), sizes, m)
+    exact(distributions_by_group(units, groups, m), sizes, m)
 
 
 @given(SIZES, st.data())
@@ -73,26 +73,37 @@ def test_packing_keeps_the_sums_with_any_groups(sizes: list[int], data: st.DataO
         data.draw(st.lists(st.integers(0, 5), min_size=len(sizes), max_size=len(sizes)))
     )
     m = data.draw(st.integers(1, 12))
-    exact(packed(np.array(sizes), [np.flatnonzero(labels == g) for g in range(6)], m), sizes, m)
+    exact(
+        distributions_by_group(np.array(sizes), [np.flatnonzero(labels == g) for g in range(6)], m),
+        sizes,
+        m,
+    )
 
 
 def test_algorithm_2_by_hand() -> None:
     """Sizes 1, 4, 3 and m = 2: the line is client 1 (8 units), client 2 (6), client 0 (2), cut at
     8."""
-    assert in_line(np.array([1, 4, 3]), 2).units(3).toarray().tolist() == [[0, 8, 0], [2, 0, 6]]
+    assert distributions_by_size(np.array([1, 4, 3]), 2).units(3).toarray().tolist() == [
+        [0, 8, 0],
+        [2, 0, 6],
+    ]
 
 
 def test_algorithm_3_by_hand() -> None:
     """Six equal clients, m = 3, M = 6: of {0, 1}, {2}, {3}, {4, 5} the pairs and {2} open urns; 3
     fills the last."""
     groups = [np.array(g) for g in ([0, 1], [2], [3], [4, 5])]
-    counts = packed(np.ones(6, dtype=np.int64), groups, 3).units(6).toarray()
+    counts = distributions_by_group(np.ones(6, dtype=np.int64), groups, 3).units(6).toarray()
     assert counts.tolist() == [[3, 3, 0, 0, 0, 0], [0, 0, 0, 0, 3, 3], [0, 0, 3, 3, 0, 0]]
 
 
 def test_a_client_above_one_mth_has_urns_of_its_own() -> None:
     """Sizes 7, 1, 2 and m = 2: client 0 has 14 of 20 units, fills one urn of 10, and 4 go on."""
-    counts = packed(np.array([7, 1, 2]), [np.array([0, 1]), np.array([2])], 2).units(3).toarray()
+    counts = (
+        distributions_by_group(np.array([7, 1, 2]), [np.array([0, 1]), np.array([2])], 2)
+        .units(3)
+        .toarray()
+    )
     assert counts.tolist() == [[10, 0, 0], [4, 2, 4]]
 
 
@@ -101,7 +112,7 @@ def test_equal_clients_that_divide_are_drawn_once_each() -> None:
     s = ClusteredBySize(10).statistics(np.full(100, 0.01))
     assert s.expected_clients == pytest.approx(10, abs=1e-12)
     rng = np.random.default_rng(0)
-    urns = in_line(np.full(100, 500), 10)
+    urns = distributions_by_size(np.full(100, 500), 10)
     assert all(len(cohort(urns.draw(rng), False).clients) == 10 for _ in range(200))
 
 
@@ -139,7 +150,7 @@ def test_importance_that_is_not_size_takes_its_place() -> None:
     equal = Setting(4, np.array([9, 1, 1, 1]), np.full(4, 0.25))
     assert units_of(equal, 2).tolist() == [1, 1, 1, 1]
     odd = np.array([np.pi, np.e, 1.0])
-    units = whole(odd, 10)
+    units = whole_units(odd, 10)
     assert np.allclose(units / units.sum(), odd / odd.sum(), rtol=1e-12)
 
 

@@ -50,14 +50,14 @@ def test_frozen_parameters_are_no_part_of_the_vector() -> None:
     module[0].requires_grad_(False)
     layout = Layout.of_module(module)
     assert [e.name for e in layout.parameters] == ["1.weight", "1.bias"]
-    assert layout.resting == ()
+    assert layout.buffers == ()
     assert (layout.trainable, layout.size) == (3, 3)
 
 
 def test_batch_norm_buffers_follow_the_parameters() -> None:
     module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     layout = Layout.of_module(module)
-    assert [e.name for e in layout.resting] == [
+    assert [e.name for e in layout.buffers] == [
         "1.running_mean",
         "1.running_var",
         "1.num_batches_tracked",
@@ -80,4 +80,4 @@ def test_a_layout_of_shapes() -> None:
     layout = Layout.of_shapes({"a": (2, 2), "b": ()})
     assert (layout.size, layout.trainable) == (5, 5)
     assert len(layout.parameters) == 2
-    assert layout.resting == ()
+    assert layout.buffers == ()

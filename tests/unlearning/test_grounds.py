@@ -14,7 +14,7 @@ from poise import aggregators, channels, clocks, personal, samplers, servers, so
 from poise.attacks import FreeRider
 from poise.core.errors import IncompatibleParts, InvalidOption
 from poise.core.parts import build, describe, part
-from poise.core.protocols import Rule
+from poise.core.protocols import StepRule
 from poise.core.traits import ServerTraits, SolverTraits
 from poise.engine.plan import Parts
 from poise.privacy.budget import Budget
@@ -70,8 +70,8 @@ class SGD(LocalSGD):
 class Hasty(solvers.SGD):
     """Replaces the step."""
 
-    def rule(self, start: Any, version: int) -> Rule:
-        return Rule(2 * self.rate(version))
+    def rule(self, start: Any, version: int) -> StepRule:
+        return StepRule(2 * self.rate(version))
 
 
 @part("solver", "tests-gentle")
@@ -119,8 +119,8 @@ def test_who_keeps_or_declares_the_promise_is_certified(solver: Any) -> None:
 
 def test_a_subclass_that_no_file_can_name_is_not_taken_for_its_parent() -> None:
     class Doubled(solvers.SGD):
-        def rule(self, start: Any, version: int) -> Rule:
-            return Rule(2 * self.rate(version))
+        def rule(self, start: Any, version: int) -> StepRule:
+            return StepRule(2 * self.rate(version))
 
     assert describe(Doubled(0.1, steps=2))["name"].endswith("Doubled")
     with pytest.raises(InvalidOption, match=r"Doubled.*cannot be made again"):
@@ -327,7 +327,7 @@ class Tripled(LocalSGD):
     """Steps along three times the gradient."""
 
     def rule(self, start: Any, version: int) -> Any:
-        return Rule(self.rate(version), (lambda gradients, weights: gradients.mul_(3.0),))
+        return StepRule(self.rate(version), (lambda gradients, weights: gradients.mul_(3.0),))
 
 
 def test_a_class_slipped_in_between_by_inheritance_is_noticed() -> None:

@@ -98,7 +98,7 @@ class AuditProbe:
     def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
         """The measurements of every row."""
         at = self.places
-        seen = updates.look(self._look)
+        seen = updates.map_row_blocks(self._look)
         found: dict[str, Floats] = {
             name: np.concatenate([piece[name] for piece in seen]) for name in seen[0]
         }

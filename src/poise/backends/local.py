@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from poise.core.algorithm_state import AlgorithmState, Versions
+from poise.core.algorithm_state import AlgorithmState, PersonalModels
 from poise.core.allocator import keep_freed_memory
 from poise.core.arrivals import Arrivals
 from poise.core.errors import require
@@ -93,7 +93,9 @@ class LocalWorkers:
         oracle, personal = self.local.oracle, self.local.wire.personal
         if personal is None:
             return oracle.measure(theta, names, self.map_workers)
-        return oracle.measure(theta, names, self.map_workers, Versions(personal, algorithm_state))
+        return oracle.measure(
+            theta, names, self.map_workers, PersonalModels(personal, algorithm_state)
+        )
 
     def map_workers(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """Map over the workers, of which the calling thread is one; results in order.

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from poise.core.durations import Durations, TimesWithLaws, as_durations, durations_for
-from poise.core.errors import placed
+from poise.core.errors import errors_at
 from poise.core.parts import with_options
 from poise.core.protocols import Clock
 from poise.core.timeline import shares, timeline
@@ -30,12 +30,12 @@ class Paced:
     durations: Durations
 
     def __post_init__(self) -> None:
-        with placed("durations"):
+        with errors_at("durations"):
             as_durations(self.durations, None)
 
     def fit(self, setting: Setting) -> None:
         """One duration per client."""
-        with placed("durations"):
+        with errors_at("durations"):
             as_durations(self.durations, setting.clients)
 
     def for_clients(self, stay: Sequence[int]) -> Self:

@@ -10,7 +10,7 @@ from poise.clocks.base import Paced, in_time
 from poise.core.durations import Durations
 from poise.core.errors import IncompatibleParts, require
 from poise.core.parts import part
-from poise.core.timeline import in_order
+from poise.core.timeline import in_arrival_order
 from poise.core.traits import ClockTraits
 from poise.core.types import Assignment, Floats, InFlight, Setting, Step
 
@@ -63,7 +63,7 @@ class Buffered(Paced):
         self, in_flight: InFlight, started: Sequence[Assignment], index: int
     ) -> tuple[Step, InFlight]:
         """The first c to answer; the last of them sets the time."""
-        assignments = in_order((*in_flight.assignments, *started))
+        assignments = in_arrival_order((*in_flight.assignments, *started))
         arrived, rest = assignments[: self.c], assignments[self.c :]
         now = max((f.finish for f in arrived), default=in_flight.now)
         now = max(now, in_flight.now)

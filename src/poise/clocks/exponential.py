@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from poise.core.durations import means
+from poise.core.durations import client_durations
 from poise.core.parts import part
 from poise.core.rng import keys, words
 from poise.core.types import Floats, Ints
@@ -32,7 +32,7 @@ class Exponential:
     tau: str | Sequence[float]
 
     def __post_init__(self) -> None:
-        means(self.tau, None)
+        client_durations(self.tau, None)
 
     def __len__(self) -> int:
         """Clients whose means are given; 0 for a scenario, which fits any number."""
@@ -46,7 +46,7 @@ class Exponential:
 
     def bind(self, clients: int | None) -> ExponentialTimes:
         """The times of this many clients."""
-        return ExponentialTimes(means(self.tau, clients))
+        return ExponentialTimes(client_durations(self.tau, clients))
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,18 @@ the fields.
 from __future__ import annotations
 
 import re
-import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Optional, Union, get_args, get_origin
+from typing import Any, Optional
 
 from poise.core.errors import InvalidOption
-from poise.core.options import Option, options_of, words
+from poise.core.options import Option, alternatives, describe_type, options_of
 
 TRUE = ("on", "true", "1")
 
 
 @dataclass(frozen=True)
-class Entry:
+class OptionEntry:
     """One option from outside: what a user may give for it, and what that means for the field."""
 
     option: Option
@@ -44,7 +43,7 @@ class Entry:
             return bool
         if self.option.declared.parser is not None:
             return str
-        kinds = [kind for kind in _alternatives(self.option.type) if kind is not type(None)]
+        kinds = [kind for kind in alternatives(self.option.type) if kind is not type(None)]
         return kinds[0] if len(kinds) == 1 else self.option.type
 
     @property
@@ -90,7 +89,7 @@ class Entry:
         try:
             return self.kind(text)
         except ValueError as error:
-            message = f"{self.label_in_errors} must be {words(self.kind)}, not {text!r}"
+            message = f"{self.label_in_errors} must be {describe_type(self.kind)}, not {text!r}"
             raise InvalidOption(message, where=(self.key,)) from error
 
     @property
@@ -122,20 +121,17 @@ class Entry:
         return given
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    """The types that an annotation allows."""
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-
-
-def entries_of(kind: type, without: Iterable[str] = ()) -> dict[str, Entry]:
+def entries_of(kind: type, without: Iterable[str] = ()) -> dict[str, OptionEntry]:
     """The options of a dataclass by key, required ones first."""
     left_out = set(without)
-    found = [Entry(option) for name, option in options_of(kind).items() if name not in left_out]
+    found = [
+        OptionEntry(option) for name, option in options_of(kind).items() if name not in left_out
+    ]
     found.sort(key=lambda entry: not entry.option.required)
     return {entry.key: entry for entry in found}
 
 
-def values_of(given: Mapping[str, Any], entries: Mapping[str, Entry]) -> dict[str, Any]:
+def values_of(given: Mapping[str, Any], entries: Mapping[str, OptionEntry]) -> dict[str, Any]:
     """Field values by name for what a user gave by key; None and switches that are off count as not
     given.
     """

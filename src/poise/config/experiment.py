@@ -11,7 +11,7 @@ from typing import Any
 
 from poise.config.lines import line_of, path_in
 from poise.config.run_options import RunOptions, seeds_in
-from poise.core.errors import IncompatibleParts, InvalidOption, placed, suggest
+from poise.core.errors import IncompatibleParts, InvalidOption, errors_at, suggest
 from poise.core.slots import DEFAULTS, RUN_SLOTS
 
 TABLES = ("data", "task", *RUN_SLOTS, "attacks", "unlearning", "run", "expected")
@@ -106,7 +106,7 @@ def parse(text: str, path: Path | None = None, overrides: Iterable[str] = ()) ->
     with experiment.located():
         _check_tables(tables)
         tables.setdefault("run", {})
-        with placed("run"):
+        with errors_at("run"):
             RunOptions.of(tables["run"])
     return experiment
 

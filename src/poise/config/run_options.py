@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from poise.core.errors import InvalidOption
-from poise.core.options import check_options, known_keys, option, options_of
+from poise.core.options import check_keys, check_options, option, options_of
 
 Keep = Literal["all", "unlearnable", "last"]
 BadUpdates = Literal["stop", "drop"]
@@ -68,7 +68,7 @@ class RunOptions:
         """The options of one seed from the table [run] of an experiment file; the first seed by
         default.
         """
-        known_keys(table, RUN_KEYS, "[run]")
+        check_keys(table, RUN_KEYS, "[run]")
         given = dict(table)
         seeds = seeds_in(table)
         given.pop("seeds", None)

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast, get_args
 
 from poise.config.entries import entries_of, values_of
 from poise.core.errors import InvalidOption, require
-from poise.core.options import known_keys, option, options_of
+from poise.core.options import check_keys, option, options_of
 from poise.privacy.budget import Budget
 
 Method = Literal["sifu", "scratch", "fine-tune", "last", "dp", "fed-accum"]
@@ -131,8 +131,8 @@ class UnlearnRequest(Budget):
                 gives none.
         """
         entries = entries_of(cls)
-        known_keys(given, entries, "a request")
-        known_keys(declared or {}, options_of(Budget), "[unlearning]")
+        check_keys(given, entries, "a request")
+        check_keys(declared or {}, options_of(Budget), "[unlearning]")
         return cls(**{**(declared or {}), **values_of(given, entries)})
 
     @property

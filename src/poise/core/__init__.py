@@ -1,1 +1,1 @@
-"""Vectors, types, protocols, the equation: what every other part of poise is built on."""
+"""Vectors, types, protocols, errors and the aggregation equation that the rest of poise uses."""

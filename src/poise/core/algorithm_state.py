@@ -1,5 +1,8 @@
-"""What server and clients remember between rounds, for solvers that have a memory and for personal
-layers.
+"""The vectors that server and clients keep between rounds.
+
+Solvers with a `Memory` (SCAFFOLD, FedDyn, …), channels, attacks and personal layers keep such
+vectors. `AlgorithmState` holds all of them; `LocalState` holds those of one group of clients while
+they work.
 """
 
 from __future__ import annotations
@@ -16,79 +19,92 @@ from poise.core.round_updates import RoundUpdates
 from poise.core.types import PERSONAL, Ints
 from poise.core.vectors import Stack, Vector
 
-Named = Mapping[str, Vector]
+NamedVectors = Mapping[str, Vector]
 
 
 def memory_of(solver: Solver) -> Memory | None:
-    """The memory of a solver, if it has one."""
-    return cast(Remembers, solver).memory if _remembers(type(solver)) else None
+    """Return the solver's memory; None for a solver without one."""
+    if not _remembers(type(solver)):
+        return None
+    return cast(Remembers, solver).memory
 
 
 @lru_cache
 def _remembers(kind: type) -> bool:
-    """Whether solvers of a class have a memory: what `Remembers` asks, once per class instead of in
-    every round.
-    """
+    """Return whether solvers of a class satisfy `Remembers`; cached, since every round asks."""
     return hasattr(kind, "memory") or "memory" in vars(kind).get("__dataclass_fields__", ())
 
 
 @dataclass(frozen=True)
 class AlgorithmState:
-    """The server's shared vectors, those that went out with versions still in flight, and the
-    clients' own.
+    """The vectors that server and clients keep between rounds.
+
+    Args:
+        shared: the server's vectors, by name.
+        sent: the shared vectors that went out with each model version still in flight, by version.
+        client_state: each client's own vectors, by client.
     """
 
-    shared: Named = field(default_factory=dict)
-    sent: Mapping[int, Named] = field(default_factory=dict)  # by version
-    client_state: Mapping[int, Named] = field(default_factory=dict)  # by client
+    shared: NamedVectors = field(default_factory=dict)
+    sent: Mapping[int, NamedVectors] = field(default_factory=dict)
+    client_state: Mapping[int, NamedVectors] = field(default_factory=dict)
 
     def sending(self, version: int) -> AlgorithmState:
-        """The shared vectors go out with this version of the model."""
-        return replace(self, sent={**self.sent, version: self.shared}) if self.shared else self
+        """Return the state after the shared vectors went out with this model version."""
+        if not self.shared:
+            return self
+        return replace(self, sent={**self.sent, version: self.shared})
 
-    def landed(self, flying: Iterable[int]) -> AlgorithmState:
-        """Versions that nobody works on any more are let go."""
-        still = set(flying)
-        return replace(self, sent={v: named for v, named in self.sent.items() if v in still})
+    def landed(self, versions_in_flight: Iterable[int]) -> AlgorithmState:
+        """Return the state without the sent vectors of versions that no client works on."""
+        still_in_flight = set(versions_in_flight)
+        sent = {v: vectors for v, vectors in self.sent.items() if v in still_in_flight}
+        return replace(self, sent=sent)
 
     def rows(
         self, names: Sequence[str], clients: Sequence[int], otherwise: Stack
     ) -> dict[str, Stack]:
-        """What these clients keep, one row each; the row of ``otherwise`` for a client that keeps
-        nothing yet.
+        """Stack the named vectors of these clients, one row per client.
+
+        A client that keeps no vector of a name gets its row of ``otherwise``.
         """
-        found = {name: [self.client_state.get(c, {}).get(name) for c in clients] for name in names}
-        return {
-            name: torch.stack([otherwise[k] if v is None else v for k, v in enumerate(rows)])
-            for name, rows in found.items()
-        }
+        stacks: dict[str, Stack] = {}
+        for name in names:
+            rows = []
+            for row, client in enumerate(clients):
+                vector = self.client_state.get(client, {}).get(name)
+                rows.append(otherwise[row] if vector is None else vector)
+            stacks[name] = torch.stack(rows)
+        return stacks
 
     def tensors(self) -> dict[str, Vector]:
-        """The server's side, flat, as the ledger keeps it."""
-        flat = {f"shared/{name}": v for name, v in self.shared.items()}
-        return flat | {
-            f"sent/{n}/{name}": v for n, named in self.sent.items() for name, v in named.items()
-        }
+        """Return the server's vectors under flat names, as the ledger stores them."""
+        flat = {f"shared/{name}": vector for name, vector in self.shared.items()}
+        for version, vectors in self.sent.items():
+            for name, vector in vectors.items():
+                flat[f"sent/{version}/{name}"] = vector
+        return flat
 
     @classmethod
-    def of(cls, tensors: Named, client_state: Mapping[int, Named]) -> AlgorithmState:
-        """The inverse of `tensors`."""
+    def of(cls, tensors: NamedVectors, client_state: Mapping[int, NamedVectors]) -> AlgorithmState:
+        """Rebuild the state from the tensors in the ledger; the inverse of `tensors`."""
+        shared: dict[str, Vector] = {}
         sent: dict[int, dict[str, Vector]] = {}
-        for key in [k for k in tensors if k.startswith("sent/")]:
-            _, version, name = key.split("/", 2)
-            sent.setdefault(int(version), {})[name] = tensors[key]
-        shared = {
-            k.removeprefix("shared/"): v for k, v in tensors.items() if k.startswith("shared/")
-        }
+        for key, vector in tensors.items():
+            if key.startswith("shared/"):
+                shared[key.removeprefix("shared/")] = vector
+            elif key.startswith("sent/"):
+                _, version, name = key.split("/", 2)
+                sent.setdefault(int(version), {})[name] = vector
         return cls(shared, sent, client_state)
 
 
 @dataclass(frozen=True)
 class LocalState:
-    """What some clients and the server remember when a piece of work on one version begins."""
+    """The vectors that a group of clients has when it starts to work on one model version."""
 
     memory: Memory | None
-    shared: Named
+    shared: NamedVectors
     client_state: Mapping[str, Stack]
 
     @classmethod
@@ -100,43 +116,46 @@ class LocalState:
         version: int,
         start: Stack,
     ) -> LocalState:
-        """Look it up; a server that has sent nothing yet has sent the first values."""
+        """Look up the vectors of these clients.
+
+        Before the server has sent shared vectors, clients use the memory's initial ones.
+        """
         memory = memory_of(solver)
         if memory is None:
             return cls(None, {}, {})
         shared = algorithm_state.sent.get(version) or memory.shared(start[0])
-        nothing = start if memory.begins_at_start else torch.zeros_like(start)
-        return cls(memory, shared, algorithm_state.rows(memory.keeps, clients, nothing))
+        initial = start if memory.begins_at_start else torch.zeros_like(start)
+        client_state = algorithm_state.rows(memory.keeps, clients, otherwise=initial)
+        return cls(memory, shared, client_state)
 
     def point(self) -> Callable[[Stack], Stack] | None:
-        """Where the clients' gradients are taken, if not at their own models."""
-        return None if self.memory is None else self.memory.point(self.client_state)
+        """Return the map to the points of the gradients; None for the clients' own models."""
+        if self.memory is None:
+            return None
+        return self.memory.point(self.client_state)
 
     def terms(self, start: Stack) -> tuple[Transform, ...]:
-        """What the memory adds to the clients' gradients."""
-        return (
-            () if self.memory is None else self.memory.terms(start, self.shared, self.client_state)
-        )
+        """Return the transforms that the memory adds to the clients' gradients."""
+        if self.memory is None:
+            return ()
+        return self.memory.terms(start, self.shared, self.client_state)
 
     def after(self, deltas: Stack, steps: Ints, rate: float) -> Mapping[str, Stack]:
-        """What each client keeps after its work."""
+        """Return the vectors that each client keeps after its work."""
         if self.memory is None or not self.memory.keeps:
             return {}
         return self.memory.client_state_after(self.client_state, self.shared, deltas, steps, rate)
 
 
-def absorbed(
+def absorb_updates(
     memory: Memory, algorithm_state: AlgorithmState, updates: RoundUpdates
 ) -> tuple[AlgorithmState, Vector | None]:
-    """What the server learns from the updates that arrived, and the shift of the direction if there
-    is one.
-    """
+    """Update the server's vectors; return the new state and the shift of the direction, if any."""
     if not len(updates):
         return algorithm_state, None
+    versions = updates.versions.tolist()
     sent = {
-        name: torch.stack(
-            [algorithm_state.sent[version][name] for version in updates.versions.tolist()]
-        )
+        name: torch.stack([algorithm_state.sent[version][name] for version in versions])
         for name in algorithm_state.shared
     }
     shared, shift = memory.absorb(algorithm_state.shared, updates, sent)
@@ -144,17 +163,17 @@ def absorbed(
 
 
 @dataclass(frozen=True)
-class Versions:
-    """Each client's own version of a model."""
+class PersonalModels:
+    """Turns the global model into a client's own version of it."""
 
     positions: torch.Tensor
     algorithm_state: AlgorithmState
 
     def __call__(self, theta: Vector, client: int) -> Vector:
-        """The model with the client's own values where it has some."""
-        own = self.algorithm_state.client_state.get(client, {}).get(PERSONAL)
-        if own is None:
+        """Return the model with the client's personal values; the model itself without any."""
+        personal = self.algorithm_state.client_state.get(client, {}).get(PERSONAL)
+        if personal is None:
             return theta
-        mine = theta.clone()
-        mine[self.positions] = own.to(theta)
-        return mine
+        model = theta.clone()
+        model[self.positions] = personal.to(theta)
+        return model

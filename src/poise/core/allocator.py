@@ -1,4 +1,4 @@
-"""Memory that one local step frees is kept for the next."""
+"""Keep the memory that one local step frees, so that the next step can use it again."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import os
 import sys
 
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in malloc.h
-KEPT = 2**28  # free bytes at the end of the main heap that are not given back
-LARGEST = 2**25  # bytes of a block that still comes from a heap: the most that the library takes
+M_TRIM_THRESHOLD = -1  # as in malloc.h
+M_MMAP_THRESHOLD = -3  # as in malloc.h
+KEPT = 2**28  # free bytes that stay at the end of the main heap
+LARGEST = 2**25  # bytes of the largest block that comes from a heap; the library allows no more
 
 
 def keep_freed_memory() -> bool:
-    """Ask the C library not to give freed memory back to the system at once; whether it took that.
+    """Tell the C library to keep freed memory; return whether it accepted the settings.
 
-    The activations of a step are a few blocks of megabytes that are freed when it ends. By default
-    the GNU library then gives the end of its heap back, and the next step waits for the system to
-    clear the same pages anew. A process that has its own settings keeps them, and where there is
+    The activations of a step are a few blocks of megabytes, which the step frees when it ends. By
+    default the GNU library returns the end of its heap to the system, and the next step waits for
+    the system to clear the same pages again. Settings in the environment take precedence, and with
     another C library nothing happens.
     """
-    own = any(os.environ.get(name) for name in SETTINGS) or "glibc.malloc." in os.environ.get(
-        "GLIBC_TUNABLES", ""
-    )
-    if sys.platform != "linux" or own:
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    set_by_user = any(os.environ.get(name) for name in SETTINGS) or "glibc.malloc." in tunables
+    if sys.platform != "linux" or set_by_user:
         return False
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt

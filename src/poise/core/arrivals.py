@@ -1,11 +1,11 @@
-"""What clients send for the pieces of work they did, before the server makes anything of it."""
+"""The answers that clients send, before the server decodes them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,23 +22,26 @@ if TYPE_CHECKING:
     Column: TypeAlias = Rows | Mapping[str, Rows] | tuple[str, ...] | None
 
 UPDATE = "update"
-"""The name of an update that travels as it is, in a payload."""
+"""The name of an update in a payload without encoding."""
+
+ARRAY_COLUMNS = ("samples", "steps", "loss_before", "loss_after", "norms")
+TENSOR_COLUMNS = ("payload", "client_state")
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """The answers to m pieces of work, one row each.
+    """The answers to m assignments, one row each.
 
     Args:
-        payload: the updates as they travelled, one row per piece of work (`poise.engine.wire.Wire`
-            reads them).
+        payload: the updates as they travelled, one row per assignment (`poise.engine.wire.Wire`
+            decodes them).
         samples: how many samples each client declares, (m,).
-        steps: how many local steps each made, (m,).
-        loss_before: reported losses before the work, (m,); None where nobody asked.
+        steps: how many local steps each client made, (m,).
+        loss_before: reported losses before the work, (m,); None where no part needs them.
         loss_after: likewise after the work.
         norms: lengths of the updates, (m,); None where the server measures them after decoding.
-        client_state: what each client keeps from now on, (m, ...) by name.
-        reasons: why each row must not be used, "" where it may; empty where all may.
+        client_state: the vectors that each client keeps from now on, (m, ...) by name.
+        reasons: why the server must refuse each row, "" for a good row; empty if all are good.
     """
 
     payload: Mapping[str, torch.Tensor]
@@ -54,84 +57,93 @@ class Arrivals:
         return len(self.samples)
 
     def rows(self, rows: Ints) -> Arrivals:
-        """Some of the rows, in this order."""
+        """Return the selected rows, in this order."""
         if len(rows) == len(self) and bool((rows == np.arange(len(rows))).all()):
             return self
         return rows_of(self, rows)
 
     @classmethod
     def join(cls, parts: Sequence[Arrivals]) -> Arrivals:
-        """The rows of several answers, one after the other."""
+        """Return the rows of several answers, one answer after the other."""
         import torch
 
         columns: dict[str, Any] = {}
-        for name in COLUMNS:
-            found = [vars(part)[name] for part in parts]
-            columns[name] = None if any(c is None for c in found) else np.concatenate(found)
-        for name in TENSORS:
+        for name in ARRAY_COLUMNS:
+            arrays = [vars(part)[name] for part in parts]
+            missing = any(array is None for array in arrays)
+            columns[name] = None if missing else np.concatenate(arrays)
+        for name in TENSOR_COLUMNS:
             columns[name] = {
                 key: torch.cat([vars(part)[name][key] for part in parts])
                 for key in vars(parts[0])[name]
             }
         if any(part.reasons for part in parts):
-            columns["reasons"] = tuple(why for p in parts for why in p.reasons or ("",) * len(p))
+            reasons: list[str] = []
+            for part in parts:
+                reasons += part.reasons or ("",) * len(part)
+            columns["reasons"] = tuple(reasons)
         return cls(**columns)
 
     def with_payload(self, payload: Mapping[str, torch.Tensor]) -> Arrivals:
-        """The same answers with another payload."""
+        """Return the same answers with another payload."""
         return replace(self, payload=payload)
 
 
-COLUMNS = ("samples", "steps", "loss_before", "loss_after", "norms")
-TENSORS = ("payload", "client_state")
-
-
 def rows_of(value: Columns, rows: Ints) -> Columns:
-    """A frozen dataclass of columns, with some rows of each: arrays, tensors, mappings of them,
-    tuples of words.
+    """Select rows of every column of a frozen dataclass.
 
-    A field is a column when its metadata do not say ``shared``.
+    A column is an array, a tensor, a mapping of these, or a tuple of strings. A field is a column
+    unless its metadata contain ``shared``.
     """
     import torch
 
     index = torch.from_numpy(rows)
-    _, columns = _names(type(value))
-    return changed(value, **{name: _taken(vars(value)[name], rows, index) for name in columns})
+    columns = {
+        name: _column_rows(vars(value)[name], rows, index)
+        for name in _field_names(type(value)).columns
+    }
+    return changed(value, **columns)
 
 
 def changed(value: Columns, **changes: Any) -> Columns:
-    """The same frozen dataclass with other values of some fields, and nothing that was cached.
+    """Copy a frozen dataclass with other values of some fields, and without cached properties.
 
-    What `dataclasses.replace` does, in a tenth of the time: an asynchronous run does it for every
-    single update.
+    Does what `dataclasses.replace` does in a tenth of the time: an asynchronous run copies once
+    per update.
     """
-    every, _ = _names(type(value))
-    made = object.__new__(type(value))
-    vars(made).update({name: vars(value)[name] for name in every}, **changes)
-    return made
+    copy = object.__new__(type(value))
+    fields_of_value = {name: vars(value)[name] for name in _field_names(type(value)).every}
+    vars(copy).update(fields_of_value, **changes)
+    return copy
+
+
+class _FieldNames(NamedTuple):
+    """The names of all fields of a dataclass, and of the fields that are columns."""
+
+    every: tuple[str, ...]
+    columns: tuple[str, ...]
 
 
 @lru_cache
-def _names(kind: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of all fields of a dataclass, and of those that are columns."""
+def _field_names(kind: type) -> _FieldNames:
     every = fields(kind)
-    return tuple(f.name for f in every), tuple(
-        f.name for f in every if not f.metadata.get("shared")
-    )
+    columns = tuple(f.name for f in every if not f.metadata.get("shared"))
+    return _FieldNames(tuple(f.name for f in every), columns)
 
 
-def _taken(column: Column, rows: Ints, index: torch.Tensor) -> Column:
+def _column_rows(column: Column, rows: Ints, index: torch.Tensor) -> Column:
+    """Return the selected rows of one column; ``index`` holds the same rows as a tensor."""
     if column is None:
         return None
     if isinstance(column, Mapping):
-        return {name: _rows_of_one(values, rows, index) for name, values in column.items()}
+        return {name: _array_rows(values, rows, index) for name, values in column.items()}
     if isinstance(column, tuple):
-        return tuple(column[k] for k in rows.tolist()) if column else ()
-    return _rows_of_one(column, rows, index)
+        return tuple(column[row] for row in rows.tolist()) if column else ()
+    return _array_rows(column, rows, index)
 
 
-def _rows_of_one(values: Rows, rows: Ints, index: torch.Tensor) -> Rows:
+def _array_rows(values: Rows, rows: Ints, index: torch.Tensor) -> Rows:
     if isinstance(values, np.ndarray):
-        taken: np.ndarray = values[rows]
-        return taken
+        selected: np.ndarray = values[rows]
+        return selected
     return values[index]

@@ -1,8 +1,8 @@
-"""Which samples each client takes at each local step.
+"""Which samples each client uses at each local step.
 
 Batches are drawn without replacement within an epoch; the last batch of an epoch is as small as the
-samples that are left. A client's batches depend on (seed, version, client) and its own size, never
-on who else is in the cohort.
+number of samples left. A client's batches depend on (seed, version, client) and its own size, never
+on the other clients of the cohort.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from poise.core.types import Ints
 class Batch:
     """Positions of one step's samples inside the clients' shards.
 
-    Row k has ``counts[k]`` samples; the rest of a short row repeats its first position and must get
-    weight zero.
+    Row k has ``counts[k]`` samples. A short row is filled up with its first position; the filling
+    must get weight zero.
     """
 
     positions: torch.Tensor  # (a, b) int64
@@ -31,11 +31,11 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All batches of m clients, ready to be read step by step.
+class BatchPlan:
+    """All batches of m clients; iterating yields one `Batch` per local step.
 
-    The clients must be ordered by their number of steps, most first: those still working at step k
-    are then a prefix.
+    The clients must be ordered by their number of steps, most first, so that the clients still
+    working at step k are a prefix.
     """
 
     positions: torch.Tensor  # (K, m, b)
@@ -44,7 +44,7 @@ class Plan:
     @classmethod
     def draw(
         cls, streams: U64, sizes: Ints, offsets: Ints, steps: Ints, batch_size: int | None
-    ) -> Plan:
+    ) -> BatchPlan:
         """Draw the batches of clients with these stream keys, sizes and numbers of steps."""
         width = int(batch_widths(sizes, batch_size).max())
         positions = np.zeros((int(steps.max()), len(sizes), width), dtype=np.int64)
@@ -52,7 +52,7 @@ class Plan:
         for size, count in sorted(set(zip(sizes.tolist(), steps.tolist(), strict=True))):
             rows = np.flatnonzero((sizes == size) & (steps == count))
             b = min(size, batch_size or size)
-            order, lengths = _epochs(streams[rows], size, count, b)
+            order, lengths = _epochs(streams[rows], size, steps=count, b=b)
             positions[:count, rows, :b] = order
             counts[:count, rows] = lengths[:, None]
             if b < positions.shape[2]:
@@ -64,38 +64,40 @@ class Plan:
         return len(self.positions)
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batch of each step, for the clients that still work."""
-        _, every, width = self.positions.shape
+        """Yield the batch of each step, for the clients that still work."""
+        _, clients, width = self.positions.shape
         active = (self.counts > 0).sum(1)
         full = (self.counts == width).sum(1) == active
         for positions, counts, m, whole in zip(
             self.positions, self.counts, active.tolist(), full.tolist(), strict=True
         ):
-            some = (positions, counts) if m == every else (positions[:m], counts[:m])
-            yield Batch(*some, whole)
+            if m == clients:
+                yield Batch(positions, counts, whole)
+            else:
+                yield Batch(positions[:m], counts[:m], whole)
 
 
 def batch_widths(sizes: Ints, batch_size: int | None) -> Ints:
-    """How many positions a client's batches take, padding included: a function of its own size
-    only.
+    """Return how many positions a client's batches take, padding included.
 
-    A client with fewer samples than the batch size (or any client, where a step takes all samples)
-    is padded to the next of 1, 2, 3, 4, 6, 8, 12, 16, …, so that clients of similar size can work
-    in one stack and none of them in another shape than it would alone: the same bits whoever else
-    is in the cohort.
+    A client with fewer samples than the batch size (or any client, if a step takes all samples) is
+    padded to the next of 1, 2, 3, 4, 6, 8, 12, 16, … Clients of similar size can then work in one
+    stack, and each keeps the shape that it has alone: the result has the same bits whatever other
+    clients the cohort has.
 
     >>> batch_widths(np.array([5, 9, 40, 100]), 50)
     array([ 6, 12, 48, 50])
     """
     power = 2 ** np.floor(np.log2(np.maximum(sizes, 1))).astype(np.int64)
-    grid = np.where(
-        sizes <= power, power, np.where(2 * sizes <= 3 * power, 3 * power // 2, 2 * power)
-    )
-    return np.asarray(grid if batch_size is None else np.minimum(grid, batch_size), dtype=np.int64)
+    above_power = np.where(2 * sizes <= 3 * power, 3 * power // 2, 2 * power)
+    widths = np.where(sizes <= power, power, above_power)
+    if batch_size is not None:
+        widths = np.minimum(widths, batch_size)
+    return np.asarray(widths, dtype=np.int64)
 
 
 def _epochs(streams: U64, size: int, steps: int, b: int) -> tuple[Ints, Ints]:
-    """Batches of clients of one size: positions (steps, rows, b) and lengths (steps,)."""
+    """Draw for clients of one size: positions (steps, rows, b) and batch lengths (steps,)."""
     per_epoch = -(-size // b)
     slots = np.arange(steps) % per_epoch
     lengths = np.minimum(b, size - slots * b)
@@ -107,7 +109,7 @@ def _epochs(streams: U64, size: int, steps: int, b: int) -> tuple[Ints, Ints]:
         order[:, epoch, drawn.shape[1] :] = drawn[:, :1]
     batches = order.reshape(len(streams), -1, b)[:, :steps]
     short = lengths < b
-    if short.any():  # the tail of a short batch repeats its own first sample, never another epoch's
+    if short.any():  # fill a short batch with its own first sample, never with another epoch's
         tail = np.arange(b)[None, :] >= lengths[:, None]
         batches = np.where(tail[None], batches[:, :, :1], batches)
     return batches.transpose(1, 0, 2), lengths

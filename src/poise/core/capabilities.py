@@ -1,7 +1,8 @@
-"""What a part may be able to do beyond the protocol of its slot.
+"""Abilities that a part may have beyond the protocol of its slot.
 
-A caller asks with ``isinstance``. Where it relies on an answer (a closed form, a law), it also asks
-`poise.core.traits.still_holds`: a subclass may have replaced the method that the answer is about.
+Test for them with ``isinstance``. A caller that relies on an answer (a closed form, a law) must
+also check `poise.core.traits.still_holds`: a subclass may have replaced the method that the answer
+describes.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class PerClient(Protocol):
-    """A part with values that were given client by client."""
+    """A part with options that hold one value per client."""
 
     def for_clients(self, stay: Sequence[int]) -> Self:
-        """The same part for the clients ``stay``, which get the numbers 0, 1, … in this order."""
+        """Return the part for the clients ``stay``, renumbered 0, 1, … in this order."""
 
 
 # samplers -----------------------------------------------------------------------------------------
@@ -34,16 +35,16 @@ class HasStatistics(Protocol):
     """A sampler that knows the moments of its weights."""
 
     def statistics(self, importance: Floats) -> WeightStatistics:
-        """The moments of omega_i for this importance, (N,)."""
+        """Return the moments of omega_i for this importance, (N,)."""
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of the clients before a training, one value each; None where it is not."""
+class ClientFacts:
+    """What is known of each client before training, (N,) each; None if unknown."""
 
     losses: Floats | None = None
     norms: Floats | None = None  # of their updates
-    majority: Ints | None = None  # the class of which each has most
+    majority: Ints | None = None  # the most frequent class of each client
     draws: int = 100_000  # how many draws an estimate may take
 
 
@@ -51,13 +52,13 @@ class Known:
 class HasStatisticsGiven(Protocol):
     """A sampler whose moments depend on more than the importance."""
 
-    def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
-        """The moments of omega_i for what is known of the clients."""
+    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
+        """Return the moments of omega_i, given facts about the clients."""
 
 
 @dataclass(frozen=True)
 class Coins:
-    """Client i is drawn with probability ``chances[i]``, and counts ``weights[i]`` if it is."""
+    """Client i is drawn with probability ``chances[i]``, and then has weight ``weights[i]``."""
 
     chances: Floats  # (N,), at most 1
     weights: Floats  # (N,)
@@ -65,10 +66,10 @@ class Coins:
 
 @runtime_checkable
 class HasCoins(Protocol):
-    """A sampler in which every client is drawn by a coin of its own."""
+    """A sampler that draws every client independently of the others."""
 
     def coins(self, importance: Floats) -> Coins:
-        """The coins of clients with this importance, (N,)."""
+        """Return the probabilities and weights of clients with this importance, (N,)."""
 
 
 # clocks -------------------------------------------------------------------------------------------
@@ -76,25 +77,25 @@ class HasCoins(Protocol):
 
 @runtime_checkable
 class KnowsLongRunWeights(Protocol):
-    """A clock that knows how often each client is heard in the long run."""
+    """A clock that knows how often each client arrives in the long run."""
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
-        """The unbiased weights d_i, (N,); ``durations`` None stands for the clock's own."""
+        """Return the unbiased weights d_i, (N,); None for ``durations`` means the clock's own."""
 
 
 @runtime_checkable
 class HasDurations(Protocol):
-    """A clock whose clients need given durations for their work."""
+    """A clock with given durations of the clients' work."""
 
     durations: Any
 
 
 @runtime_checkable
 class KnowsNextStart(Protocol):
-    """Times in which clients may be away."""
+    """Times during which clients may be away."""
 
     def next(self, now: float) -> float:
-        """The first time after now at which anybody can begin; inf if nobody can."""
+        """Return the first time after now at which any client can start; inf if none can."""
 
 
 # weightings ---------------------------------------------------------------------------------------
@@ -102,12 +103,12 @@ class KnowsNextStart(Protocol):
 
 @dataclass(frozen=True)
 class LongRun:
-    """How often each client is heard, and with which base weight."""
+    """How often each client arrives, and with which base weight."""
 
     setting: Setting
     clock: Clock
-    base: Floats | None  # mean base weight of an answer, (N,); None where it is not known
-    heard: Floats | None  # share of aggregations with each client, (N,)
+    base: Floats | None  # mean base weight of an answer, (N,); None if unknown
+    heard: Floats | None  # share of aggregations that include each client, (N,)
 
     @property
     def importance(self) -> Floats:
@@ -116,7 +117,7 @@ class LongRun:
 
     @property
     def mean_base(self) -> Floats | None:
-        """The mean base weight over all aggregations, (N,)."""
+        """The mean base weight over all aggregations, (N,); None if unknown."""
         if self.base is None or self.heard is None:
             return None
         return self.base * self.heard
@@ -127,25 +128,25 @@ class KnowsMeanCoefficients(Protocol):
     """A weighting whose mean coefficients have a closed form."""
 
     def mean_coefficients(self, known: LongRun) -> Floats | None:
-        """E[omega_i], (N,); None where too little is known."""
+        """Return E[omega_i], (N,); None if too little is known."""
 
 
 @runtime_checkable
 class WrapsWeighting(Protocol):
-    """A weighting that changes the coefficients of another one."""
+    """A weighting that changes the coefficients of another weighting."""
 
     @property
     def inner(self) -> Weighting:
-        """The other one."""
+        """The wrapped weighting."""
 
 
 @runtime_checkable
 class EndsWith(Protocol):
-    """A weighting that gives way to another one in the course of a run."""
+    """A weighting that hands over to another weighting during a run."""
 
     @property
     def finally_used(self) -> Weighting:
-        """The one that is used in the end."""
+        """The weighting in use at the end of the run."""
 
 
 # solvers and servers ------------------------------------------------------------------------------
@@ -157,15 +158,15 @@ class CountsEpochs(Protocol):
 
     @property
     def epochs(self) -> int | None:
-        """Passes over the client's data; None where the work is counted in steps."""
+        """Passes over the client's data; None if the work is counted in steps."""
 
 
 @runtime_checkable
 class Seeded(Protocol):
-    """A server that draws."""
+    """A server that draws random numbers."""
 
     def seeded(self, seed: int) -> Server:
-        """The same server, whose draws are named by the run's seed and its own."""
+        """Return the server with draws that depend on the run's seed and its own."""
 
 
 # tasks and federations ----------------------------------------------------------------------------
@@ -173,27 +174,27 @@ class Seeded(Protocol):
 
 @runtime_checkable
 class HasPrecision(Protocol):
-    """A task that can be computed in single or in double precision."""
+    """A task with a choice of single or double precision."""
 
     dtype: Any
 
 
 @runtime_checkable
 class HasTitle(Protocol):
-    """A federation with a name for people."""
+    """A federation with a readable name."""
 
     @property
     def title(self) -> str:
-        """What it is called in print."""
+        """The name for reports."""
 
 
 @runtime_checkable
 class LetsClientsLeave(Protocol):
-    """A federation that can go on without some of its clients."""
+    """A federation that can continue without some of its clients."""
 
     @property
     def clients(self) -> int:
         """Number of clients."""
 
     def without(self, clients: Sequence[int] | Ints) -> Any:
-        """The federation that is left; the others move up, in order."""
+        """Return the federation without these clients; the others are renumbered in order."""

@@ -1,4 +1,4 @@
-"""How long each client needs for a piece of work, in simulated time."""
+"""How long each client's local work takes, in simulated time."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from poise.core.types import Floats, Ints
 
 
 @runtime_checkable
-class Timed(Protocol):
-    """Durations as a part: `poise.clocks.Exponential`, `poise.clocks.Trace`."""
+class DurationsPart(Protocol):
+    """Durations given as a part: `poise.clocks.Exponential`, `poise.clocks.Trace`."""
 
     def bind(self, clients: int | None) -> TimesWithLaws:
-        """The times of this many clients; None where the number is not known yet and only the
-        options are checked.
-        """
+        """Return the times of this many clients; None only checks the options."""
 
 
 class TimesWithLaws(Times, Protocol):
-    """Times of which the means are known, or which say that they are not."""
+    """Times that know their means; a method raises if it has no closed form."""
 
     def mean(self, clients: int) -> Floats:
         """E[T_i], (N,)."""
 
     def windows(self, dt: float, clients: int) -> Floats:
-        """E[ceil(T_i / dt)], (N,): windows of length dt that a piece of work lasts."""
+        """E[ceil(T_i / dt)], (N,): how many windows of length dt the work of client i takes."""
 
 
-Durations: TypeAlias = str | Sequence[float] | np.ndarray | Timed | None
-"""Numbers (one per client), a scenario ``"F<percent>"``, a part such as Exponential, or None for
-one unit each."""
+Durations: TypeAlias = str | Sequence[float] | np.ndarray | DurationsPart | None
+"""One number per client, a scenario ``"F<percent>"``, a part such as Exponential, or None.
+
+None means one unit of time for every client.
+"""
 
 SAME = 1e-9
-"""Times that differ by less than this share are the same: five times 0.2 is 1."""
+"""Times that differ by less than this share count as equal: five times 0.2 is 1."""
 
 
 @dataclass(frozen=True)
 class FixedDurations:
-    """Client i always needs ``tau[i]``; without ``tau`` everyone needs one unit."""
+    """Client i always takes ``tau[i]``; without ``tau`` every client takes one unit."""
 
     tau: Floats | None = None  # (N,)
 
     last = np.inf
 
     def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
-        """The time that each of these clients needs."""
+        """The time that each of these clients takes."""
         if self.tau is None:
             return np.ones(len(clients))
         return self.tau[clients]
@@ -62,7 +62,7 @@ class FixedDurations:
         return self.of(np.arange(clients), 0, 0, 0.0)
 
     def windows(self, dt: float, clients: int) -> Floats:
-        """``ceil(tau_i / dt)``; work that ends with a window belongs to it."""
+        """``ceil(tau_i / dt)``; work that ends exactly with a window belongs to that window."""
         return np.ceil(self.mean(clients) / dt * (1 - SAME))
 
 
@@ -77,49 +77,55 @@ def scenario(name: str, clients: int) -> Floats:
     match = re.fullmatch(r"F(\d{1,2})", name)
     if match is None:
         raise InvalidOption(
-            f"unknown durations {name!r}", "a scenario is F0 … F99, for example 'F80'"
+            f"unknown durations {name!r}", "use a scenario F0 … F99, for example 'F80'"
         )
     spread = int(match.group(1)) / 100
     return np.asarray(1.0 - np.arange(clients) * (spread / max(clients - 1, 1)), dtype=np.float64)
 
 
 def as_durations(given: Durations, clients: int | None) -> TimesWithLaws:
-    """Check durations, against the number of clients where it is known."""
+    """Check durations, and their number if ``clients`` is known; return them as times."""
     if given is None:
         return FixedDurations()
-    if isinstance(given, Timed):
+    if isinstance(given, DurationsPart):
         return given.bind(clients)
-    return FixedDurations(means(given, clients))
+    return FixedDurations(client_durations(given, clients))
 
 
 def durations_for(given: Durations, stay: Sequence[int]) -> Durations:
-    """The durations of the clients ``stay``, in this order; what is not given client by client
-    stays as it is.
+    """Select the durations of the clients ``stay``, in this order.
+
+    Durations without one value per client stay as they are.
 
     >>> durations_for([1.0, 2.0, 3.0], [2, 0])
     [3.0, 1.0]
     """
-    if isinstance(given, Timed):
-        return given.for_clients(stay) if isinstance(given, PerClient) else given
+    if isinstance(given, DurationsPart):
+        if isinstance(given, PerClient):
+            return given.for_clients(stay)
+        return given
     if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
-        return [float(given[c]) for c in stay]
+        return [float(given[client]) for client in stay]
     return given
 
 
-def means(given: str | Sequence[float] | np.ndarray, clients: int | None) -> Floats:
-    """Numbers or a scenario as checked times, one per client."""
+def client_durations(given: str | Sequence[float] | np.ndarray, clients: int | None) -> Floats:
+    """Return one checked duration per client, from numbers or a scenario."""
     if isinstance(given, str):
         return scenario(given, clients or 2)
     try:
         tau = np.asarray(given, dtype=np.float64)
     except (ValueError, TypeError) as error:
-        raise InvalidOption(f"durations must be numbers: {error}", "give one per client") from error
+        raise InvalidOption(
+            f"durations must be numbers: {error}", "give one number per client"
+        ) from error
     require(tau.ndim == 1 and len(tau) > 0, "durations must be a list of numbers, one per client")
-    bad = np.flatnonzero(~(np.isfinite(tau) & (tau > 0)))
-    require(len(bad) == 0, f"duration of client {bad[0] if len(bad) else ''} must be above 0")
+    bad_clients = np.flatnonzero(~(np.isfinite(tau) & (tau > 0)))
+    if len(bad_clients):
+        raise InvalidOption(f"duration of client {bad_clients[0]} must be above 0")
     require(
         clients is None or len(tau) == clients,
         f"{len(tau)} durations for {clients} clients",
-        "give one per client",
+        "give one number per client",
     )
     return tau

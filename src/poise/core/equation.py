@@ -15,7 +15,7 @@ from poise.core.vectors import Stack, Vector
 
 
 def combine(omega: Floats, deltas: Stack) -> Vector:
-    """``sum_i omega_i * Delta_i``: one product of a row with the stack, (d,).
+    """``sum_i omega_i * Delta_i``, (d,).
 
     >>> import numpy as np
     >>> combine(np.array([0.5, 2.0]), torch.tensor([[2.0, 0.0], [1.0, 3.0]]))
@@ -27,32 +27,37 @@ def combine(omega: Floats, deltas: Stack) -> Vector:
 
 @dataclass(frozen=True)
 class Moving:
-    """A global model whose first ``trainable`` entries a server optimiser moves, and that
-    optimiser's state.
-    """
+    """The global model and the state of the server optimiser that moves its trainable entries."""
 
     theta: Vector
-    trainable: int
+    trainable: int  # the optimiser moves theta[:trainable]
     state: ServerState
 
 
 def step(
     at: Moving, direction: Vector, weights: Floats, server: Server, *, shift: Vector | None = None
 ) -> tuple[Vector, ServerState]:
-    """The next global model and server state, from the aggregated ``direction`` and the ``weights``
-    it was made with.
+    """Apply an aggregated direction; return the next global model and server state.
 
-    ``shift`` is what a solver's memory adds to the direction.
+    Only trainable entries go through the server optimiser. Batch-norm statistics and other buffers
+    are averages, not optimisation variables: they move by the same weighted sum, scaled so that the
+    weights never exceed one in total (a variance must stay inside the range of the variances that
+    it averages).
 
-    Only what gradients move goes through the server optimiser. Batch-norm statistics and other
-    buffers are averages, not optimisation variables: they move by the same weighted sum, scaled so
-    that the weights never exceed one in total (a variance must stay inside the range of those it
-    was averaged from).
+    Args:
+        at: the present model and server state.
+        direction: the aggregated direction, (d,).
+        weights: the coefficients that gave the direction, (m,).
+        server: the server optimiser.
+        shift: the vector that a solver's memory adds to the direction, if any.
     """
-    theta, trainable = at.theta, at.trainable
-    moving = direction[:trainable] if shift is None else direction[:trainable] + shift
+    theta = at.theta
+    trainable = at.trainable
+    moving = direction[:trainable]
+    if shift is not None:
+        moving = moving + shift
     moved, state = server.apply(theta[:trainable], moving, at.state)
     if trainable == len(theta):
         return moved, state
-    resting = theta[trainable:] + direction[trainable:] / max(1.0, float(weights.sum()))
-    return torch.cat([moved, resting]), state
+    buffers = theta[trainable:] + direction[trainable:] / max(1.0, float(weights.sum()))
+    return torch.cat([moved, buffers]), state

@@ -1,4 +1,4 @@
-"""Errors that tell a user what was wrong, where, and what to do about it."""
+"""Errors that say what is wrong, where, and what to do about it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class PoiseError(Exception):
     """Base of every error that poise raises on purpose.
 
     Args:
-        message: what was wrong, naming the file, key, client or value.
+        message: what is wrong, with the file, key, client or value.
         hint: what to do about it.
-        where: the option at fault, from the outside in: ``("sampler", "m")``, ``("attacks", "1",
-            "clients")``.
+        where: the path of the wrong option, outermost first: ``("sampler", "m")``,
+            ``("attacks", "1", "clients")``.
 
-    ``exit_code`` is what the command line returns: 2 for wrong use, 1 for a failure.
+    The command line returns ``exit_code``: 2 for wrong use, 1 for a failure.
     """
 
     exit_code = 1
@@ -35,39 +35,39 @@ class PoiseError(Exception):
 
 
 class InvalidOption(PoiseError):
-    """An option of a part, a federation or an experiment file has a value it cannot have."""
+    """An option of a part, a federation or an experiment file has an invalid value."""
 
     exit_code = 2
 
 
 class IncompatibleParts(PoiseError):
-    """Two parts of a composition do not fit each other."""
+    """A part does not fit another part, the task or the federation."""
 
     exit_code = 2
 
 
 class DataError(PoiseError):
-    """A data file is absent, truncated or altered, or does not hold what it should."""
+    """A data file is missing, truncated, altered, or has the wrong content."""
 
 
 class UpdateRefused(PoiseError):
-    """A client sent something that must not be averaged in."""
+    """A client sent an update or a report that must not enter the average."""
 
 
 class UpdatesUnknown(PoiseError):
-    """A weighting reads the updates themselves where only columns about them are given."""
+    """A weighting reads the updates, but the caller gave only columns about them."""
 
 
 class LedgerError(PoiseError):
-    """The run folder cannot be read or written."""
+    """poise cannot read or write the run folder."""
 
 
 class RunLocked(LedgerError):
-    """Another process is writing to this run."""
+    """Another process writes to this run."""
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """A hint naming the nearest known word.
+    """Return a hint with the nearest known word, or with all known words.
 
     >>> suggest("unifrom", ["uniform", "full"])
     "did you mean 'uniform'?"
@@ -75,24 +75,24 @@ def suggest(word: str, known: Iterable[str]) -> str:
     'known: full, uniform'
     """
     known = sorted(known)
-    near = get_close_matches(word, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    nearest = get_close_matches(word, known, n=1)
+    if nearest:
+        return f"did you mean {nearest[0]!r}?"
+    return f"known: {', '.join(known)}"
 
 
 def require(condition: bool, message: str, hint: str = "", *, where: str = "") -> None:
-    """Raise `InvalidOption` unless ``condition`` holds; ``where`` is the name of the option at
-    fault.
-    """
+    """Raise `InvalidOption` unless ``condition`` holds; ``where`` names the wrong option."""
     if not condition:
         raise InvalidOption(message, hint, where=(where,) if where else ())
 
 
 @contextmanager
-def placed(*where: str) -> Iterator[None]:
-    """Put ``where`` in front of the place that an error inside the block names.
+def errors_at(*where: str) -> Iterator[None]:
+    """Prefix the ``where`` of every error raised inside the block.
 
     >>> try:
-    ...     with placed("sampler"):
+    ...     with errors_at("sampler"):
     ...         require(False, "m must be at least 1", where="m")
     ... except InvalidOption as error:
     ...     error.where

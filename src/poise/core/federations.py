@@ -1,7 +1,7 @@
-"""What a federation and a task have, for code that takes any of them.
+"""Protocols of federations and tasks.
 
-`FederationLike` and `TaskLike` name the members that every run needs. The other protocols name what
-only some federations have; a caller asks for them with ``isinstance``.
+`FederationLike` and `TaskLike` list the members that every run needs. The other protocols describe
+abilities of some federations; test for them with ``isinstance``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 class FederationLike(Protocol):
-    """Who owns what: `poise.federation`, `poise.quadratics`, the nodes of a deployment, or a class
-    of one's own.
+    """The clients and their data.
+
+    `poise.federation`, `poise.quadratics`, the nodes of a deployment, or your own class.
     """
 
     @property
@@ -32,32 +33,30 @@ class FederationLike(Protocol):
 
     @property
     def importance(self) -> Floats:
-        """p, (N,)."""
+        """p_i, (N,), with sum 1."""
 
     @property
     def on_demand(self) -> bool:
-        """Whether clients are made when asked for."""
+        """Whether clients are created only when a round needs them."""
 
     @property
     def spec(self) -> Mapping[str, Any] | None:
-        """The table [data] that makes this federation again; None for a federation made of Python
-        objects.
-        """
+        """The table [data] that recreates this federation; None if Python objects define it."""
 
 
 class TaskLike(Protocol):
-    """What is learned: `poise.task`, the task of `poise.quadratics`, or a class of one's own."""
+    """The model and the loss: `poise.task`, the task of `poise.quadratics`, or your own class."""
 
     @property
     def spec(self) -> Mapping[str, Any] | None:
-        """The table [task] that makes this task again; None for a task made of Python objects."""
+        """The table [task] that recreates this task; None if Python objects define it."""
 
     def bind(self, federation: Any, device: str = "cpu") -> Oracle:
-        """The gradient oracle on a federation; each task says which federations it takes."""
+        """Return the gradient oracle on a federation; raises if the task cannot use it."""
 
 
 class ReadableFederation(FederationLike, Protocol):
-    """A federation whose data can be read client by client."""
+    """A federation that gives access to each client's data."""
 
     def client(self, i: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Training data ``(x, y)`` of client i."""
@@ -72,7 +71,7 @@ class HasClasses(Protocol):
         """Number of classes; 0 for regression."""
 
     def label_counts(self) -> Ints:
-        """Samples of each class that each client owns, (N, C)."""
+        """Number of samples per client and class, (N, C)."""
 
 
 @runtime_checkable
@@ -81,28 +80,28 @@ class HasMembers(Protocol):
 
     @property
     def members(self) -> Ints:
-        """Each client's number before anybody left, (N,)."""
+        """Each client's number before other clients left, (N,)."""
 
 
 @runtime_checkable
 class HasClientTraits(Protocol):
-    """A federation that knows what sets its clients apart by design."""
+    """A federation that knows how its clients differ by design."""
 
     def traits(self) -> Mapping[str, Floats]:
-        """Named values, (N,) each."""
+        """Values by name, (N,) each."""
 
 
 @runtime_checkable
 class HasDigest(Protocol):
-    """A federation that can be recognised."""
+    """A federation with a hash of its data."""
 
     def digest(self) -> str:
-        """A hash of what the clients own."""
+        """A hash of the clients' data."""
 
 
 @runtime_checkable
 class SendsMessages(Protocol):
-    """A federation whose clients work out their messages for the similarity graph themselves."""
+    """A federation whose clients compute their own messages for the similarity graph."""
 
     def messages(self) -> Floats:
         """One message per client, (N, D)."""
@@ -110,8 +109,8 @@ class SendsMessages(Protocol):
 
 @runtime_checkable
 class DecidesMeasuring(Protocol):
-    """A federation that says whether its clients are measured without being asked to."""
+    """A federation that decides whether runs measure its clients by default."""
 
     @property
     def measured(self) -> bool:
-        """Whether the training loss of the clients is measured by default."""
+        """Whether runs measure the clients' training loss by default."""

@@ -1,6 +1,4 @@
-"""The last update of every client, and how alike these are: what samplers by similarity look back
-on.
-"""
+"""The last update of every client and their similarities, for samplers that cluster clients."""
 
 from __future__ import annotations
 
@@ -20,18 +18,19 @@ GRADIENT = "gradient"
 """The name under which the ledger keeps a client's last update."""
 
 SAMPLER = "sampler/"
-"""How the names of tensors begin that the ledger keeps for a sampler."""
+"""The prefix of the tensors that the ledger keeps for a sampler."""
 
-Made = Callable[[Floats], SamplingDistributions]
+ClusterClients = Callable[[Floats], SamplingDistributions]
+"""Makes the sampling distributions from the similarities, (N, N)."""
 
 
 @dataclass
 class Gradients:
     """Representative gradients G_i = last theta_i - theta, zero for a client that never worked.
 
-    Only the rows of clients that worked are computed again: O(N m d) per round. A similarity is
-    computed from its two updates alone, and rows are written in an order that the records tell, so
-    that the matrix is the same to the bit when it is made anew from the ledger.
+    Each round computes only the rows of clients that worked: O(N m d). A similarity depends on its
+    two updates alone, and rows are written in the order of the records, so that a matrix rebuilt
+    from the ledger is the same to the bit.
 
     Source: [Fraboni 2023, §3.5].
     """
@@ -41,19 +40,19 @@ class Gradients:
     alike: Floats = field(init=False)  # (N, N)
     _rows: Stack | None = None
     _norms: Vector = field(init=False)
-    _stale: list[int] = field(default_factory=list)
+    _stale: list[int] = field(default_factory=list)  # clients whose similarities are out of date
     _used: SamplingDistributions | None = None
-    _ahead: Future[SamplingDistributions] | None = None
+    _prefetched: Future[SamplingDistributions] | None = None
     _pool: ThreadPoolExecutor | None = None
 
     def __post_init__(self) -> None:
         self.alike = np.zeros((self.clients, self.clients))
         self._norms = torch.zeros(self.clients, dtype=torch.float64)
 
-    def see(self, clients: Sequence[int], updates: Stack) -> dict[int, Vector]:
-        """Take in what these clients sent, in this order; what is kept of each from now on."""
-        if self._ahead is not None:
-            self._ahead.result()  # it still reads the rows
+    def add(self, clients: Sequence[int], updates: Stack) -> dict[int, Vector]:
+        """Store the updates of these clients, in this order; return the stored rows by client."""
+        if self._prefetched is not None:
+            self._prefetched.result()  # the background thread still reads the rows
         if self._rows is None and len(clients):
             self._rows = updates.new_zeros((self.clients, updates.shape[1]))
         for client, update in zip(clients, updates, strict=True):
@@ -63,73 +62,75 @@ class Gradients:
         self._stale += clients
         return {c: self._rows[c] for c in clients if self._rows is not None}
 
-    def urns(self, make: Made, ahead: bool) -> SamplingDistributions:
-        """What ``make`` makes of the similarities: now, or in the background for the next time it
-        is asked for.
+    def sampling_distributions(self, make: ClusterClients, ahead: bool) -> SamplingDistributions:
+        """Return the distributions that ``make`` computes from the similarities.
+
+        With ``ahead``, return those of the previous call, and compute the next ones in the
+        background.
         """
         if not ahead:
             return make(self.refreshed())
-        if self._ahead is not None:
-            self._used = self._ahead.result()
+        if self._prefetched is not None:
+            self._used = self._prefetched.result()
         elif self._used is None:
             self._used = make(self.alike)
-        self._pool = self._pool or ThreadPoolExecutor(1, "poise-urns")
-        self._ahead = self._pool.submit(self._later, make)
+        self._pool = self._pool or ThreadPoolExecutor(1, "poise-sampling-distributions")
+        self._prefetched = self._pool.submit(self._make_in_background, make)
         return self._used
 
-    def _later(self, make: Made) -> SamplingDistributions:
-        torch.set_num_threads(1)  # PyTorch forgets a thread's setting when another changes its own
+    def _make_in_background(self, make: ClusterClients) -> SamplingDistributions:
+        torch.set_num_threads(
+            1
+        )  # PyTorch drops a thread's setting when another thread sets its own
         return make(self.refreshed())
 
     def refreshed(self) -> Floats:
-        """The similarities, after the rows that changed were computed again."""
+        """Recompute the similarities that changed; return all of them, (N, N)."""
         if self._stale:
             assert self._rows is not None
-            found = to_all(
-                self.measure, [self._rows[c] for c in self._stale], self._rows, self._norms
-            )
-            for client, row in zip(self._stale, found, strict=True):
+            changed = [self._rows[client] for client in self._stale]
+            similarities = to_all(self.measure, changed, self._rows, norms=self._norms)
+            for client, row in zip(self._stale, similarities, strict=True):
                 self.alike[client, :] = row
                 self.alike[:, client] = row
             self._stale = []
         return self.alike
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """The urns last drawn from, where they were made ahead: the ledger needs them to draw from
-        them again.
-        """
+        """Return the prefetched distributions in use, which the ledger needs for a resume."""
         if self._used is None:
             return {}
-        u = self._used
         return {
-            f"{SAMPLER}clients": torch.from_numpy(u.clients),
-            f"{SAMPLER}ends": torch.from_numpy(u.ends),
-            f"{SAMPLER}room": torch.tensor([u.room]),
+            f"{SAMPLER}clients": torch.from_numpy(self._used.clients),
+            f"{SAMPLER}ends": torch.from_numpy(self._used.ends),
+            f"{SAMPLER}room": torch.tensor([self._used.room]),
         }
 
     def restore(
         self,
-        kept: Mapping[int, Mapping[str, Vector]],
+        client_states: Mapping[int, Mapping[str, Vector]],
         records: Iterable[Record],
         tensors: Mapping[str, torch.Tensor],
     ) -> None:
-        """Take up what the ledger kept: the gradients in the order in which they came."""
-        order: dict[int, None] = {}
+        """Load the gradients from the ledger, in the order in which they arrived."""
+        order: dict[int, None] = {}  # clients by their last arrival
         for record in records:
-            for c in record.contributions:
-                order.pop(c.client, None)
-                order[c.client] = None
+            for contribution in record.contributions:
+                order.pop(contribution.client, None)
+                order[contribution.client] = None
         for client in order:
-            self.see([client], kept[client][GRADIENT][None])
-        found = {
-            k.removeprefix(SAMPLER): v.numpy() for k, v in tensors.items() if k.startswith(SAMPLER)
+            self.add([client], client_states[client][GRADIENT][None])
+        stored = {
+            name.removeprefix(SAMPLER): values.numpy()
+            for name, values in tensors.items()
+            if name.startswith(SAMPLER)
         }
-        if found:
+        if stored:
             self._used = SamplingDistributions(
-                found["clients"], found["ends"], int(found["room"][0])
+                stored["clients"], stored["ends"], room=int(stored["room"][0])
             )
 
     def close(self) -> None:
-        """Let go of the background thread."""
+        """Stop the background thread."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)

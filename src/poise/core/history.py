@@ -1,4 +1,4 @@
-"""What the server remembers of earlier rounds, for parts that look back."""
+"""What the server knows of earlier rounds, for parts that use the past."""
 
 from __future__ import annotations
 
@@ -15,37 +15,43 @@ from poise.core.types import Floats, Ints, Record
 from poise.core.vectors import Stack, Vector
 
 
-class Watch(Protocol):
-    """Looks at every record, and may keep clients out."""
+class RecordWatcher(Protocol):
+    """Examines every record and may exclude clients."""
 
     @property
     def excluded(self) -> frozenset[int]:
-        """Whose contributions have weight 0 from now on."""
+        """Clients whose contributions have weight 0 from now on."""
 
     def add(self, record: Record) -> None:
-        """Take in one more round."""
+        """Examine one more round."""
 
 
 @dataclass
 class History:
-    """A fold over the records so far: the same after a resume as in a run that was never stopped.
+    """A summary of all records so far; the same after a resume as in an uninterrupted run.
 
-    ``gradients`` is kept only where a sampler asks for it.
+    Args:
+        lowest_loss: by client, the lowest loss that it reported.
+        last_loss: by client, the loss before its last work.
+        last_norm: by client, the length of its last update.
+        taken_part: by client, in how many aggregations it took part.
+        reached: the best value of each metric.
+        psi: how far each client has moved the model.
+        gradients: the last update of every client; None unless a sampler needs them.
+        watch: the live audit, if the run has one.
     """
 
-    lowest_loss: dict[int, float] = field(
-        default_factory=dict
-    )  # by client, of the losses it reported
-    last_loss: dict[int, float] = field(default_factory=dict)  # by client, before its last work
-    last_norm: dict[int, float] = field(default_factory=dict)  # by client, of its last update
-    taken_part: dict[int, int] = field(default_factory=dict)  # by client, in how many aggregations
-    reached: dict[str, float] = field(default_factory=dict)  # the best value of each metric
-    psi: Psi = field(default_factory=Psi)  # how far each client has moved the model
+    lowest_loss: dict[int, float] = field(default_factory=dict)
+    last_loss: dict[int, float] = field(default_factory=dict)
+    last_norm: dict[int, float] = field(default_factory=dict)
+    taken_part: dict[int, int] = field(default_factory=dict)
+    reached: dict[str, float] = field(default_factory=dict)
+    psi: Psi = field(default_factory=Psi)
     gradients: Gradients | None = None
-    watch: Watch | None = None
+    watch: RecordWatcher | None = None
 
     def add(self, record: Record) -> None:
-        """Take in one more round."""
+        """Add one more round."""
         for client in {c.client for c in record.contributions}:
             self.taken_part[client] = self.taken_part.get(client, 0) + 1
         for c in record.contributions:
@@ -61,35 +67,33 @@ class History:
         self.note(record.metrics)
 
     def note(self, metrics: Mapping[str, float | Floats]) -> None:
-        """Take in what was measured after the last round."""
+        """Add the metrics measured after the last round."""
         for name, value in metrics.items():
             if isinstance(value, float) and not np.isnan(value):
                 better = min if name.endswith(("loss", "mae")) else max
                 self.reached[name] = better(value, self.reached.get(name, value))
 
-    def see(self, clients: list[int], updates: Stack) -> dict[int, dict[str, Vector]]:
-        """Take in the updates themselves, where they are asked for; what the ledger keeps of each
-        client.
-        """
+    def add_updates(self, clients: list[int], updates: Stack) -> dict[int, dict[str, Vector]]:
+        """Add the updates, if a sampler needs them; return what the ledger keeps per client."""
         if self.gradients is None:
             return {}
-        kept = self.gradients.see(clients, updates)
-        return {client: {GRADIENT: row} for client, row in kept.items()}
+        rows = self.gradients.add(clients, updates)
+        return {client: {GRADIENT: row} for client, row in rows.items()}
 
     def resume(
         self,
         records: Sequence[Record],
-        kept: Mapping[int, Mapping[str, Vector]],
-        state: Mapping[str, torch.Tensor],
+        client_states: Mapping[int, Mapping[str, Vector]],
+        tensors: Mapping[str, torch.Tensor],
     ) -> None:
-        """Become the history that these records leave."""
+        """Load the history from the records, client states and tensors in the ledger."""
         for record in records:
             self.add(record)
         if self.gradients is not None:
-            self.gradients.restore(kept, records, state)
+            self.gradients.restore(client_states, records, tensors)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """What the ledger keeps for the sampler beside the model."""
+        """Return the tensors that the ledger stores for the sampler beside the model."""
         return {} if self.gradients is None else self.gradients.tensors()
 
     @property
@@ -98,26 +102,24 @@ class History:
         return frozenset() if self.watch is None else self.watch.excluded
 
     def lowest(self, clients: Ints) -> Floats:
-        """The lowest loss that each of these clients has reported; inf for a new one."""
+        """The lowest loss that each of these clients has reported; inf for a new client."""
         return np.array([self.lowest_loss.get(int(c), np.inf) for c in clients], dtype=np.float64)
 
-    def seen(self, clients: Ints) -> Ints:
-        """In how many aggregations each of these clients took part so far."""
+    def participations(self, clients: Ints) -> Ints:
+        """In how many aggregations each of these clients has taken part."""
         return np.array([self.taken_part.get(int(c), 0) for c in clients], dtype=np.int64)
 
     def losses(self, clients: Ints) -> Floats:
-        """The loss that each of these clients reported last; inf for a new one, about which nothing
-        is known.
-        """
+        """The loss that each of these clients reported last; inf for a new client."""
         return np.array([self.last_loss.get(int(c), np.inf) for c in clients], dtype=np.float64)
 
     def norms(self, clients: int) -> Floats:
-        """The norm of every client's last update, (N,); nan for a new one."""
-        found = np.full(clients, np.nan)
-        found[list(self.last_norm)] = list(self.last_norm.values())
-        return found
+        """The length of every client's last update, (N,); nan for a new client."""
+        norms = np.full(clients, np.nan)
+        norms[list(self.last_norm)] = list(self.last_norm.values())
+        return norms
 
     def close(self) -> None:
-        """Let go of what works in the background."""
+        """Stop background work."""
         if self.gradients is not None:
             self.gradients.close()

@@ -1,6 +1,4 @@
-"""What the server sends to each client about its neighbours: the weighted mean of their last local
-models.
-"""
+"""The mean of its neighbours' last local models, which the server sends to each client."""
 
 from __future__ import annotations
 
@@ -14,38 +12,44 @@ from poise.core.round_updates import RoundUpdates
 from poise.core.types import Assignment, Floats
 from poise.core.vectors import Vector
 
-LOCAL, MEAN, FIRST = "local", "mean", "first"
-"""Kept per client: its last local model, and the mean that it was sent; on the server: the first
-model."""
+LOCAL = "local"
+"""The name of a client's last local model, in its client state."""
+
+MEAN = "mean"
+"""The name of the mean that a client was sent, in its client state."""
+
+FIRST = "first"
+"""The name of the first global model, in the server's shared vectors."""
 
 
 def sent(
     algorithm_state: AlgorithmState, started: Sequence[Assignment], shares: Floats
 ) -> AlgorithmState:
-    """Give every client that starts u_i = sum_j p_ij w_j / p_i; whoever has not worked yet counts
-    with theta^0.
+    """Give every starting client u_i = sum_j p_ij w_j / p_i.
+
+    A client that has not worked yet counts with theta^0. ``shares`` are p_ij, (N, N).
     """
     if not started:
         return algorithm_state
+    client_state = algorithm_state.client_state
     first = algorithm_state.shared[FIRST]
-    models = torch.stack(
-        [algorithm_state.client_state.get(j, {}).get(LOCAL, first) for j in range(len(shares))]
-    )
-    rows = shares[[f.client for f in started]]
+    models = torch.stack([client_state.get(j, {}).get(LOCAL, first) for j in range(len(shares))])
+    rows = shares[[assignment.client for assignment in started]]
     means = torch.from_numpy(rows / rows.sum(axis=1, keepdims=True)).to(models) @ models
-    own = {
-        f.client: {**algorithm_state.client_state.get(f.client, {}), MEAN: means[k]}
-        for k, f in enumerate(started)
-    }
-    return replace(algorithm_state, client_state={**algorithm_state.client_state, **own})
+    states = dict(client_state)
+    for row, assignment in enumerate(started):
+        client = assignment.client
+        states[client] = {**client_state.get(client, {}), MEAN: means[row]}
+    return replace(algorithm_state, client_state=states)
 
 
 def local_models(states: dict[int, dict[str, Vector]], updates: RoundUpdates) -> None:
-    """Add to the state of each client that answered its last local model: what it received plus
-    what it changed.
+    """Add its last local model to the state of each client that answered.
+
+    The local model is the model that the client received plus its update.
     """
-    for row, (client, version) in enumerate(
-        zip(updates.clients.tolist(), updates.versions.tolist(), strict=True)
-    ):
+    clients = updates.clients.tolist()
+    versions = updates.versions.tolist()
+    for row, (client, version) in enumerate(zip(clients, versions, strict=True)):
         received = updates.models[version][: updates.trainable]
         states.setdefault(client, {})[LOCAL] = received + updates.deltas[row]

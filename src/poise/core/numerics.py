@@ -1,4 +1,4 @@
-"""Whether products round the same wherever their memory starts."""
+"""Whether matrix products round the same wherever their memory starts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ HINT = (
 
 @cache
 def mkl_mode() -> str:
-    """How MKL promises to reproduce bits in this process: ``off`` is no promise; empty without MKL.
+    """Return MKL's reproducibility mode: ``off`` is no guarantee; empty without MKL.
 
-    `poise` asks for a fixed code path when it is imported (``MKL_CBWR``), but MKL listens only
-    before its first call.
+    Importing `poise` sets a fixed code path (``MKL_CBWR``), but MKL reads the setting only at its
+    first call.
     """
-    torch.ones(64, 64) @ torch.ones(64, 64)  # MKL reads its setting now, if it has not yet
+    torch.ones(64, 64) @ torch.ones(64, 64)  # makes MKL read its setting, if it has not yet
     try:
         library = ctypes.CDLL(os.fspath(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         mode = int(library.mkl_serv_cbwr_get(-1))
@@ -34,11 +34,11 @@ def mkl_mode() -> str:
     return MODES.get(mode, str(mode))
 
 
-def warn_if_unfixed() -> None:
-    """Say so where the bits of a run could depend on where its memory happens to lie."""
+def warn_if_not_reproducible() -> None:
+    """Warn if the bits of a run could depend on where its memory starts."""
     if mkl_mode() == "off":
         message = (
-            "MKL was used before poise was imported: this run may not be the same to the "
-            "bit elsewhere"
+            "MKL was used before poise was imported: another machine may not reproduce this run to "
+            "the bit"
         )
         warnings.warn(f"{message} ({HINT})", stacklevel=3)

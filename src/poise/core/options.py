@@ -1,8 +1,8 @@
-"""Options declared once: one field has a name, a type, a default, a help text and bounds.
+"""Options of runs and requests, declared once as fields of a frozen dataclass.
 
-`option` declares a field of a frozen dataclass, and `check_options` checks the values of an
-instance against these declarations. Python signatures, tables of experiment files, command lines,
-the JSON API and forms read `options_of`.
+`option` declares a field with its default, help text and bounds. `check_options` checks an instance
+against its declarations. Python signatures, tables of experiment files, command lines, the JSON API
+and forms are derived from `options_of`.
 """
 
 from __future__ import annotations
@@ -24,26 +24,22 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Declared:
-    """What an option's field declares beside its type and default.
+class OptionDeclaration:
+    """The declaration of an option beside its type and default.
 
     Args:
         help: one sentence for command lines, forms and the JSON API.
-        least: the smallest value allowed.
-        above: a bound that values must exceed.
-        most: the largest value allowed.
-        below: a bound that values must stay under.
-        example: a value to show where a user gave none that fits.
-        key: the option's name in files, on command lines and in forms, where that differs from the
-            field's.
-        label: how a form calls the option; its name by default.
-        switch: the value that a command line sets by naming the option alone, where that is not
-            ``True``.
-        parser: makes the value from the text that command lines, forms and the JSON API take for
-            it.
-        inherits: whether a request takes the value that its training declared unless it gives its
-            own.
-        advanced: whether a form hides the option at first.
+        least: the smallest valid value.
+        above: values must be larger than this.
+        most: the largest valid value.
+        below: values must be smaller than this.
+        example: a valid value, for error messages.
+        key: the option's name in files, on command lines and in forms; the field's name by default.
+        label: the option's label in forms; its name by default.
+        switch: the value that the bare option sets on a command line; ``True`` by default.
+        parser: converts the text of command lines, forms and the JSON API to the value.
+        inherits: whether a request without the option uses the value declared at training time.
+        advanced: whether forms hide the option at first.
     """
 
     help: str = ""
@@ -67,7 +63,7 @@ class Option:
     name: str
     type: Any
     default: Any
-    declared: Declared
+    declared: OptionDeclaration
 
     @property
     def key(self) -> str:
@@ -86,44 +82,38 @@ class Option:
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """The values allowed, for an option that lists them; else empty."""
-        kinds = (
-            get_args(self.type)
-            if get_origin(self.type) in (Union, types.UnionType)
-            else (self.type,)
-        )
-        return tuple(
-            value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)
-        )
+        """The valid values of an option with a fixed list of them; otherwise empty."""
+        choices: list[Any] = []
+        for kind in alternatives(self.type):
+            if get_origin(kind) is Literal:
+                choices += get_args(kind)
+        return tuple(choices)
 
     def checked(self, value: Any) -> Any:
-        """The value as plain Python data; raises where it has the wrong type or lies out of
-        bounds.
-        """
+        """Return the value as plain Python data; raise if its type or range is wrong."""
         if not fits(value, self.type):
-            raise self._wrong(value)
+            raise self._wrong_type(value)
         value = plain(value)
-        if (
-            isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and not self._inside(value)
-        ):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and not self._in_range(value):
             raise InvalidOption(
                 f"{self.name} must be {self._range()}, not {value}", where=(self.key,)
             )
         return value
 
-    def _wrong(self, value: Any) -> InvalidOption:
-        """The error for a value of the wrong type."""
+    def _wrong_type(self, value: Any) -> InvalidOption:
+        """Return the error for a value of the wrong type."""
         if self.choices:
             hint = suggest(str(value), map(str, self.choices))
             return InvalidOption(f"{self.name} = {value!r} is not known", hint, where=(self.key,))
         example = f"for example {self.declared.example}" if self.declared.example else ""
         return InvalidOption(
-            f"{self.name} must be {words(self.type)}, not {value!r}", example, where=(self.key,)
+            f"{self.name} must be {describe_type(self.type)}, not {value!r}",
+            example,
+            where=(self.key,),
         )
 
-    def _inside(self, value: float) -> bool:
+    def _in_range(self, value: float) -> bool:
         bounds = self.declared
         if not math.isfinite(value):
             return False
@@ -136,59 +126,60 @@ class Option:
         return bounds.below is None or value < bounds.below
 
     def _range(self) -> str:
-        """The bounds in words."""
+        """Return the bounds in words."""
         bounds = self.declared
         if bounds.above is not None and bounds.below is not None:
             return f"between {bounds.above:g} and {bounds.below:g}"
         if bounds.above is not None:
             return f"above {bounds.above:g} and finite"
         if bounds.least is not None:
-            return (
-                f"at least {bounds.least:g}"
-                if self.type in (int, int | None)
-                else f"{bounds.least:g} or more"
-            )
+            if self.type in (int, int | None):
+                return f"at least {bounds.least:g}"
+            return f"{bounds.least:g} or more"
         return "finite"
 
 
 def option(default: Any = MISSING, help: str = "", **more: Any) -> Any:
-    """Declare an option as a field of a dataclass; ``more`` are further fields of `Declared`."""
-    return dataclasses.field(default=default, metadata={"declared": Declared(help, **more)})
+    """Declare an option as a field of a dataclass; ``more`` goes to `OptionDeclaration`."""
+    declaration = OptionDeclaration(help, **more)
+    return dataclasses.field(default=default, metadata={"declared": declaration})
 
 
 def options_of(kind: type) -> dict[str, Option]:
-    """The options that a dataclass declares, by name, in the order of its fields."""
+    """Return the options that a dataclass declares, by name, in the order of its fields."""
     hints = get_type_hints(kind)
-    found = {}
+    options = {}
     for field in dataclasses.fields(kind):
         declared = field.metadata.get("declared")
         if declared is not None:
-            found[field.name] = Option(field.name, hints[field.name], field.default, declared)
-    return found
+            options[field.name] = Option(
+                field.name, hints[field.name], default=field.default, declared=declared
+            )
+    return options
 
 
-def values_of(made: DataclassInstance) -> dict[str, Any]:
-    """The values of the fields of a dataclass by name, in the order of the fields."""
-    return {f.name: getattr(made, f.name) for f in dataclasses.fields(made)}
+def values_of(instance: DataclassInstance) -> dict[str, Any]:
+    """Return the field values of a dataclass by name, in the order of the fields."""
+    return {f.name: getattr(instance, f.name) for f in dataclasses.fields(instance)}
 
 
-def check_options(made: DataclassInstance) -> None:
+def check_options(instance: DataclassInstance) -> None:
     """Check every option of a frozen dataclass, and replace its values by plain Python data."""
-    values = values_of(made)
-    for name, declared in options_of(type(made)).items():
-        object.__setattr__(made, name, declared.checked(values[name]))
+    values = values_of(instance)
+    for name, declared in options_of(type(instance)).items():
+        object.__setattr__(instance, name, declared.checked(values[name]))
 
 
-def known_keys(table: Mapping[str, Any], known: Iterable[str], what: str) -> None:
-    """Refuse a key of a table that is not an option."""
+def check_keys(table: Mapping[str, Any], known: Iterable[str], title: str) -> None:
+    """Raise for a key of a table that is not an option; ``title`` names the table in the error."""
     names = list(known)
     for key in table:
         if key not in names:
-            raise InvalidOption(f"{what} has no key {key!r}", suggest(key, names), where=(key,))
+            raise InvalidOption(f"{title} has no key {key!r}", suggest(key, names), where=(key,))
 
 
 def plain(value: Any) -> Any:
-    """A value without numpy types and lists: whole numbers, numbers and tuples of Python.
+    """Convert NumPy numbers to Python numbers, and lists to tuples.
 
     >>> plain([1, 2.5, "a"])
     (1, 2.5, 'a')
@@ -205,47 +196,57 @@ def plain(value: Any) -> Any:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value has the type that an annotation names; whole numbers are numbers, true and
-    false are not.
-    """
+    """Return whether a value has the annotated type; a whole number is a number, a bool is not."""
     origin = get_origin(hint)
     if hint is Any:
         return True
     if origin in (Union, types.UnionType):
         return any(fits(value, kind) for kind in get_args(hint))
     if origin is Literal:
-        return any(
-            value is choice or (type(value) is type(choice) and value == choice)
-            for choice in get_args(hint)
-        )
+        return any(_same(value, choice) for choice in get_args(hint))
     if hint is float:
         return isinstance(value, Real) and not isinstance(value, bool)
     if hint is int:
         return isinstance(value, Integral) and not isinstance(value, bool)
     if origin in (tuple, list, Sequence):
-        return isinstance(value, list | tuple) and all(fits(item, _item(hint)) for item in value)
+        item = _item_type(hint)
+        return isinstance(value, list | tuple) and all(fits(entry, item) for entry in value)
     return isinstance(value, origin or hint)
 
 
-def _item(hint: Any) -> Any:
-    """The type of the items of a sequence of numbers or texts; Any for every other sequence."""
+def _same(value: Any, choice: Any) -> bool:
+    """Return whether a value is a choice of a Literal: equal, and of the same type."""
+    return value is choice or (type(value) is type(choice) and value == choice)
+
+
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """Return the types that an annotation allows."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return get_args(hint)
+    return (hint,)
+
+
+def _item_type(hint: Any) -> Any:
+    """Return the item type of a sequence of numbers or texts; Any for every other sequence."""
     kinds = [kind for kind in get_args(hint) if kind is not Ellipsis]
-    return kinds[0] if kinds[:1] in ([int], [float], [str]) and len(kinds) == 1 else Any
+    if len(kinds) == 1 and kinds[0] in (int, float, str):
+        return kinds[0]
+    return Any
 
 
-def words(hint: Any) -> str:
-    """An annotation in words.
+def describe_type(hint: Any) -> str:
+    """Describe an annotation in words.
 
-    >>> words(int | None), words(Literal["a", "b"]), words(tuple[str, ...])
+    >>> describe_type(int | None), describe_type(Literal["a", "b"]), describe_type(tuple[str, ...])
     ('a whole number or nothing', "'a' or 'b'", 'a list of texts')
     """
     if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(words(kind) for kind in get_args(hint))
+        return " or ".join(describe_type(kind) for kind in get_args(hint))
     if get_origin(hint) is Literal:
         return " or ".join(repr(choice) for choice in get_args(hint))
     if get_origin(hint) in (tuple, list, Sequence):
         items = {int: "whole numbers", float: "numbers", str: "texts"}
-        return f"a list of {items.get(_item(hint), 'values')}"
+        return f"a list of {items.get(_item_type(hint), 'values')}"
     names = {
         int: "a whole number",
         float: "a number",

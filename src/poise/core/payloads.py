@@ -1,4 +1,4 @@
-"""What travels between clients and server, and how much it is."""
+"""The size of the payloads that clients send."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def payload_bytes(payload: Mapping[str, torch.Tensor]) -> int:
-    """The bytes of one row: what one client sends.
+    """Return the number of bytes that one client sends (one row).
 
     >>> import torch
     >>> index = torch.zeros(7, 3, dtype=torch.int32)

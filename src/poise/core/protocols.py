@@ -1,8 +1,28 @@
-"""One protocol per slot of the equation.
+"""The protocols of the slots, for authors of parts.
 
-A part is a frozen dataclass that has the methods below; nothing is inherited. ``fit`` is called
-once when a run is composed and raises `IncompatibleParts` or `InvalidOption` where the part cannot
-work in this setting. `poise.testing` holds the contract suite of each slot.
+    theta[n+1] = Server( theta[n],  sum_i  omega_i(n) * Delta_i(rho_i(n)) )
+
+A part is a frozen dataclass with the methods of its protocol; it inherits nothing. Every part has
+``fit``, which a run calls once, before it computes anything. ``fit`` raises `IncompatibleParts` or
+`InvalidOption` if the part cannot work in the setting. `poise.testing` has a contract suite for
+each slot.
+
+=============  =========================================================  =========================
+slot           question                                                   you write
+=============  =========================================================  =========================
+`Solver`       What does each client do?                                  ``rule``, ``steps_for``
+`Sampler`      Which clients work?                                        ``draw``
+`Clock`        When do their answers count?                               ``advance``, ``times``
+`Weighting`    How much does each update count?                           ``coefficients``
+`Aggregator`   How do the weighted updates become one direction?          ``combine``
+`Channel`      What happens to an update on its way to the server?        ``encode``, ``decode``
+`Personal`     Which entries of the model stay with each client?          ``names``
+`Server`       How does the server apply the direction?                   ``init``, ``apply``
+`Attack`       What do dishonest clients send instead?                    ``answer``
+=============  =========================================================  =========================
+
+Sizes: N clients, m rows (updates, or clients that work together), d entries of the model. A stack
+is a matrix with one row per client. Parts must not change their arguments, unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +35,7 @@ import numpy as np
 import torch
 
 from poise.core.arrivals import Arrivals
-from poise.core.batches import Batch, Plan
+from poise.core.batches import Batch, BatchPlan
 from poise.core.history import History
 from poise.core.rng import U64
 from poise.core.round_updates import RoundUpdates
@@ -40,14 +60,41 @@ Transform: TypeAlias = Callable[[Stack, Stack], Stack]
 """(gradients, parameters) -> gradients, row by row; may work in place on the gradients."""
 
 ServerState: TypeAlias = Mapping[str, Vector]
+"""The vectors of a server optimiser, by name."""
+
+
+@runtime_checkable
+class Fits(Protocol):
+    """The method that every part has."""
+
+    def fit(self, setting: Setting) -> None:
+        """Raise if the part cannot work in this setting."""
+
+
+@runtime_checkable
+class HasName(Protocol):
+    """A part declared with a name (`poise.core.parts.part`)."""
+
+    @property
+    def name(self) -> str:
+        """The name under which its slot registers it."""
+
+
+# solver: what each client does --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How one piece of local work steps: ``W <- W - rate * T(G(point(W)), W)``.
+class StepRule:
+    """One local step: ``W <- W - rate * T(G(point(W)), W)``.
 
-    The rows of a stack are ordered by number of steps, most first. A transform gets the first rows
-    only, once the others are done; so it cuts state of its own to ``[: len(gradients)]``.
+    The rows of a stack are ordered by number of steps, most first. When the last rows have made
+    their steps, a transform receives the first rows only; it must cut its own state to
+    ``[: len(gradients)]``.
+
+    Args:
+        rate: the learning rate.
+        transforms: T, applied to the gradients one after the other.
+        point: maps the models to the points of the gradients; None for the models themselves.
     """
 
     rate: float
@@ -55,198 +102,184 @@ class Rule:
     point: Callable[[Stack], Stack] | None = None
 
 
-class Memory:
-    """What a solver remembers between rounds, on both sides; by default nothing.
+class Solver(Protocol):
+    """What each client does."""
 
-    The server keeps ``shared`` vectors and sends them with the model; each client keeps its
-    ``own``, zero at first.
+    @property
+    def batch_size(self) -> int | None:
+        """Samples per step; None for all samples of the client."""
+
+    def fit(self, setting: Setting) -> None:
+        """Raise if the solver cannot work in this setting."""
+
+    def steps_for(self, sizes: Ints) -> Ints:
+        """Return the number of local steps of clients with this many samples."""
+
+    def rule(self, start: Stack, version: int) -> StepRule:
+        """Return the local step of clients that start from a model version.
+
+        ``start`` holds the trainable entries of the models that they received, (m, trainable).
+        """
+
+    def rate(self, version: int) -> float:
+        """Return the learning rate on this version; equal rates let versions work together."""
+
+
+class Memory:
+    """The vectors that a solver keeps between rounds, on both sides; none by default.
+
+    The server keeps ``shared`` vectors and sends them with the model. Each client keeps the vectors
+    named in ``keeps``.
     """
 
     keeps: tuple[str, ...] = ()
     """Names of the vectors that every client keeps."""
 
     begins_at_start: bool = False
-    """Whether a client that keeps nothing yet begins with the model it received instead of
-    zeros."""
+    """Whether a new client begins with the model that it received, instead of zeros."""
 
     neighbours: bool = False
     """Whether the server sends each client the mean of its neighbours' last local models."""
 
     def shared(self, theta: Vector) -> Mapping[str, Vector]:
-        """The server's vectors before the first round."""
+        """Return the server's vectors before the first round."""
         return {}
 
     def terms(
-        self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]
+        self, start: Stack, shared: Mapping[str, Vector], client_state: Mapping[str, Stack]
     ) -> tuple[Transform, ...]:
-        """What the memory adds to the clients' gradients; comes before the rule's transforms."""
+        """Return the transforms to apply before those of the step rule."""
         return ()
 
-    def point(self, own: Mapping[str, Stack]) -> Callable[[Stack], Stack] | None:
-        """Where the clients' gradients are taken, if not at their own models."""
+    def point(self, client_state: Mapping[str, Stack]) -> Callable[[Stack], Stack] | None:
+        """Return the map to the points of the gradients; None for the clients' own models."""
         return None
 
     def client_state_after(
         self,
-        own: Mapping[str, Stack],
+        client_state: Mapping[str, Stack],
         shared: Mapping[str, Vector],
         deltas: Stack,
         steps: Ints,
         rate: float,
     ) -> Mapping[str, Stack]:
-        """What each client keeps after its work."""
+        """Return the vectors that each client keeps after its work."""
         return {}
 
     def absorb(
         self, shared: Mapping[str, Vector], updates: RoundUpdates, sent: Mapping[str, Stack]
     ) -> tuple[Mapping[str, Vector], Vector | None]:
-        """The server's vectors after the updates arrived, and a shift of the direction if there is
-        one.
+        """Return the server's vectors after the updates arrived, and a shift of the direction.
 
-        ``sent`` holds the shared vectors that each client had been sent, (m, trainable).
+        The shift may be None. ``sent`` holds the shared vectors that each client received,
+        (m, trainable).
         """
         return shared, None
 
     def observe(self, shared: Mapping[str, Vector], change: Vector) -> Mapping[str, Vector]:
-        """The server's vectors after the model moved by ``change``."""
+        """Return the server's vectors after the model moved by ``change``."""
         return shared
 
 
 @runtime_checkable
 class Remembers(Protocol):
-    """A solver that may remember something between rounds."""
+    """A solver with a memory."""
 
     @property
     def memory(self) -> Memory | None:
-        """What clients and server remember; None for nothing."""
+        """The vectors that clients and server keep between rounds; None for none."""
 
 
-class Owners(Protocol):
-    """How much the clients of a federation hold, and how much each counts."""
-
-    @property
-    def sizes(self) -> Ints:
-        """Samples per client, (N,)."""
-
-    @property
-    def importance(self) -> Floats:
-        """p, (N,)."""
-
-
-@runtime_checkable
-class Fits(Protocol):
-    """What every part can be asked when a run is composed."""
-
-    def fit(self, setting: Setting) -> None:
-        """Refuse a setting in which this part cannot work."""
-
-
-@runtime_checkable
-class Named(Protocol):
-    """A part that was declared with a name (`poise.core.parts.part`)."""
-
-    @property
-    def name(self) -> str:
-        """The name in the register of its slot."""
-
-
-class Solver(Protocol):
-    """What each client does."""
-
-    @property
-    def batch_size(self) -> int | None:
-        """Samples per step; None for all of the client's."""
-
-    def fit(self, setting: Setting) -> None:
-        """Refuse a setting in which this solver cannot work."""
-
-    def steps_for(self, sizes: Ints) -> Ints:
-        """Local steps of clients with this many samples."""
-
-    def rule(self, start: Stack, version: int) -> Rule:
-        """The local step for clients that start from the trainable rows ``start`` of a version."""
-
-    def rate(self, version: int) -> float:
-        """Learning rate of work on this version; work on versions with equal rates may be done
-        together.
-        """
+# sampler: which clients work ----------------------------------------------------------------------
 
 
 class Sampler(Protocol):
-    """Who works."""
+    """Which clients work."""
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it looks back on beyond the records: loss reports (`LOSS_REPORTS`),
-        ``gradients``.
-        """
+        """The extra facts that it reads: loss reports (`LOSS_REPORTS`), ``gradients``."""
 
     def fit(self, setting: Setting) -> None:
-        """Refuse a setting in which this sampler cannot work."""
+        """Raise if the sampler cannot work in this setting."""
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """The clients of this round and their base weights; ``past`` is what the server saw so
-        far.
+        """Return the clients of this round and their base weights.
+
+        Use only ``rng`` for random numbers. ``past`` is what the server knows of earlier rounds.
         """
+
+
+# clock: when answers count ------------------------------------------------------------------------
 
 
 class Times(Protocol):
-    """How long pieces of work take, in simulated time."""
+    """How long the clients' work takes, in simulated time."""
 
     @property
     def last(self) -> float:
-        """After this time nobody answers any more; inf for times that do not end."""
+        """After this time no client answers; inf if the times never end."""
 
     def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
-        """The time from now until each of these clients answers, if it is asked for work on this
-        version now.
+        """Return the time from now until each of these clients answers.
 
-        inf for a client that is away for good.
+        The clients start to work on this version now. The time is inf for a client that never
+        comes back.
         """
 
 
 class Clock(Protocol):
-    """When it counts. A clock sees times and a seed, never a model."""
+    """When answers count. A clock sees times and a seed, never a model."""
 
     @property
     def waits(self) -> bool:
-        """Whether everyone who was asked arrives in the same aggregation."""
+        """Whether all clients of a cohort arrive in the same aggregation."""
 
     def fit(self, setting: Setting) -> None:
-        """Refuse a setting in which this clock cannot work."""
+        """Raise if the clock cannot work in this setting."""
 
     def advance(
         self, in_flight: InFlight, started: Sequence[Assignment], index: int
     ) -> tuple[Step, InFlight]:
-        """Put the new work into the in_flight and go on to aggregation ``index``."""
+        """Add the started work and go on to aggregation ``index``.
+
+        Return the step and the work still in flight after it.
+        """
 
     def times(self, clients: int) -> Times:
-        """How long each of this many clients needs."""
+        """Return how long each of this many clients takes."""
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:
-        """The weights of arrivals when times are ignored [Fraboni 2023, §4.5.1].
+        """Return the weights of arrivals if times are ignored [Fraboni 2023, §4.5.1].
 
-        ``base`` is the sampler's weight for a clock that waits, else the importance.
+        ``base`` is the sampler's weight for a clock that waits, otherwise the importance.
         """
+
+
+# weighting: how much each update counts -----------------------------------------------------------
 
 
 class Weighting(Protocol):
-    """How much each counts."""
+    """How much each update counts."""
 
     @property
     def needs(self) -> frozenset[str]:
-        """The reports this weighting reads: of `LOSS_REPORTS`, ``balance`` of the clock,
-        ``adjacency`` of the graph.
+        """The optional columns that it reads: `LOSS_REPORTS`, ``balance``, ``adjacency``.
+
+        The clock computes ``balance``; ``adjacency`` comes from the similarity graph.
         """
 
     def fit(self, setting: Setting) -> None:
-        """Refuse a setting in which this weighting cannot work."""
+        """Raise if the weighting cannot work in this setting."""
 
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """The coefficient of each update, (m,).
+        """Return the coefficient of each update, (m,).
 
-        Losses are None unless ``needs`` names them; so are ``balance`` and ``adjacency``.
+        A column of ``updates`` that ``needs`` could name is None unless ``needs`` names it.
         """
+
+
+# aggregator: how the weighted updates become one direction ----------------------------------------
 
 
 class Aggregator(Protocol):
@@ -254,126 +287,142 @@ class Aggregator(Protocol):
 
     @property
     def traits(self) -> AggregatorTraits:
-        """What it promises; `AggregatorTraits()` promises nothing."""
+        """What it guarantees; `AggregatorTraits()` guarantees nothing."""
 
     def fit(self, setting: Setting) -> None:
-        """Refuse a setting in which this aggregator cannot work."""
+        """Raise if the aggregator cannot work in this setting."""
 
     def combine(self, deltas: Stack, weights: Floats) -> Vector:
-        """The direction, (d,), from the updates (m, d) and their coefficients (m,). Neither
-        argument is changed.
+        """Return the direction (d,) of the updates (m, d) with these coefficients (m,).
 
-        The last entries of a row may be buffers such as batch-norm statistics, which are averaged
-        like the rest. A row of weight 0 counts nothing. Where the weights add up to O, a direction
-        is O times some kind of average of the rows, so that the server's learning rate means the
-        same under every aggregator.
+        Treat buffers such as batch-norm statistics, the last entries of a row, like the other
+        entries. A row of weight 0 must not count. If the weights add up to O, the direction must be
+        O times an average of the rows: then the server's learning rate means the same under every
+        aggregator.
         """
 
 
-class Channel(Protocol):
-    """What happens to an update on its way from client to server.
-
-    Only what gradients move is encoded; batch-norm statistics travel as they are. All payloads of a
-    run have the same names, shapes and number types: a node's reply is compared with the payload of
-    an update of zeros.
-    """
-
-    @property
-    def traits(self) -> ChannelTraits:
-        """What it promises; `ChannelTraits()` promises nothing."""
-
-    @property
-    def keeps(self) -> tuple[str, ...]:
-        """Names of the vectors (d,) that each client keeps between rounds, zero at first."""
-
-    def fit(self, setting: Setting) -> None:
-        """Refuse a setting in which this channel cannot work."""
-
-    def encode(self, deltas: Stack, kept: Mapping[str, Stack], streams: U64) -> Encoded:
-        """The client's side: what is sent for each update (m, d), and what each client keeps from
-        now on.
-
-        Row k of the result depends on row k of the arguments alone. ``streams`` (m,) names random
-        numbers, for a channel that draws (`poise.core.rng.words`). The arguments are not changed;
-        the payload may be one of them.
-        """
-
-    def decode(self, payload: Mapping[str, torch.Tensor], size: int) -> Stack:
-        """The server's side: the updates (m, ``size``) that the payload stands for. It may be a
-        part of the payload.
-        """
+# channel: what happens to an update on its way ----------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Encoded:
     """What a channel sends, and what its clients keep.
 
-    ``payload`` is what travels: named tensors with one row per update, of any number type. The
-    bytes of a row are the bytes that are counted as traffic.
+    Args:
+        payload: named tensors of any number type, one row per update. poise counts the bytes of
+            the rows as traffic.
+        kept: the vectors that each client keeps from now on, one row per client.
     """
 
     payload: Mapping[str, torch.Tensor]
     kept: Mapping[str, Stack] = field(default_factory=dict)
 
 
+class Channel(Protocol):
+    """What happens to an update on its way from client to server.
+
+    A channel encodes trainable entries only; batch-norm statistics travel unchanged. All payloads
+    of a run must have the same names, shapes and number types: poise compares a node's reply with
+    the payload of an update of zeros.
+    """
+
+    @property
+    def traits(self) -> ChannelTraits:
+        """What it guarantees; `ChannelTraits()` guarantees nothing."""
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """Names of the vectors (d,) that each client keeps between rounds, zero at first."""
+
+    def fit(self, setting: Setting) -> None:
+        """Raise if the channel cannot work in this setting."""
+
+    def encode(self, deltas: Stack, kept: Mapping[str, Stack], streams: U64) -> Encoded:
+        """Encode the updates (m, d) on the client's side.
+
+        Row k of the result may depend on row k of the arguments only. ``streams`` (m,) are the
+        stream keys of a channel that draws random numbers (`poise.core.rng.words`). The payload may
+        be one of the arguments.
+        """
+
+    def decode(self, payload: Mapping[str, torch.Tensor], size: int) -> Stack:
+        """Return the updates (m, ``size``) of a payload, on the server's side.
+
+        The result may share memory with the payload.
+        """
+
+
+# personal: which entries stay with each client ----------------------------------------------------
+
+
 class Personal(Protocol):
     """Which entries of a model stay with each client."""
 
     def fit(self, setting: Setting) -> None:
-        """Refuse a setting in which clients cannot keep anything."""
+        """Raise if clients cannot keep entries in this setting."""
 
     def names(self, module: torch.nn.Module) -> Iterable[str]:
-        """The names of the parameters and buffers, as in ``module.state_dict()``, that stay with
-        each client.
+        """Return the names of the parameters and buffers that stay with each client.
+
+        The names are those of ``module.state_dict()``.
         """
 
 
-class Server(Protocol):
-    """How the aggregated direction is applied.
+# server: how the direction is applied -------------------------------------------------------------
 
-    A server that draws has ``seeded(seed)``: the same server, whose draws are named by the run's
-    seed and its own.
+
+class Server(Protocol):
+    """How the server applies the aggregated direction.
+
+    A server that draws random numbers also has ``seeded(seed)``
+    (`poise.core.capabilities.Seeded`).
     """
 
     def fit(self, setting: Setting) -> None:
-        """Refuse a setting in which this server cannot work."""
+        """Raise if the server cannot work in this setting."""
 
     def init(self, theta: Vector) -> ServerState:
-        """The optimiser's state before the first aggregation."""
+        """Return the optimiser's state before the first aggregation."""
 
     def apply(
         self, theta: Vector, direction: Vector, state: ServerState
     ) -> tuple[Vector, ServerState]:
-        """The next model and state. Neither argument is changed."""
+        """Return the next model and the next state."""
+
+
+# attack: what dishonest clients send --------------------------------------------------------------
 
 
 class Attack(Protocol):
-    """What dishonest clients send instead."""
+    """What dishonest clients send instead of their updates."""
 
     @property
     def clients(self) -> Sequence[int]:
-        """Who is dishonest."""
+        """The dishonest clients."""
 
     @property
     def works(self) -> bool:
-        """Whether its clients do their real work first, and see the result of it."""
+        """Whether its clients do their real work first; then ``answer`` sees the result."""
 
     def fit(self, setting: Setting) -> None:
-        """Refuse a setting in which this attack cannot work."""
+        """Raise if the attack cannot work in this setting."""
 
     def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
-        """What one client sends, from what it and its accomplices have."""
+        """Return what one client sends, from what it and its accomplices see."""
+
+
+# what the engine uses beside the slots ------------------------------------------------------------
 
 
 class Probe(Protocol):
-    """Reads a few numbers off every update while it is there; the ledger keeps them with the
-    contribution.
+    """Measures every update while it is in memory; the ledger keeps the measurements.
 
-    A probe has no state: what it must know of earlier rounds, it reads off the history.
+    A probe has no state: it reads facts about earlier rounds from the history.
     """
 
     def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
-        """Named measurements, (m,) or (m, k) each; nan for a row that is not read."""
+        """Return measurements by name, (m,) or (m, k) each; nan for a row without measurement."""
 
 
 class Oracle(Protocol):
@@ -381,46 +430,46 @@ class Oracle(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """Where each tensor lies in the vector."""
+        """The position of each tensor in the vector."""
 
     @property
     def module(self) -> torch.nn.Module | None:
-        """The architecture, with its frozen parameters; None where the task is not a module."""
+        """The architecture with its frozen parameters; None if the task has no module."""
 
     @property
     def frozen(self) -> str:
-        """A hash of the frozen parameters; empty where there are none."""
+        """A hash of the frozen parameters; empty if there are none."""
 
     @property
     def batches(self) -> bool:
-        """False where gradients are exact and there are no batches."""
+        """Whether gradients are of batches; False if gradients are exact."""
 
     @property
     def stacked(self) -> bool:
-        """Clients of one call are computed together; False where one follows the other."""
+        """Whether one call computes its clients together; False if one after the other."""
 
     @property
     def metrics(self) -> frozenset[str]:
-        """The names that `measure` knows."""
+        """The metrics that `measure` knows."""
 
     def initial(self, seed: int) -> Vector:
-        """The model that a run with this seed starts from."""
+        """Return the initial model of a run with this seed."""
 
     def rows(self, batch_size: int | None) -> int:
-        """How many clients to put into one call, at most."""
+        """Return the largest number of clients for one call."""
 
     def open(self, clients: Ints, streams: U64) -> Any:
-        """The data of these clients, to be handed to the methods below; has ``sizes``."""
+        """Return the data of these clients, with ``sizes``, for the methods below."""
 
     def gradients(self, rows: Stack, data: Any, batch: Batch, out: Stack) -> None:
         """Write the gradients of the first ``len(out)`` clients into ``out``.
 
-        ``rows`` are whole models (len(out), d); what is not trainable in them (batch-norm
-        statistics) is updated in place.
+        ``rows`` are whole models, (len(out), d). Entries that are not trainable (batch-norm
+        statistics) are updated in place.
         """
 
     def losses(self, rows: Stack, data: Any) -> Floats:
-        """Mean loss of each row over all data of its client."""
+        """Return the mean loss of each row over all data of its client."""
 
     def measure(
         self,
@@ -429,34 +478,44 @@ class Oracle(Protocol):
         map_workers: Callable[..., list[Any]],
         version: Callable[[Vector, int], Vector] = ...,
     ) -> dict[str, Any]:
-        """The named metrics of a model; ``map_workers(f, items)`` maps over the workers, in order.
+        """Return the named metrics of a model.
 
-        ``version(theta, i)`` is client i's own version of the model, where layers are personal.
+        ``map_workers(function, items)`` maps over the workers, in order. ``version(theta, i)`` is
+        client i's own version of a model with personal layers.
         """
 
 
 @runtime_checkable
 class Descends(Protocol):
-    """An oracle that makes plain gradient steps by itself, in one pass with the gradients."""
+    """An oracle that makes plain gradient steps in one pass with the gradients."""
 
-    def descend(self, rows: Stack, data: Any, plan: Plan, rate: float) -> None:
+    def descend(self, rows: Stack, data: Any, plan: BatchPlan, rate: float) -> None:
         """Make all steps ``row <- row - rate * gradient`` of a plan, in place."""
 
 
+class Owners(Protocol):
+    """How many samples each client has, and how much it counts."""
+
+    @property
+    def sizes(self) -> Ints:
+        """Samples per client, (N,)."""
+
+    @property
+    def importance(self) -> Floats:
+        """p_i, (N,)."""
+
+
 class Backend(Protocol):
-    """Where work is executed. It decides nothing."""
+    """Executes local work. It makes no decisions."""
 
     @property
     def real_time(self) -> bool:
-        """Whether clients really take their time; then the backend is a
-        `poise.engine.realtime.Carrier` too.
-        """
+        """Whether answers take real time; then it is a `poise.engine.realtime.RealTimeBackend`."""
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """Do the pieces of work that are ordered, each from the model version it names; rows in
-        their order.
+        """Do the assignments of an order; return one row per assignment, in their order.
 
-        ``spare`` is a stack that nobody needs any more and whose memory may be used.
+        ``spare`` is a stack that is no longer in use; the backend may reuse its memory.
         """
 
     def map_workers(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
@@ -465,17 +524,17 @@ class Backend(Protocol):
     def measure(
         self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
     ) -> dict[str, Any]:
-        """Metrics of a model."""
+        """Return the named metrics of a model."""
 
     def close(self) -> None:
-        """Let go of workers."""
+        """Stop the workers."""
 
 
 @dataclass(frozen=True)
 class WorkOrder:
-    """Pieces of work, the models they begin from, and what clients are to report."""
+    """Assignments, the models that they start from, and the reports that clients must send."""
 
     assignments: Sequence[Assignment]
     models: Mapping[int, Vector]  # by version
-    reports: frozenset[str]  # of `LOSS_REPORTS`
+    reports: frozenset[str]  # a subset of `LOSS_REPORTS`
     algorithm_state: AlgorithmState

@@ -1,9 +1,9 @@
-"""Randomness that is addressed, not consumed.
+"""Random numbers by address: every draw names its stream.
 
 Every draw comes from a stream named by (seed, purpose, numbers…), for example
-``(0, "sampler", round)`` or ``(0, "batches", round, client)``. Nothing is shared and nothing
-advances, so a draw does not depend on what was drawn before it, on the order of the clients, on
-the number of workers, or on whether the run was interrupted.
+``(0, "sampler", round)`` or ``(0, "batches", round, client)``. No generator is shared or advanced,
+so a draw does not depend on earlier draws, on the order of the clients, on the number of workers,
+or on interruptions of the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 def address(seed: int, purpose: str, *numbers: int) -> int:
-    """The 128-bit name of a stream.
+    """Return the 128-bit name of a stream.
 
     >>> address(0, "sampler", 3) == address(0, "sampler", 3)
     True
@@ -34,7 +34,7 @@ def address(seed: int, purpose: str, *numbers: int) -> int:
 
 
 def generator(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
-    """A NumPy generator for one address.
+    """Return a NumPy generator for one address.
 
     >>> generator(7, "noise", 1).integers(100) == generator(7, "noise", 1).integers(100)
     np.True_
@@ -43,20 +43,20 @@ def generator(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
 
 
 def torch_generator(seed: int, purpose: str, *numbers: int) -> torch.Generator:
-    """A CPU torch generator for one address (initial weights, dropout masks, noise)."""
+    """Return a CPU torch generator for one address (initial weights, dropout masks, noise)."""
     low = address(seed, purpose, *numbers) & (2**63 - 1)
     return torch.Generator().manual_seed(low)
 
 
 def _mix(z: U64) -> U64:
-    """The SplitMix64 finaliser: a bijection of 64-bit words with full avalanche."""
+    """Apply the SplitMix64 finaliser: a bijection of 64-bit words with full avalanche."""
     z = (z ^ (z >> np.uint64(30))) * _MIX_1
     z = (z ^ (z >> np.uint64(27))) * _MIX_2
     return z ^ (z >> np.uint64(31))
 
 
 def keys(seed: int, purpose: str, *columns: NDArray[np.int64] | int) -> U64:
-    """64-bit stream keys for many addresses at once, e.g. one per client of a cohort.
+    """Return 64-bit stream keys for many addresses at once, e.g. one per client of a cohort.
 
     The columns broadcast: ``keys(seed, "batches", n, clients)`` has one key per client. A key
     depends on its own row of numbers only.
@@ -70,7 +70,7 @@ def keys(seed: int, purpose: str, *columns: NDArray[np.int64] | int) -> U64:
 
 
 def child(stream: U64, purpose: str) -> U64:
-    """One stream for each of these, for another purpose.
+    """Derive one stream from each given stream, for another purpose.
 
     >>> parents = keys(0, "work", np.arange(2))
     >>> bool((child(parents, "channel") != parents).all())
@@ -81,16 +81,19 @@ def child(stream: U64, purpose: str) -> U64:
 
 
 def words(stream: U64, count: int, start: int = 0) -> U64:
-    """Words ``start … start + count`` of each stream: SplitMix64 in counter mode, (len, count)."""
+    """Return words ``start … start + count`` of each stream, (len, count).
+
+    SplitMix64 in counter mode.
+    """
     counter = np.arange(start + 1, start + count + 1, dtype=np.uint64)
     with np.errstate(over="ignore"):
         return _mix(stream[:, None] + counter[None, :] * _GOLDEN)
 
 
 def permutations(stream: U64, size: int, need: int | None = None) -> NDArray[np.int64]:
-    """The first ``need`` entries of a uniform permutation of ``range(size)`` per stream.
+    """Return the first ``need`` entries of a uniform permutation of ``range(size)`` per stream.
 
-    Entry j of a row does not depend on ``need``, so asking for less is only cheaper.
+    Entry j of a row does not depend on ``need``, so a smaller ``need`` only costs less.
 
     >>> p = permutations(keys(0, "batches", np.arange(3)), 5)
     >>> [sorted(row.tolist()) for row in p] == [[0, 1, 2, 3, 4]] * 3
@@ -101,7 +104,7 @@ def permutations(stream: U64, size: int, need: int | None = None) -> NDArray[np.
     need = size if need is None else min(need, size)
     draws = words(stream, size)
     if need < size // 4:
-        some = np.argpartition(draws, need, axis=1)[:, :need]
-        order = np.argsort(np.take_along_axis(draws, some, axis=1), axis=1)
-        return np.take_along_axis(some, order, axis=1)
+        smallest = np.argpartition(draws, need, axis=1)[:, :need]
+        order = np.argsort(np.take_along_axis(draws, smallest, axis=1), axis=1)
+        return np.take_along_axis(smallest, order, axis=1)
     return np.argsort(draws, axis=1)[:, :need]

@@ -1,4 +1,4 @@
-"""Everything the server knows of the updates that arrived for one aggregation."""
+"""`RoundUpdates`: what the server knows of the updates that arrived for one aggregation."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from poise.core.threads import WARM, MapWorkers, in_turn, row_blocks, rows_per_b
 from poise.core.types import Contribution, Floats, Ints
 from poise.core.vectors import Stack, Vector
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
-# squared distances below this share of what they are the rest of are taken from the rows themselves
 NEAR = 0.05
-COLUMNS = (
-    2**15
-)  # entries of a row that are added up in its own precision; the rest of the sum is in double
+"""Below this share of |Delta_i|^2 + |C|^2, a squared distance is computed from the difference."""
+
+COLUMNS = 2**15
+"""Entries of a row that are summed in the row's own precision; blocks are summed in double."""
 
 OLD_NAMES = {"sizes": "samples", "identical": "identical_weights", "seen": "participations"}
-"""How `RoundUpdates.of_columns` also calls some columns."""
-
+"""Names of columns in poise 0.1, which `RoundUpdates.of_columns` still accepts."""
 
 NO_COLUMN = {
     "stack",
@@ -39,47 +38,47 @@ NO_COLUMN = {
     "models",
     "map_workers",
 }
-"""Arguments of `RoundUpdates.of_columns` that stay as they are; all others become arrays."""
+"""Arguments of `RoundUpdates.of_columns` that stay unchanged; all others become arrays."""
 
 
 def _shared(**options: Any) -> Any:
-    """A field that is one value for the whole round, not a column with one row per update."""
+    """Declare a field with one value for the whole round, instead of one row per update."""
     return field(metadata={"shared": True}, **options)
 
 
 @dataclass(frozen=True, eq=False)
 class RoundUpdates:
-    """The updates of one aggregation, one row each, with what the server knows of their clients.
+    """The updates of one aggregation, one row each, with the server's facts about their clients.
 
-    Weightings, aggregators' callers, probes and solvers' algorithm_state read this value and
-    nothing else. Facts that take a pass over the updates (`products`, `lengths`, `gram`, …) are
-    computed when they are first asked for.
+    Weightings, aggregators, probes and solvers' memories read this value only. Facts that need a
+    pass over the updates (`gram`, `products`, `from_centre`, …) are computed at first use and
+    cached.
 
     Args:
         round: n, the number of the aggregation.
         clients: client numbers, (m,).
-        versions: the model version that each worked on, (m,); ``round - versions`` is the
+        versions: the model version that each client worked on, (m,); ``round - versions`` is the
             staleness.
-        occurrences: 0 for a client's first piece of work on a version, 1 for its second, …
+        occurrences: 0 for a client's first assignment on a version, 1 for its second, …
         base_weights: omega_i of the sampler.
         importance: p_i.
         stack: the updates, after - before, (m, d): trainable entries first, then buffers.
-        trainable: how many entries of an update gradients move.
+        trainable: the number of trainable entries of an update.
         norms: lengths of the whole rows of ``stack``.
         samples: n_i.
-        steps: local steps made.
+        steps: local steps that each client made.
         rates: learning rate of each client's local steps.
         loss_before: reported loss before the work; None unless a part needs it.
         loss_after: likewise after the work.
-        lowest_loss: the lowest loss that each client has reported so far; inf for a new one.
-        participations: in how many aggregations each client took part, this one included.
-        identical_weights: the clock's weights that ignore times.
+        lowest_loss: the lowest loss that each client has reported so far; inf for a new client.
+        participations: in how many aggregations each client took part, including this one.
+        identical_weights: the clock's weights, which ignore times.
         balance: the clock's d_i/p_i; None unless the weighting needs it.
         adjacency: importance by degree in the similarity graph; None unless the weighting needs it.
-        client_state: what each client keeps from now on, by name.
-        reasons: why a row must not be used, "" where it may; empty where all may.
+        client_state: the vectors that each client keeps from now on, by name.
+        reasons: why the server must refuse a row, "" for a good row; empty if all are good.
         reached: the best value of each metric so far.
-        models: the model versions that clients received.
+        models: the models that clients received, by version.
         map_workers: maps over the run's workers.
     """
 
@@ -110,14 +109,14 @@ class RoundUpdates:
     _weights: Floats | None = None
     _direction: Vector | None = _shared(default=None)
     _linear: bool = _shared(default=True)
-    _given: bool = _shared(default=True)
+    _has_stack: bool = _shared(default=True)
 
     def __len__(self) -> int:
         return len(self.clients)
 
     @classmethod
     def of_columns(cls, base_weights: ArrayLike, **columns: Any) -> RoundUpdates:
-        """A round of which only some columns are given; the others are neutral.
+        """Return a round from some columns; the other columns get neutral values.
 
         >>> RoundUpdates.of_columns([0.5, 0.5], loss_before=[1.0, 2.0]).clients
         array([0, 1])
@@ -128,7 +127,8 @@ class RoundUpdates:
         for name in given:
             require(name in known, f"updates have no column {name!r}", suggest(name, known))
         for name in set(given) - NO_COLUMN:
-            given[name] = None if given[name] is None else np.asarray(given[name])
+            if given[name] is not None:
+                given[name] = np.asarray(given[name])
         rows = len(base)
         ones = np.ones(rows, dtype=np.int64)
         stack = given.get("stack", torch.zeros((rows, 0)))
@@ -144,10 +144,10 @@ class RoundUpdates:
             "rates": np.ones(rows),
             "trainable": stack.shape[1],
         }
-        return cls(base_weights=base, _given="stack" in given, **{**neutral, **given})
+        return cls(base_weights=base, _has_stack="stack" in given, **{**neutral, **given})
 
     def columns(self) -> dict[str, Any]:
-        """The columns by the names that they had in poise 0.1."""
+        """Return the columns under their names in poise 0.1."""
         old = {new: name for name, new in OLD_NAMES.items()}
         names = (
             "clients",
@@ -168,48 +168,48 @@ class RoundUpdates:
         return {old.get(name, name): vars(self)[name] for name in names}
 
     def rows(self, rows: Ints) -> RoundUpdates:
-        """Some of the rows, in this order."""
+        """Return the selected rows, in this order."""
         if len(rows) == len(self) and bool((rows == np.arange(len(rows))).all()):
             return self
         return rows_of(self, rows)
 
     def combined(self, weights: Floats, direction: Vector, linear: bool = True) -> RoundUpdates:
-        """The same updates, with the coefficients that were applied and the direction that they
-        gave.
+        """Return the same updates with the applied coefficients and the resulting direction.
 
-        ``linear``: whether the direction is their weighted sum.
+        ``linear``: whether the direction is the weighted sum of the updates.
         """
         after = changed(self, _weights=weights, _direction=direction, _linear=linear)
-        vars(after).update({name: vars(self)[name] for name in ("gram",) if name in vars(self)})
+        if "gram" in vars(self):  # the cached products do not depend on the coefficients
+            vars(after)["gram"] = vars(self)["gram"]
         return after
 
     @property
     def weights(self) -> Floats:
-        """The coefficients applied, (m,)."""
+        """The applied coefficients, (m,)."""
         if self._weights is None:
-            raise PoiseError(f"round {self.round}: the updates have not been weighed yet")
+            raise PoiseError(f"round {self.round}: the updates have no coefficients yet")
         return self._weights
 
     @property
     def direction(self) -> Vector:
         """The aggregated direction of the trainable entries, (trainable,)."""
         if self._direction is None:
-            raise PoiseError(f"round {self.round}: the updates have not been combined yet")
+            raise PoiseError(f"round {self.round}: the updates have no direction yet")
         return self._direction[: self.trainable]
 
     @cached_property
     def weighted_sum(self) -> Vector:
-        """``D = sum_i omega_i Delta_i`` of the trainable entries, whatever the aggregator made of
-        them.
-        """
+        """``D = sum_i omega_i Delta_i`` of the trainable entries, under every aggregator."""
         from poise.core import equation
 
-        return self.direction if self._linear else equation.combine(self.weights, self.deltas)
+        if self._linear:
+            return self.direction
+        return equation.combine(self.weights, self.deltas)
 
     @property
     def deltas(self) -> Stack:
         """The trainable entries of the updates, (m, trainable)."""
-        if not self._given:
+        if not self._has_stack:
             raise UpdatesUnknown(
                 "the updates themselves are not given, only columns about them", "give stack="
             )
@@ -217,11 +217,11 @@ class RoundUpdates:
 
     @property
     def staleness(self) -> Ints:
-        """By how many aggregations each client's model was old, (m,)."""
+        """How many aggregations old each client's model was, (m,)."""
         return np.asarray(self.round - self.versions)
 
     def contributions(self) -> tuple[Contribution, ...]:
-        """What each update contributed, as the ledger keeps it."""
+        """Return the contribution of each update, as the ledger keeps it."""
         missing = [None] * len(self)
         columns = (
             self.clients,
@@ -235,16 +235,16 @@ class RoundUpdates:
             self.loss_before,
             self.loss_after,
         )
-        rows = zip(*(missing if c is None else c.tolist() for c in columns), strict=True)
-        return tuple(Contribution(*row) for row in rows)
+        lists = [missing if column is None else column.tolist() for column in columns]
+        return tuple(Contribution(*row) for row in zip(*lists, strict=True))
 
-    # ------------------------------------------------------------------------------- facts that
-    # take a pass
+    # facts that need a pass over the updates ------------------------------------------------------
 
     @cached_property
     def gram(self) -> Floats:
-        """``Delta_i . Delta_j``, (m, m); blocks of columns are added up in double precision."""
-        total, deltas = torch.zeros((len(self), len(self)), dtype=torch.float64), self.deltas
+        """``Delta_i . Delta_j``, (m, m); blocks of columns are summed in double precision."""
+        deltas = self.deltas
+        total = torch.zeros((len(self), len(self)), dtype=torch.float64)
         for span in _spans(self.trainable):
             block = deltas[:, span]
             total += (block @ block.T).cpu()
@@ -254,45 +254,51 @@ class RoundUpdates:
     def distances(self) -> Floats:
         """``|Delta_i - Delta_j|``, (m, m)."""
         squares = np.diag(self.gram)
-        apart = squares[:, None] + squares[None, :] - 2 * self.gram
-        return np.asarray(np.sqrt(np.maximum(apart, 0.0)))
+        squared_distances = squares[:, None] + squares[None, :] - 2 * self.gram
+        return np.asarray(np.sqrt(np.maximum(squared_distances, 0.0)))
 
     @cached_property
     def products(self) -> tuple[Floats, Floats]:
         """``Delta_i . D`` and ``|Delta_i|`` of every row."""
         return self._pass(lambda rows: None)[1]
 
-    def look(self, at: Callable[[Stack], Found]) -> list[Found]:
-        """What a function finds in blocks of rows, in the order of the rows.
+    def map_row_blocks(self, function: Callable[[Stack], Result]) -> list[Result]:
+        """Map a function over blocks of rows, in the order of the rows.
 
-        The same pass computes `products`, where nobody has asked for them yet: reading the rows is
-        what takes the time.
+        The same pass also computes `products`, unless they are cached: reading the rows takes most
+        of the time.
         """
-        found, vars(self)["products"] = self._pass(at)
-        return found
+        results, vars(self)["products"] = self._pass(function)
+        return results
 
-    def _pass(self, look: Callable[[Stack], Found]) -> tuple[list[Found], tuple[Floats, Floats]]:
-        known, total = vars(self).get("products"), self.weighted_sum
+    def _pass(
+        self, function: Callable[[Stack], Result]
+    ) -> tuple[list[Result], tuple[Floats, Floats]]:
+        """Read all rows once; return the function's results and the `products`."""
+        products = vars(self).get("products")
+        total = self.weighted_sum
 
-        def of(block: Stack) -> tuple[Found, list[Stack]]:
-            few = (
-                () if known else row_blocks(block, WARM)
-            )  # still in the cache when the lengths are taken
-            return look(block), [torch.stack([_products(r, total), _lengths(r)]) for r in few]
+        def read(block: Stack) -> tuple[Result, list[Stack]]:
+            result = function(block)
+            if products is not None:
+                return result, []
+            small_blocks = row_blocks(block, WARM)  # the second read finds them in the cache
+            return result, [torch.stack([_products(b, total), _lengths(b)]) for b in small_blocks]
 
-        seen = self.map_workers(of, row_blocks(self.deltas))
-        if known is None:
-            along, lengths = torch.cat([p for _, both in seen for p in both], dim=1).cpu().numpy()
-            known = along, lengths
-        return [found for found, _ in seen], known
+        answers = self.map_workers(read, row_blocks(self.deltas))
+        results = [result for result, _ in answers]
+        if products is not None:
+            return results, products
+        pairs = [pair for _, block_pairs in answers for pair in block_pairs]
+        along, lengths = torch.cat(pairs, dim=1).cpu().numpy()
+        return results, (along, lengths)
 
     @cached_property
     def from_centre(self) -> Floats:
-        """``|Delta_i - C|`` of every row, ``C = D/O`` with O the sum of the coefficients; nan where
-        that is 0.
+        """``|Delta_i - C|`` of every row, with ``C = D/O`` and O the sum of the coefficients.
 
-        ``|Delta_i|^2 - 2 Delta_i . C + |C|^2`` needs no further pass. Where it would cancel, the
-        difference is taken.
+        nan if O is 0. ``|Delta_i|^2 - 2 Delta_i . C + |C|^2`` needs no further pass; rows for which
+        it would cancel are computed from the difference.
         """
         total = float(self.weights.sum())
         if total == 0:
@@ -301,18 +307,18 @@ class RoundUpdates:
         along, lengths = self.products
         whole = lengths**2 + float(_lengths(centre[None])) ** 2
         squares = whole - 2 * along / total
-        found = np.sqrt(np.maximum(squares, 0.0))
+        distances = np.sqrt(np.maximum(squares, 0.0))
         near = np.flatnonzero(~(squares > NEAR * whole))
         if len(near):
-            few = rows_per_block(self.deltas)
-            blocks = [torch.from_numpy(near[k : k + few]) for k in range(0, len(near), few)]
-            taken = self.map_workers(lambda rows: _lengths(self.deltas[rows] - centre), blocks)
-            found[near] = torch.cat(taken).cpu().numpy()
-        return np.asarray(found)
+            size = rows_per_block(self.deltas)
+            blocks = [torch.from_numpy(near[k : k + size]) for k in range(0, len(near), size)]
+            exact = self.map_workers(lambda rows: _lengths(self.deltas[rows] - centre), blocks)
+            distances[near] = torch.cat(exact).cpu().numpy()
+        return np.asarray(distances)
 
 
 def _products(rows: Stack, vector: Vector) -> Vector:
-    """``row . vector`` of every row, in double precision."""
+    """Return ``row . vector`` of every row, in double precision."""
     total = rows.new_zeros(len(rows), dtype=torch.float64)
     for span in _spans(len(vector)):
         total += rows[:, span] @ vector[span]
@@ -320,7 +326,7 @@ def _products(rows: Stack, vector: Vector) -> Vector:
 
 
 def _lengths(rows: Stack) -> Vector:
-    """The length of every row, in double precision."""
+    """Return the length of every row, in double precision."""
     total = rows.new_zeros(len(rows), dtype=torch.float64)
     for span in _spans(rows.shape[1]):
         total += torch.linalg.vector_norm(rows[:, span], dim=1).double().square_()
@@ -328,4 +334,5 @@ def _lengths(rows: Stack) -> Vector:
 
 
 def _spans(size: int) -> list[slice]:
+    """Cut a row of this size into blocks of `COLUMNS` entries."""
     return [slice(a, a + COLUMNS) for a in range(0, size, COLUMNS)]

@@ -1,4 +1,4 @@
-"""Samples as they are stored, and the samples that some clients own."""
+"""`Samples`: a pool of samples in compact storage. `Shards`: the samples of some clients."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from poise.core.errors import require
 
 @dataclass(frozen=True)
 class Samples:
-    """A pool of samples in its compact storage.
+    """A pool of samples in compact storage.
 
     ``raw`` (n, *shape) keeps the bytes of the source (uint8 for images: a quarter of the memory
-    traffic of float32); `features` turns rows into what a model takes: ``raw * scale + shift`` as
-    floats, or token numbers where ``tokens`` is true. ``raw`` may be a strided view (windows of a
+    traffic of float32). `features` converts rows to the input of a model: ``raw * scale + shift``
+    as floats, or token numbers if ``tokens`` is true. ``raw`` may be a strided view (windows of a
     text share their characters). ``labels`` (n,) are int64 classes or floating targets.
 
     Args:
@@ -55,63 +55,55 @@ class Samples:
 
     @property
     def plain(self) -> bool:
-        """Whether `features` is a mere cast: no scale, no shift."""
-        return (
-            isinstance(self.scale, float)
-            and self.scale == 1.0
-            and isinstance(self.shift, float)
-            and self.shift == 0.0
-        )
+        """Whether `features` only casts: no scale, no shift."""
+        return isinstance(self.scale, float) and self.scale == 1.0 and self._unshifted
+
+    @property
+    def _unshifted(self) -> bool:
+        return isinstance(self.shift, float) and self.shift == 0.0
 
     def features(self, rows: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """The model's input for these rows, (*rows.shape, *shape): floats, or int64 tokens.
+        """Return the model's input for these rows, (*rows.shape, *shape): floats or int64 tokens.
 
-        ``out`` is memory to use again for floats, at least as large as the result.
+        ``out`` is memory to reuse for floats; it must be at least as large as the result.
         """
-        taken = torch.index_select(
-            self.raw, 0, rows.reshape(-1)
-        )  # a copy; many times faster than indexing
-        whole = (*rows.shape, *self.shape)
+        # index_select copies, many times faster than indexing
+        selected = torch.index_select(self.raw, 0, rows.reshape(-1))
+        shape = (*rows.shape, *self.shape)
         if self.tokens:
-            return taken.long().view(whole)
-        if not taken.is_floating_point():
-            usable = out is not None and out.numel() >= taken.numel()
-            place = (
-                out.view(-1)[: taken.numel()].view(taken.shape)
-                if usable and out is not None
-                else None
-            )
-            taken = taken.to(torch.float32) if place is None else place.copy_(taken)
+            return selected.long().view(shape)
+        if not selected.is_floating_point():
+            if out is not None and out.numel() >= selected.numel():
+                reused = out.view(-1)[: selected.numel()].view(selected.shape)
+                selected = reused.copy_(selected)
+            else:
+                selected = selected.to(torch.float32)
         if not self.plain:
-            taken = taken.mul_(self.scale)
-            taken = (
-                taken
-                if isinstance(self.shift, float) and self.shift == 0.0
-                else taken.add_(self.shift)
-            )
-        return taken.view(whole)
+            selected = selected.mul_(self.scale)
+            if not self._unshifted:
+                selected = selected.add_(self.shift)
+        return selected.view(shape)
 
     def with_labels(self, labels: torch.Tensor) -> Samples:
-        """The same features under other labels."""
+        """Return the same features with other labels."""
         return replace(self, labels=labels)
 
     def to(self, device: torch.device) -> Samples:
-        """The pool on another device."""
-        moved: dict[str, Any] = {
-            name: value.to(device)
-            for name in ("raw", "labels", "scale", "shift")
-            if isinstance(value := vars(self)[name], torch.Tensor)
-        }
+        """Return the pool on another device."""
+        moved: dict[str, Any] = {}
+        for name in ("raw", "labels", "scale", "shift"):
+            value = vars(self)[name]
+            if isinstance(value, torch.Tensor):
+                moved[name] = value.to(device)
         return replace(self, **moved)
 
 
 @dataclass(frozen=True)
 class Shards:
-    """The samples of some clients, one after the other.
+    """The samples of m clients, one client after the other.
 
-    Client k of the m asked for owns positions ``offsets[k] … offsets[k+1]`` of ``rows`` (where its
-    samples lie in the pool) and of ``labels`` (which may differ from the pool's: a corrupted client
-    has its own).
+    Client k owns positions ``offsets[k] … offsets[k+1]`` of ``rows`` (the places of its samples in
+    the pool) and of ``labels`` (which may differ from the pool's: a corrupted client has its own).
     """
 
     samples: Samples
@@ -130,16 +122,16 @@ class Shards:
     def take(
         self, positions: torch.Tensor, out: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features and labels at these positions; ``out`` is memory to use again."""
+        """Return features and labels at these positions; ``out`` is memory to reuse."""
         rows, labels = self.at(positions)
         return self.samples.features(rows, out), labels
 
     def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Where the samples at these positions lie in the pool, and their labels."""
+        """Return the places in the pool and the labels of the samples at these positions."""
         return self.rows[positions], self.labels[positions]
 
     def arrays(self, k: int = 0) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-        """Client k's ``(x, y)`` as NumPy arrays."""
+        """Return client k's ``(x, y)`` as NumPy arrays."""
         span = torch.arange(int(self.offsets[k]), int(self.offsets[k + 1]))
         x, y = self.take(span)
         return x.numpy(), y.numpy()

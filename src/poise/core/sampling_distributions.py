@@ -1,7 +1,7 @@
-"""m urns from which one client each is drawn: the common ground of the clustered samplers.
+"""The m sampling distributions of the clustered samplers; each draws one client.
 
-Everything is counted in whole units, so that the probabilities are exact: client i has m n_i units,
-every urn holds M = sum_j n_j of them, and r_ki = (units of client i in urn k) / M.
+Probabilities are counted in whole units, so that they are exact: client i has m n_i units, every
+distribution has M = sum_j n_j units, and r_ki = (units of client i in distribution k) / M.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -22,59 +22,60 @@ if TYPE_CHECKING:
     from scipy import sparse
 
 LARGEST = 2**62
-"""Units must be countable in 64 bits."""
+"""The number of units must stay below this, to be counted in 64 bits."""
+
+EXACT = 20_000
+"""Up to this many clients, `whole_units` looks for a common denominator."""
 
 
 @dataclass(frozen=True)
 class SamplingDistributions:
-    """SamplingDistributions laid end to end on a line of whole units, urn k from ``k * room`` to
-    ``(k + 1) * room``.
+    """The m distributions, laid end to end on a line of whole units.
 
-    Piece e of the line belongs to ``clients[e]`` and ends before ``ends[e]``: 16 bytes per piece.
+    Distribution k covers the units from ``k * room`` to ``(k + 1) * room``. Segment e of the line
+    belongs to ``clients[e]`` and ends before ``ends[e]``: 16 bytes per segment.
     """
 
-    clients: Ints  # (pieces,)
-    ends: Ints  # (pieces,) ascending; the last is urns * room
-    room: int  # units per urn
+    clients: Ints  # (segments,)
+    ends: Ints  # (segments,) ascending; the last is m * room
+    room: int  # units per distribution
 
     @property
     def count(self) -> int:
-        """The number of urns, m."""
+        """The number of distributions, m."""
         return int(self.ends[-1]) // self.room
 
     def draw(self, rng: np.random.Generator) -> Ints:
-        """One client from each urn, (m,). O(m log N)."""
-        units = np.arange(self.count, dtype=np.int64) * self.room + rng.integers(
-            0, self.room, self.count
-        )
+        """Draw one client from each distribution, (m,). O(m log N)."""
+        starts = np.arange(self.count, dtype=np.int64) * self.room
+        units = starts + rng.integers(0, self.room, self.count)
         return self.clients[np.searchsorted(self.ends, units, side="right")]
 
     def units(self, clients: int) -> sparse.csr_array:
-        """The whole units of each client in each urn, (m, N), sparse."""
-        from scipy import (
-            sparse,
-        )  # loaded where it is used: a node imports this module for every message
+        """Return the whole units of each client in each distribution, (m, N), sparse."""
+        from scipy import sparse  # not at the top: a node imports this module for every message
 
         borders = np.arange(1, self.count, dtype=np.int64) * self.room
-        cuts = np.union1d(self.ends, borders)  # a piece that crosses a border is two
+        cuts = np.union1d(self.ends, borders)  # a segment that crosses a border becomes two
         lengths = np.diff(cuts, prepend=0)
         owners = self.clients[np.searchsorted(self.ends, cuts - 1, side="right")]
-        urns = (cuts - 1) // self.room
-        return sparse.csr_array((lengths, (urns, owners)), shape=(self.count, clients))
+        distributions = (cuts - 1) // self.room
+        return sparse.csr_array((lengths, (distributions, owners)), shape=(self.count, clients))
 
     def distributions(self, clients: int) -> Floats:
-        """r_ki, (m, N): rows sum to 1, column i to m p_i."""
+        """Return r_ki, (m, N): rows sum to 1, column i to m p_i."""
         return np.asarray(self.units(clients).toarray() / self.room, dtype=np.float64)
 
     def statistics(self, clients: int) -> WeightStatistics:
-        """The closed forms of [Fraboni 2023, App. A.1.7]; gamma is that of Lemma A.4, Var omega_i +
-        sum_k r_ki^2 / m^2.
+        """Return the closed forms of [Fraboni 2023, App. A.1.7].
+
+        Gamma is that of Lemma A.4, Var omega_i + sum_k r_ki^2 / m^2.
         """
         m = self.count
         r = self.units(clients).astype(np.float64) / self.room
         mean = np.asarray(r.sum(axis=0)).ravel() / m
         squares = np.asarray(r.power(2).sum(axis=0)).ravel() / m**2
-        missed = np.zeros(clients)  # log P(in no draw), -inf for a client that fills an urn
+        missed = np.zeros(clients)  # log P(in no draw); -inf for a client that fills a distribution
         with np.errstate(divide="ignore"):
             np.add.at(missed, r.indices, np.log1p(-r.data))
 
@@ -94,64 +95,92 @@ class SamplingDistributions:
         )
 
 
-def in_line(units: Ints, m: int) -> SamplingDistributions:
-    """Algorithm 2: clients by size, largest first, laid end to end and cut into m equal segments.
+def distributions_by_size(units: Ints, m: int) -> SamplingDistributions:
+    """Lay the clients end to end, largest first, and cut the line into m equal parts.
 
-    Source: [Fraboni 2023, §3.4].
+    Algorithm 2. Source: [Fraboni 2023, §3.4].
     """
     order = np.argsort(-units, kind="stable").astype(np.int64)
     order = order[units[order] > 0]
-    return SamplingDistributions(order, np.cumsum(m * units[order]), int(units.sum()))
+    ends = np.cumsum(m * units[order])
+    return SamplingDistributions(order, ends, room=int(units.sum()))
 
 
-def packed(units: Ints, groups: Iterable[Ints], m: int) -> SamplingDistributions:
-    """SamplingDistributions that keep groups of clients together as far as they hold ([Fraboni
-    2023, Alg. 3], lines 3 to 18).
+def distributions_by_group(units: Ints, groups: Iterable[Ints], m: int) -> SamplingDistributions:
+    """Keep the clients of a group in one distribution, as far as they fit.
 
-    A client with m n_i >= M first fills floor(m n_i / M) urns alone; only the rest of it goes on
-    (without this the scheme would be biased). The largest groups open one urn each; the clients of
-    the others fill what room is left, urn after urn. What does not fit into the urn of its own
-    group goes the same way.
+    A client with m n_i >= M first fills floor(m n_i / M) distributions alone; only its remaining
+    units go on (otherwise the scheme would be biased). The largest groups open one distribution
+    each. The clients of the other groups, and units beyond the distribution of their own group,
+    fill the remaining room, one distribution after the other.
+
+    Source: [Fraboni 2023, Alg. 3], lines 3 to 18.
     """
     room = int(units.sum())
     full, rest = np.divmod(m * units, room)
-    alone = [(int(i), room) for i in np.repeat(np.arange(len(units)), full)]
+    alone: list[Segment] = [(int(i), room) for i in np.repeat(np.arange(len(units)), full)]
     free = m - len(alone)
-    members = [[(int(i), int(rest[i])) for i in sorted(group) if rest[i]] for group in groups]
-    ranked = sorted((g for g in members if g), key=lambda g: (-sum(u for _, u in g), g[0][0]))
-    urns: list[list[tuple[int, int]]] = []
-    waiting: list[tuple[int, int]] = []
+    ranked = _ranked_groups(groups, rest)
+    distributions: list[list[Segment]] = []
+    waiting: list[Segment] = []
     for group in ranked[:free]:
-        urn, over = _fill([], group, room)
-        urns.append(urn)
-        waiting += over
-    waiting += [client for group in ranked[free:] for client in group]
-    urns += [[] for _ in range(free - len(urns))]
-    for k, urn in enumerate(urns):
-        urns[k], waiting = _fill(urn, waiting, room)
-    pieces = [*alone, *(piece for urn in urns for piece in urn)]
-    clients, lengths = np.array(pieces, dtype=np.int64).T
-    return SamplingDistributions(clients, np.cumsum(lengths), room)
+        distribution, left_over = _fill([], group, room)
+        distributions.append(distribution)
+        waiting += left_over
+    for group in ranked[free:]:
+        waiting += group
+    distributions += [[] for _ in range(free - len(distributions))]
+    segments = alone
+    for distribution in distributions:
+        filled, waiting = _fill(distribution, waiting, room)
+        segments += filled
+    clients, lengths = np.array(segments, dtype=np.int64).T
+    return SamplingDistributions(clients, np.cumsum(lengths), room=room)
+
+
+Segment: TypeAlias = tuple[int, int]
+"""A client, and its number of units in a distribution."""
+
+
+def _ranked_groups(groups: Iterable[Ints], units: Ints) -> list[list[Segment]]:
+    """Return the clients with units left, by group: largest group first, then by first client."""
+    ranked = []
+    for group in groups:
+        members = [(int(i), int(units[i])) for i in sorted(group) if units[i]]
+        if members:
+            ranked.append(members)
+    ranked.sort(key=lambda members: (-sum(count for _, count in members), members[0][0]))
+    return ranked
 
 
 def _fill(
-    urn: list[tuple[int, int]], waiting: Sequence[tuple[int, int]], room: int
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Put clients into an urn until it is full, splitting the last; the urn and who is left."""
-    urn, left = list(urn), room - sum(u for _, u in urn)
+    distribution: list[Segment], waiting: Sequence[Segment], room: int
+) -> tuple[list[Segment], list[Segment]]:
+    """Add waiting clients until the distribution is full; return it and the clients left over.
+
+    The last client is split if it does not fit as a whole.
+    """
+    filled = list(distribution)
+    left = room - sum(count for _, count in filled)
     for k, (client, units) in enumerate(waiting):
-        if units >= left:
-            urn += [(client, left)] if left else []
-            over = [(client, units - left)] if units > left else []
-            return urn, [*over, *waiting[k + 1 :]]
-        urn.append((client, units))
-        left -= units
-    return urn, []
+        if units < left:
+            filled.append((client, units))
+            left -= units
+            continue
+        if left:
+            filled.append((client, left))
+        left_over = list(waiting[k + 1 :])
+        if units > left:
+            left_over.insert(0, (client, units - left))
+        return filled, left_over
+    return filled, []
 
 
 def cohort(drawn: Ints, independent: bool) -> Cohort:
-    """M draws as a cohort: one row per draw with weight 1/m, or one per client with weight
-    count/m.
+    """Turn m draws into a cohort.
+
+    With ``independent``, every draw is a row with weight 1/m; otherwise every client is a row with
+    weight count/m.
     """
     if independent:
         return Cohort(np.sort(drawn), np.full(len(drawn), 1 / len(drawn)))
@@ -160,20 +189,20 @@ def cohort(drawn: Ints, independent: bool) -> Cohort:
 
 
 def units_of(setting: Setting, m: int) -> Ints:
-    """Whole units in proportion to the importance: the sizes themselves where importance is by
-    size.
-    """
-    sizes, p = setting.sizes.astype(np.int64), setting.importance
+    """Return whole units in proportion to the importance; the sizes if importance is by size."""
+    sizes = setting.sizes.astype(np.int64)
+    p = setting.importance
     if np.allclose(sizes / sizes.sum(), p, rtol=1e-12, atol=0):
-        return checked(sizes, m)
-    return whole(p, m)
+        return checked_sizes(sizes, m)
+    return whole_units(p, m)
 
 
-def whole(importance: Floats, m: int) -> Ints:
-    """Whole numbers in proportion to the importance: exact where it has a common denominator, else
-    to 1e-12 or better.
+def whole_units(importance: Floats, m: int) -> Ints:
+    """Return whole numbers in proportion to the importance.
 
-    >>> whole(np.array([0.5, 1 / 3, 1 / 6]), 2)
+    Exact if the importance has a common denominator, otherwise to 1e-12 or better.
+
+    >>> whole_units(np.array([0.5, 1 / 3, 1 / 6]), 2)
     array([3, 2, 1])
     """
     p = np.asarray(importance, dtype=np.float64)
@@ -183,34 +212,27 @@ def whole(importance: Floats, m: int) -> Ints:
     )
     p = p / p.sum()
     if len(p) <= EXACT:
-        shares = [Fraction(float(v)).limit_denominator(10**7) for v in p]
-        total = lcm(*(s.denominator for s in shares))
-        if total * m < LARGEST and np.allclose(
-            p * total, np.round(p * total), rtol=1e-12, atol=1e-9
-        ):
-            return np.asarray(np.round(p * total), dtype=np.int64)
+        fractions = [Fraction(float(share)).limit_denominator(10**7) for share in p]
+        total = lcm(*(fraction.denominator for fraction in fractions))
+        rounded = np.round(p * total)
+        if total * m < LARGEST and np.allclose(p * total, rounded, rtol=1e-12, atol=1e-9):
+            return np.asarray(rounded, dtype=np.int64)
     total = LARGEST // (2 * m)
     return np.asarray(np.floor(p * min(total, 2**52)), dtype=np.int64)
 
 
-EXACT = 20_000  # clients up to which a common denominator is looked for
-
-
-def checked(sizes: Ints, m: int) -> Ints:
-    """Client sizes as units, or an error that says what is wrong with them."""
+def checked_sizes(sizes: Ints, m: int) -> Ints:
+    """Return client sizes as units; raises if a size or their sum is invalid."""
     units = np.asarray(sizes)
     require(
         units.ndim == 1 and len(units) > 0, "sizes must be a list of whole numbers, one per client"
     )
-    if (
-        not np.array_equal(units, np.round(units))
-        or bool((units < 0).any())
-        or not bool(units.sum() > 0)
-    ):
-        bad = np.flatnonzero(~(units >= 0) | (units != np.round(units)))
+    whole = np.array_equal(units, np.round(units))
+    if not whole or bool((units < 0).any()) or not bool(units.sum() > 0):
+        bad_clients = np.flatnonzero(~(units >= 0) | (units != np.round(units)))
+        client = bad_clients[0] if len(bad_clients) else 0
         raise InvalidOption(
-            f"size of client {bad[0] if len(bad) else 0} must be a whole number >= 0, with a sum "
-            "above 0"
+            f"size of client {client} must be a whole number >= 0, with a sum above 0"
         )
     require(
         m * int(units.sum()) < LARGEST,

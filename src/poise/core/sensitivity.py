@@ -1,5 +1,6 @@
-"""How far each client has moved the model: the bounded sensitivity Psi(n, i) of [Fraboni 2023, eq.
-5.8 and 5.11].
+"""How far each client has moved the model: the sensitivity Psi(n, i).
+
+Source: [Fraboni 2023, eq. 5.8 and 5.11].
 """
 
 from __future__ import annotations
@@ -18,30 +19,30 @@ if TYPE_CHECKING:
     from poise.core.round_updates import RoundUpdates
 
 MOVED = "moved"
-"""The reading: how far the step would have been from the one made, had the client not been
-there."""
+"""The name of the measurement: the distance between the step made and the step without a client."""
 
 
 @dataclass
 class Psi:
-    """Psi(n, i) after the records so far: ``Psi <- growth Psi + moved``, client by client; 0 for
-    one never seen.
+    """Psi(n, i) after the records so far; 0 for a client that never contributed.
 
-    ``growth`` is 1 for FedAvg (eq. 5.8) and ``decay^K`` where local steps contract (eq. 5.11); see
-    `growth`.
+    Every round sets ``Psi <- growth Psi + moved`` for each client. ``growth`` is 1 for FedAvg
+    (eq. 5.8) and ``decay^K`` if local steps contract (eq. 5.11); see `growth`.
 
     Args:
-        decay: ``1 - eta (lambda + mu)``, by which one local step contracts; 1 where nothing is
-            known (eq. 5.8).
-        lr: the server's learning rate.
+        decay: the factor ``1 - eta (lambda + mu)`` by which one local step contracts; 1 if it is
+            unknown (eq. 5.8).
+        values: Psi by client.
         importance: p_i, to count ``p_c/(1 - p_c)`` instead of c's share of the cohort; None counts
             the share.
+        lr: the server's learning rate.
 
     >>> from poise.core.types import Contribution
     >>> psi = Psi(decay=0.5)
     >>> for n in range(2):
-    ...     read = {"moved": np.ones(1)}
-    ...     _ = psi.add(Record(n, 0.0, (Contribution(3, n, 0, 1, 1, 2, 9, 1),), {}, 0, 0, measurements=read))
+    ...     contribution = Contribution(3, n, 0, 1, 1, 2, 9, 1)
+    ...     moved = {"moved": np.ones(1)}
+    ...     _ = psi.add(Record(n, 0.0, (contribution,), {}, 0, 0, measurements=moved))
     >>> psi.values
     {3: 1.5}
     """
@@ -52,29 +53,36 @@ class Psi:
     lr: float = 1.0
 
     def add(self, record: Record) -> float:
-        """Take in one more round; a client that was not read is beyond every limit. Returns the
-        round's growth.
+        """Add one more round; return its growth.
+
+        A client without a measurement gets an infinite sensitivity.
         """
         if not record.contributions:
             return 1.0
         clients = np.array([c.client for c in record.contributions])
         weights = np.array([c.coefficient for c in record.contributions])
-        read = record.measurements.get(MOVED, np.full(len(clients), np.nan))
-        return self.take(clients, weights, read, min(c.steps for c in record.contributions))
+        moved = record.measurements.get(MOVED, np.full(len(clients), np.nan))
+        steps = min(c.steps for c in record.contributions)
+        return self.take(clients, weights, moved, steps)
 
-    def take(self, clients: Ints, weights: Floats, read: Floats, steps: int) -> float:
-        """The same from columns: who contributed, with which coefficient, the measurements, and the
-        least local work.
+    def take(self, clients: Ints, weights: Floats, moved: Floats, steps: int) -> float:
+        """Add one more round from columns; return its growth.
+
+        Args:
+            clients: the clients that contributed, (m,).
+            weights: their coefficients, (m,).
+            moved: their measurements, (m,).
+            steps: the smallest number of local steps of a client.
         """
         factor = growth(self.lr * weights, self.decay**steps)
         if factor != 1:
             self.values = {client: factor * value for client, value in self.values.items()}
         if self.importance is not None:
-            read = read * _optimism(clients, weights, self.importance)
-        for client, value in zip(clients.tolist(), read.tolist(), strict=True):
-            self.values[client] = self.values.get(client, 0.0) + (
-                np.inf if np.isnan(value) else value
-            )
+            moved = moved * _optimism(clients, weights, self.importance)
+        for client, distance in zip(clients.tolist(), moved.tolist(), strict=True):
+            if np.isnan(distance):
+                distance = np.inf
+            self.values[client] = self.values.get(client, 0.0) + distance
         return factor
 
     def of(self, client: int) -> float:
@@ -83,51 +91,55 @@ class Psi:
 
 
 def growth(weights: Floats, contraction: float) -> float:
-    """By how much a round may scale the distance between two models that it is applied to.
+    """Return the largest factor by which a round may scale the distance between two models.
 
-    A client's local work multiplies a distance by some ``M_i`` with eigenvalues between 0 and
-    ``contraction`` [Fraboni 2023, App. D.2], so the round multiplies it by
-    ``1 - sum w_i (1 - M_i)``, w_i the
-    coefficients times the server's rate. They need not add up to 1: below, the server keeps some of
-    the old model, which does not contract; above 2, it overshoots.
+    A client's local work multiplies a distance by a matrix ``M_i`` with eigenvalues between 0 and
+    ``contraction`` [Fraboni 2023, App. D.2]. The round then multiplies it by
+    ``1 - sum w_i (1 - M_i)``, where w_i is the coefficient times the server's rate. The w_i need
+    not add up to 1: below 1, the server keeps a part of the old model, which does not contract;
+    above 2, it overshoots.
 
-    >>> growth(np.array([0.5, 0.5]), 1.0), growth(np.array([0.5, 0.5]), 0.25), growth(np.array([0.25, 0.25]), 0.25)
-    (1.0, 0.25, 0.625)
+    >>> growth(np.array([0.5, 0.5]), 1.0), growth(np.array([0.5, 0.5]), 0.25)
+    (1.0, 0.25)
+    >>> growth(np.array([0.25, 0.25]), 0.25)
+    0.625
     >>> growth(np.array([1.5, 1.5]), 1.0)
     2.0
     """
-    plus, minus = float(weights[weights > 0].sum()), float(weights[weights < 0].sum())
+    plus = float(weights[weights > 0].sum())
+    minus = float(weights[weights < 0].sum())
     highest = 1 - plus * (1 - contraction) - minus
     lowest = 1 - plus - minus * (1 - contraction)
     return max(highest, -lowest)
 
 
 def _optimism(clients: Ints, weights: Floats, importance: Floats) -> Floats:
-    """``p_c/(1 - p_c)`` over ``W/(O - W)``: 1 where everyone takes part with weight p_c; 0 for a
-    cohort of one.
+    """Return ``p_c/(1 - p_c)`` over ``W/(O - W)``.
+
+    1 if every client takes part with weight p_c; 0 for a cohort of one client.
     """
     total = weights.sum()
     _, owner = np.unique(clients, return_inverse=True)
-    weight, p = np.bincount(owner, weights)[owner], importance[clients]
+    weight = np.bincount(owner, weights)[owner]
+    p = importance[clients]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.abs((total - weight) / weight) * p / (1 - p)
     return np.where(weight == 0, 0.0, ratio)
 
 
 @dataclass(frozen=True)
-class Moved:
-    r"""``lr * | Delta(S) - Delta(S \ c) |`` of every client c in the cohort S, on its first row (0
-    on others).
+class SensitivityProbe:
+    r"""Measures ``lr * | Delta(S) - Delta(S \ c) |`` of every client c in the cohort S.
 
-    With coefficients omega, C = sum of c's own ``omega_k Delta_k``, W the sum of its coefficients,
-    O of all and D the
-    direction: the others are taken with their coefficients, scaled to the same total, so
-    ``D - O/(O - W) (D - C) = (O C - W D)/(O - W)``; a cohort of c alone is compared with no step at
-    all.
+    The value is on the client's first row; its other rows have 0. Let D be the direction, O the sum
+    of all coefficients, C the sum of c's own ``omega_k Delta_k``, and W the sum of c's
+    coefficients. The step without c scales the other clients' coefficients to the same total O, so
+    the difference is ``D - O/(O - W) (D - C) = (O C - W D)/(O - W)``. A cohort of c alone is
+    compared with no step.
 
     Args:
         lr: the server's learning rate.
-        limit: clients whose sensitivity is above this are not read any more (nan).
+        limit: the probe stops measuring clients whose sensitivity is above this (nan).
 
     Source: [Fraboni 2023, eq. 5.8, D.23 to D.25].
     """
@@ -136,66 +148,69 @@ class Moved:
     limit: float = np.inf
 
     def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
-        """The reading of every row."""
-        open_ = np.array([past.psi.of(c) <= self.limit for c in updates.clients.tolist()])
-        found = np.full(len(open_), np.nan)
-        if open_.any():
-            found[open_] = self.lr * moved(updates, np.flatnonzero(open_))
-        return {MOVED: found}
+        """Return the measurement of every row."""
+        measured = np.array([past.psi.of(c) <= self.limit for c in updates.clients.tolist()])
+        distances = np.full(len(measured), np.nan)
+        if measured.any():
+            distances[measured] = self.lr * moved(updates, np.flatnonzero(measured))
+        return {MOVED: distances}
 
 
 def moved(updates: RoundUpdates, rows: Ints | None = None) -> Floats:
-    """The formula of `Moved` with lr = 1, for some rows of the cohort (None: all)."""
+    """Evaluate the formula of `SensitivityProbe` with lr = 1, for some rows (None: all)."""
     import torch
 
     wanted = np.arange(len(updates.clients)) if rows is None else rows
     clients, first, owner = np.unique(updates.clients, return_index=True, return_inverse=True)
     if len(clients) == len(updates.clients):
-        return _apart(updates, wanted, updates.weights[wanted], _distances(updates, wanted))
+        numerators = _numerators(updates, wanted)
+        return _quotients(updates, wanted, weight=updates.weights[wanted], numerators=numerators)
     coefficients = torch.from_numpy(updates.weights).to(updates.deltas)
-    own = updates.deltas.new_zeros((len(clients), updates.deltas.shape[1]))
-    own.index_add_(0, torch.from_numpy(owner), updates.deltas * coefficients[:, None])
-    weight, total = (
-        np.bincount(owner, updates.weights).astype(np.float64),
-        float(updates.weights.sum()),
-    )
-    away = total * own - torch.from_numpy(weight).to(own)[:, None] * updates.weighted_sum
-    result = np.zeros(len(updates.clients))
-    result[first] = _apart(
-        updates, first, weight, torch.linalg.vector_norm(away, dim=1).double().cpu().numpy()
-    )
-    return np.asarray(result[wanted])
+    client_sums = updates.deltas.new_zeros((len(clients), updates.deltas.shape[1]))
+    client_sums.index_add_(0, torch.from_numpy(owner), updates.deltas * coefficients[:, None])
+    weight = np.bincount(owner, updates.weights).astype(np.float64)
+    total = float(updates.weights.sum())
+    weight_column = torch.from_numpy(weight).to(client_sums)[:, None]
+    differences = total * client_sums - weight_column * updates.weighted_sum
+    numerators = torch.linalg.vector_norm(differences, dim=1).double().cpu().numpy()
+    distances = np.zeros(len(updates.clients))
+    distances[first] = _quotients(updates, first, weight=weight, numerators=numerators)
+    return np.asarray(distances[wanted])
 
 
-def _apart(updates: RoundUpdates, rows: Ints, weight: Floats, away: Floats) -> Floats:
-    """``|O C - W D| / |O - W|`` of the clients of these rows."""
+def _quotients(updates: RoundUpdates, rows: Ints, weight: Floats, numerators: Floats) -> Floats:
+    """Return ``|O C - W D| / |O - W|`` of the clients of these rows."""
     total = float(updates.weights.sum())
     rest = np.abs(total - weight)
-    result = away / np.where(rest == 0, 1.0, rest)
-    for k in np.flatnonzero(
-        (rest < 0.1 * abs(total)) & (weight != 0)
-    ).tolist():  # O C - W D would cancel
-        result[k] = _against_others(updates, updates.clients != updates.clients[rows[k]])
-    return np.asarray(result)
+    distances = numerators / np.where(rest == 0, 1.0, rest)
+    cancels = (rest < 0.1 * abs(total)) & (weight != 0)
+    for k in np.flatnonzero(cancels).tolist():
+        distances[k] = _against_others(updates, updates.clients != updates.clients[rows[k]])
+    return np.asarray(distances)
 
 
 def _against_others(updates: RoundUpdates, others: NDArray[np.bool_]) -> float:
-    """``| D - O/(O - W) (D - C) |`` with the step of the others added up by itself; no step where
-    there is nobody.
+    """Return ``| D - O/(O - W) (D - C) |`` from the sum of the other clients' updates.
+
+    Without other clients, the other step is 0.
     """
     import torch
 
     weights = torch.from_numpy(np.where(others, updates.weights, 0.0)).to(updates.deltas)
     rest = float(updates.weights[others].sum())
-    without = weights @ updates.deltas * (float(updates.weights.sum()) / rest) if rest else 0.0
-    return float(torch.linalg.vector_norm(updates.weighted_sum - without).double())
+    difference = updates.weighted_sum
+    if rest:
+        scale = float(updates.weights.sum()) / rest
+        difference = difference - weights @ updates.deltas * scale
+    return float(torch.linalg.vector_norm(difference).double())
 
 
-def _distances(updates: RoundUpdates, rows: Ints) -> Floats:
-    """``|omega_i| |O Delta_i - D|`` of rows that are each a client of its own."""
+def _numerators(updates: RoundUpdates, rows: Ints) -> Floats:
+    """Return ``|omega_i| |O Delta_i - D|`` of rows with one row per client."""
     import torch
 
-    total, weight = float(updates.weights.sum()), np.abs(updates.weights[rows])
+    total = float(updates.weights.sum())
+    weight = np.abs(updates.weights[rows])
     if total == 0:
         return weight * float(torch.linalg.vector_norm(updates.weighted_sum).double())
     return np.asarray(weight * abs(total) * updates.from_centre[rows])

@@ -14,37 +14,37 @@ from poise.core.vectors import Stack, Vector
 Measure: TypeAlias = Literal["arccos", "L2", "L1"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 
-BLOCK = (
-    2**20
-)  # numbers of a block of rows: it stays in the cache while several vectors are held against it
+BLOCK = 2**20
+"""Entries of a block of rows, which stays in the cache while several vectors are compared to it."""
 
 
 def to_all(measure: Measure, vectors: Sequence[Vector], rows: Stack, norms: Vector) -> Floats:
-    """The measure of each vector against every row, (k, N); ``norms`` are the rows' lengths.
+    """Compare each vector with every row, (k, N); ``norms`` are the lengths of the rows.
 
     ``arccos``: the angle, and 0 to or from a zero vector; ``L2``: the squared distance; ``L1``: the
-    sum of absolute differences. A pair's value does not depend on which other vectors there are.
+    sum of absolute differences. The value of a pair does not depend on the other vectors.
 
     >>> g = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
     >>> to_all("arccos", [g[0]], g, torch.linalg.vector_norm(g, dim=1)).round(4)
     array([[0.    , 1.5708, 0.    ]])
     """
-    found = torch.empty(len(vectors), len(rows), dtype=torch.float64)
+    values = torch.empty(len(vectors), len(rows), dtype=torch.float64)
     step = max(1, BLOCK // max(1, rows.shape[1]))
-    for a in range(0, len(rows), step):
+    for start in range(0, len(rows), step):
+        block = slice(start, start + step)
         for k, vector in enumerate(vectors):
-            found[k, a : a + step] = _ONE[measure](vector, rows[a : a + step])
+            values[k, block] = _COMPARE[measure](vector, rows[block])
     if measure == "arccos":
-        own = torch.tensor(
+        vector_norms = torch.tensor(
             [float(torch.linalg.vector_norm(v)) for v in vectors], dtype=torch.float64
         )
-        lengths = own[:, None] * norms.double()
-        apart = torch.arccos((found / lengths).clamp(-1.0, 1.0))
-        found = torch.where(lengths > 0, apart, torch.zeros_like(apart))
-    return np.asarray(found.numpy(), dtype=np.float64)
+        lengths = vector_norms[:, None] * norms.double()
+        angles = torch.arccos((values / lengths).clamp(-1.0, 1.0))
+        values = torch.where(lengths > 0, angles, torch.zeros_like(angles))
+    return np.asarray(values.numpy(), dtype=np.float64)
 
 
-_ONE: dict[str, Callable[[Vector, Stack], Vector]] = {
+_COMPARE: dict[str, Callable[[Vector, Stack], Vector]] = {
     "arccos": lambda v, rows: torch.mv(rows, v),
     "L2": lambda v, rows: (rows - v).square_().sum(dim=1),
     "L1": lambda v, rows: (rows - v).abs_().sum(dim=1),

@@ -1,4 +1,4 @@
-"""The slots of a run, and the part that fills each where nobody chose one."""
+"""The slots of a run, and their default parts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ RUN_SLOTS = (
     "server",
     "personal",
 )
-"""The slots that take one part, in the order of the equation; ``personal`` may stay empty.
+"""The slots that take one part, in the order of the equation.
 
-``attacks`` takes any number of parts beside them.
+``personal`` may stay empty. The further slot ``attacks`` takes any number of parts.
 """
 
 DEFAULTS = {
@@ -25,4 +25,4 @@ DEFAULTS = {
     "channel": "plain",
     "server": "add",
 }
-"""Names of the parts that fill slots left empty."""
+"""The names of the default parts, by slot."""

@@ -1,4 +1,4 @@
-"""Closed-form statistics of the weights that a sampler gives."""
+"""Closed-form statistics of the weights of a sampler."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from poise.core.types import Floats
 class WeightStatistics:
     """First and second moments of the random weights omega_i of a sampler.
 
-    ``alpha`` is the constant of Cov(omega_i, omega_j) = -alpha p_i p_j where the scheme has one. A
-    scheme that has not gives ``pairwise``, which makes the whole matrix when it is asked for, and
-    ``overlap``, the term that stands for alpha p_i^2 in gamma [Fraboni 2023, Lemma A.4].
+    ``alpha`` is the constant of Cov(omega_i, omega_j) = -alpha p_i p_j. A sampler without such a
+    constant gives ``pairwise``, which computes the whole matrix, and ``overlap``, the term in place
+    of alpha p_i^2 in gamma [Fraboni 2023, Lemma A.4].
     """
 
     mean: Floats  # (N,)
@@ -26,7 +26,7 @@ class WeightStatistics:
     expected_clients: float  # number of distinct clients in a round
     pairwise: Callable[[], Floats] | None = None
     overlap: Floats | None = None  # (N,)
-    estimated: bool = False  # from draws, where there is no closed form
+    estimated: bool = False  # from draws, for lack of a closed form
 
     @property
     def covariance(self) -> Floats:
@@ -45,10 +45,9 @@ class WeightStatistics:
 
     @property
     def gamma(self) -> float:
-        """Gamma = Sigma + alpha sum_i p_i^2 [Fraboni 2023, Thm 2.1]; with ``overlap`` where there
-        is no alpha (Lemma A.4).
+        """Gamma = Sigma + alpha sum_i p_i^2 [Fraboni 2023, Thm 2.1].
 
-        nan where neither is known.
+        Without alpha, ``overlap`` takes its place (Lemma A.4); nan if neither is known.
         """
         if self.overlap is not None:
             return self.sigma + float(self.overlap.sum())

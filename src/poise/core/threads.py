@@ -1,6 +1,4 @@
-"""How many threads PyTorch uses inside one operation, and what is cut so that several workers share
-it.
-"""
+"""Threads and workers: one thread per operation, and blocks of rows that workers share."""
 
 from __future__ import annotations
 
@@ -14,21 +12,22 @@ if TYPE_CHECKING:
 MapWorkers = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
 """Maps a function over items, in their order."""
 
-BLOCK = (
-    2**22
-)  # bytes of a stack that a worker takes at once: handing over a smaller piece costs what it saves
-WARM = 2**20  # bytes that one operation leaves in a core's cache for the next
+BLOCK = 2**22
+"""Bytes of a stack that a worker takes at once; for smaller blocks the handover costs too much."""
+
+WARM = 2**20
+"""Bytes that stay in a core's cache from one operation to the next."""
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread per operation for the time of the block.
+    """Use one thread per PyTorch operation inside the block.
 
-    A sum that several threads share is split by their number, and its rounding with it: the same
-    run would end in other bits on another machine, or under load. Workers are what runs in
-    parallel, not operations.
+    Several threads would split a sum by their number, and its rounding would depend on it: the same
+    run would end in other bits on another machine, or under load. Workers run in parallel,
+    operations do not.
     """
-    import torch  # ledgers are read without it
+    import torch  # not at the top: readers of ledgers do not need it
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -39,22 +38,21 @@ def one_thread() -> Iterator[None]:
 
 
 def in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-    """One after the other, in this thread."""
+    """Map one item after the other, in this thread."""
     return [function(item) for item in items]
 
 
 def row_blocks(stack: Stack, size: int = BLOCK) -> list[Stack]:
-    """The rows of a stack in pieces of about ``size`` bytes: a matter of its shape, whoever takes
-    them.
+    """Cut a stack into blocks of rows of about ``size`` bytes; depends on its shape only.
 
     >>> import torch
     >>> [len(rows) for rows in row_blocks(torch.zeros(5, 2**19))]
     [2, 2, 1]
     """
-    few = rows_per_block(stack, size)
-    return [stack[k : k + few] for k in range(0, max(1, len(stack)), few)]
+    step = rows_per_block(stack, size)
+    return [stack[k : k + step] for k in range(0, max(1, len(stack)), step)]
 
 
 def rows_per_block(stack: Stack, size: int = BLOCK) -> int:
-    """How many rows of a stack are about ``size`` bytes; at least one."""
+    """Return how many rows of a stack take about ``size`` bytes; at least one."""
     return max(1, size // max(1, stack.shape[1] * stack.element_size()))

@@ -1,10 +1,10 @@
-"""The schedule of a federation: time is data, made before and apart from any learning."""
+"""The schedule of a federation: the steps of a clock, independent of any learning."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sized
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,39 +19,40 @@ from poise.core.types import Assignment, Cohort, Floats, InFlight, Ints, Step
 def launch(
     cohort: Cohort, times: Times, now: float, version: int, seed: int
 ) -> tuple[Assignment, ...]:
-    """The work that a cohort starts now on a model version; whoever is away for good does not
-    start.
+    """Return the work that a cohort starts now on a model version.
+
+    A client that never comes back does not start.
     """
-    finish = now + times.of(cohort.clients, version, seed, now)
+    finish_times = now + times.of(cohort.clients, version, seed, now)
     rows = zip(
-        finish.tolist(),
+        finish_times.tolist(),
         cohort.clients.tolist(),
         cohort.occurrences().tolist(),
         cohort.weights.tolist(),
         strict=True,
     )
-    return tuple(Assignment(f, c, version, o, w) for f, c, o, w in rows if f < np.inf)
+    return tuple(
+        Assignment(finish, client, version, occurrence, weight)
+        for finish, client, occurrence, weight in rows
+        if finish < np.inf
+    )
 
 
-def in_order(assignments: Iterable[Assignment]) -> list[Assignment]:
-    """Flights by time of arrival; those at the same time by client."""
+def in_arrival_order(assignments: Iterable[Assignment]) -> list[Assignment]:
+    """Sort assignments by time of arrival, and those that arrive together by client."""
     ordered = sorted(assignments)
     for k in range(1, len(ordered)):
-        # a later one moves ahead of those that arrive at the same time and have a larger client
-        # number
         j = k
-        while (
-            j
-            and ordered[j].client < ordered[j - 1].client
-            and _same(ordered[j - 1].finish, ordered[j].finish)
-        ):
+        while j and _moves_ahead(ordered[j], ordered[j - 1]):
             ordered[j - 1], ordered[j] = ordered[j], ordered[j - 1]
             j -= 1
     return ordered
 
 
-def _same(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=SAME)  # infinity is close to itself only
+def _moves_ahead(later: Assignment, earlier: Assignment) -> bool:
+    """Return whether two assignments arrive together, and the later has the smaller client."""
+    together = math.isclose(earlier.finish, later.finish, rel_tol=SAME)  # inf is close to inf only
+    return later.client < earlier.client and together
 
 
 def timeline(
@@ -62,10 +63,10 @@ def timeline(
     aggregations: int | None,
     seed: int,
 ) -> Iterator[Step]:
-    """The steps of a clock when every idle client starts again at once.
+    """Yield the steps of a clock if every idle client starts again at once.
 
-    Ends after ``aggregations`` steps, before the first step later than ``time``, or when nobody
-    answers any more. ``durations`` take the place of the clock's own where they are given.
+    Ends after ``aggregations`` steps, before the first step later than ``time``, or when no client
+    answers any more. ``durations`` replace the clock's own durations, unless None.
     """
     require(
         time is not None or aggregations is not None,
@@ -79,23 +80,27 @@ def timeline(
         known = isinstance(given, Sized) and not isinstance(given, str) and len(given) > 0
         require(known, "the number of clients is not known", "give clients=")
         clients = len(given)
-    used = clock if durations is None else with_options(clock, durations=durations)
-    for step, _ in flown(used, clients, seed):
-        late = time is not None and step.time > time * (1 + SAME)
-        if late or (aggregations is not None and step.index >= aggregations) or step.time == np.inf:
+    if durations is not None:
+        clock = with_options(clock, durations=durations)
+    for step, _ in clock_steps(clock, clients, seed):
+        after_end = time is not None and step.time > time * (1 + SAME)
+        enough = aggregations is not None and step.index >= aggregations
+        if after_end or enough or step.time == np.inf:
             return
         yield step
 
 
-def flown(clock: Clock, clients: int, seed: int) -> Iterator[tuple[Step, InFlight]]:
-    """Every step and the in_flight after it, without end."""
+def clock_steps(clock: Clock, clients: int, seed: int) -> Iterator[tuple[Step, InFlight]]:
+    """Yield every step and the work in flight after it, without end."""
     times = clock.times(clients)
-    in_flight, index = InFlight(), 0
+    in_flight = InFlight()
+    index = 0
     while True:
-        busy = {f.client for f in in_flight.assignments}
+        busy = {assignment.client for assignment in in_flight.assignments}
         idle: Ints = np.array([i for i in range(clients) if i not in busy], dtype=np.int64)
-        started = launch(Cohort(idle, np.ones(len(idle))), times, in_flight.now, index, seed)
-        step, in_flight = next_step(clock, times, in_flight, started, index)
+        cohort = Cohort(idle, np.ones(len(idle)))
+        started = launch(cohort, times, now=in_flight.now, version=index, seed=seed)
+        step, in_flight = next_step(clock, times, in_flight=in_flight, started=started, index=index)
         yield step, in_flight
         index += 1
 
@@ -103,53 +108,58 @@ def flown(clock: Clock, clients: int, seed: int) -> Iterator[tuple[Step, InFligh
 def next_step(
     clock: Clock, times: Times, in_flight: InFlight, started: tuple[Assignment, ...], index: int
 ) -> tuple[Step, InFlight]:
-    """The clock's next step; one at infinity when nobody is at work and nobody answers any more."""
-    if not started and not in_flight.assignments and in_flight.now >= times.last:
+    """Return the clock's next step and the work in flight after it.
+
+    If no client works and none will answer any more, the step is at time infinity.
+    """
+    nobody_works = not started and not in_flight.assignments
+    if nobody_works and in_flight.now >= times.last:
         return Step(index, np.inf, ()), in_flight
     step, after = clock.advance(in_flight, started, index)
-    if (
-        not started
-        and not in_flight.assignments
-        and step.time == in_flight.now
-        and isinstance(times, KnowsNextStart)
-    ):
-        step = Step(
-            index, times.next(in_flight.now), ()
-        )  # nobody can begin before: time must not stand still
+    if nobody_works and step.time == in_flight.now and isinstance(times, KnowsNextStart):
+        # no client can start before: go on to that time, or time would stand still
+        step = Step(index, times.next(in_flight.now), ())
         after = InFlight(step.time)
     return step, after
 
 
 def shares(clock: Clock, clients: int, arrivals: int = 1000, seed: int = 0) -> Floats:
-    """The long-run share of aggregations in which each client takes part, (N,), from the timeline.
+    """Return the long-run share of aggregations that include each client, (N,).
 
-    Exact where the timeline repeats itself; otherwise counted until everyone has arrived
+    Exact if the timeline repeats itself; otherwise counted until every client has arrived
     ``arrivals`` times.
     """
-    counts, seen = np.zeros(clients), dict[Any, tuple[int, Floats]]()
+    counts = np.zeros(clients)
+    earlier_states: dict[RemainingTimes, tuple[int, Floats]] = {}
     limit = 50 * arrivals * clients
     times: Any = clock.times(clients)
-    unit, regular = (
-        float(times.mean(clients).mean()),
-        isinstance(times, FixedDurations),
-    )  # random times do not repeat
-    for step, in_flight in flown(clock, clients, seed):
+    unit = float(times.mean(clients).mean())
+    may_repeat = isinstance(times, FixedDurations)  # random times do not repeat
+    for step, in_flight in clock_steps(clock, clients, seed):
         counts[step.clients] += 1
-        state = tuple(
-            sorted(
-                (f.client, round((f.finish - in_flight.now) / unit, 9))
-                for f in in_flight.assignments
-            )
-        )
-        if regular and state in seen and counts.min() > 0:
-            index, before = seen[state]
+        state = _remaining_times(in_flight, unit)
+        if may_repeat and state in earlier_states and counts.min() > 0:
+            index, before = earlier_states[state]
             if ((counts - before) > 0).all():
                 return (counts - before) / (step.index - index)
-        seen.setdefault(state, (step.index, counts.copy()))
+        earlier_states.setdefault(state, (step.index, counts.copy()))
         if counts.min() >= arrivals or step.index >= limit or step.time == np.inf:
             break
     if counts.min() == 0:
         raise InvalidOption(
-            f"client {int(counts.argmin())} never arrives: no weight makes up for that"
+            f"client {int(counts.argmin())} never arrives: no weight can make up for that"
         )
     return np.asarray(counts / (step.index + 1))
+
+
+RemainingTimes: TypeAlias = tuple[tuple[int, float], ...]
+"""Clients at work and the times until they answer."""
+
+
+def _remaining_times(in_flight: InFlight, unit: float) -> RemainingTimes:
+    """Return the state of a timeline; equal states continue in the same way."""
+    remaining = [
+        (assignment.client, round((assignment.finish - in_flight.now) / unit, 9))
+        for assignment in in_flight.assignments
+    ]
+    return tuple(sorted(remaining))

@@ -1,7 +1,7 @@
-"""What a part promises, declared as a value.
+"""Traits: the guarantees that a part declares.
 
-Proofs, accounting, `explain` and the composition of a run ask a part for its traits. The defaults
-promise nothing, so a part that declares no traits gets the weaker answer. `poise.testing` checks
+Proofs, accounting, `explain` and the composition of a run read the traits of a part. The defaults
+guarantee nothing, so a part that declares no traits gets the weaker answer. `poise.testing` checks
 that declared traits are true.
 """
 
@@ -18,50 +18,48 @@ Declared = TypeVar("Declared", covariant=True)
 READ = frozenset(
     {"coins", "for_clients", "inner", "finally_used", "mean_coefficients", "memory", "seeded"}
 )
-"""Members that poise reads of a part that has them: a subclass that adds one changes what is
-computed."""
+"""Optional members that poise reads: a subclass that adds one changes the computation."""
 
 NEUTRAL = frozenset({"fit", "statistics", "slot", "name"})
-"""Members that a subclass may replace and keep the promises: no proof rests on them."""
+"""Members that a subclass may replace without losing its traits: no proof relies on them."""
 
 
 @dataclass(frozen=True)
 class SamplerTraits:
-    """Promises about who is drawn."""
+    """Guarantees about the drawn clients."""
 
     selects_everyone: bool = False  # every client, in every round, with weight p_i
-    independent: bool = False  # every client is drawn by a coin of its own
-    data_dependent: bool = True  # who is drawn may depend on what clients sent
-    repeats_clients: bool = False  # one client may work several times in a round
-    uses_norms: bool = False  # who is drawn depends on the norms of earlier updates
-    favours_losses: bool = False  # clients with large losses are asked more often
+    independent: bool = False  # each client is drawn independently of the others
+    data_dependent: bool = True  # the draw may depend on data that clients sent
+    repeats_clients: bool = False  # a client may work several times in a round
+    uses_norms: bool = False  # the draw depends on the norms of earlier updates
+    favours_losses: bool = False  # clients with large losses are drawn more often
     absent_keep: bool = False  # a client that is not drawn counts with the old model
     per_round: int | None = None  # m: clients per round, or draws
-    # the laws that [Fraboni 2023, Cor. 2.1] compares
+    # one of the two laws that [Fraboni 2023, Cor. 2.1] compares
     law: Literal["uniform", "multinomial"] | None = None
 
 
 @dataclass(frozen=True)
 class SolverTraits:
-    """Promises about the local steps of a client.
+    """Guarantees about the local steps of a client.
 
-    A step is ``w <- w - rate (g_i(w) + weight_decay w + pull (w - theta))`` where
-    ``gradient_steps`` is true, up to the momentum and the clipping that are named beside it.
+    If ``gradient_steps`` is true, a step is
+    ``w <- w - rate (g_i(w) + weight_decay w + pull (w - theta))``, up to the declared momentum and
+    clipping.
     """
 
     gradient_steps: bool = False
     weight_decay: float = 0.0  # lambda
     pull: float = 0.0  # mu of FedProx
     momentum: float = 0.0
-    clips: bool = False  # gradients may be shortened
+    clips: bool = False  # gradients may be clipped
     constant_rate: bool = False  # the learning rate is the same in every round
-    sends_only_updates: bool = False  # clients and server exchange nothing but models and updates
-    removes_drift: bool = (
-        False  # the fixed point does not depend on how many steps each client makes
-    )
-    own_share: float | None = (
-        None  # beta: gradients are taken at beta w + (1 - beta) times the neighbours' mean
-    )
+    sends_only_updates: bool = False  # clients and server exchange only models and updates
+    # the fixed point does not depend on the numbers of local steps
+    removes_drift: bool = False
+    # beta: gradients are taken at beta w + (1 - beta) times the neighbours' mean
+    own_share: float | None = None
 
     @property
     def plain_gradient(self) -> bool:
@@ -71,79 +69,78 @@ class SolverTraits:
 
 @dataclass(frozen=True)
 class ClockTraits:
-    """Promises about who is heard, and when."""
+    """Guarantees about the clients that arrive, and when."""
 
-    one_version: bool = False  # whoever is heard in an aggregation worked on the newest model
-    leaves_clients_behind: bool = True  # an aggregation may go on without somebody who was asked
-    balance_needs_everyone: bool = (
-        True  # `unbiased_weights` hold only where every client starts again at once
-    )
-    schedule: Literal["synchronous", "asynchronous", "fixed-window"] | None = (
-        None  # closed forms of [Fraboni 2023, §4.4]
-    )
+    one_version: bool = False  # all clients of an aggregation worked on the newest model
+    leaves_clients_behind: bool = True  # an aggregation may not wait for all clients that started
+    # `unbiased_weights` hold only if every client starts again at once
+    balance_needs_everyone: bool = True
+    # the schedule of one of the closed forms in [Fraboni 2023, §4.4]
+    schedule: Literal["synchronous", "asynchronous", "fixed-window"] | None = None
     window: float | None = None  # dt of a fixed window
-    balance_rule: str = ""  # the formula of `unbiased_weights`, for people
+    balance_rule: str = ""  # the formula of `unbiased_weights`, as text
 
 
 @dataclass(frozen=True)
 class Tilt:
-    """Coefficients that are base weights times ``exp(± of / option)``, summing to one."""
+    """Coefficients are base weights times ``exp(± of / option)``, scaled to sum one."""
 
     of: Literal["loss", "improvement"]
-    option: str  # the name of the option that the exponent is divided by
+    option: str  # the name of the option that divides the exponent
 
 
 @dataclass(frozen=True)
 class WeightingTraits:
-    """Promises about the coefficients."""
+    """Guarantees about the coefficients."""
 
-    proportional: bool = False  # the base weights, up to the shortening named below
+    proportional: bool = False  # equal to the base weights, up to ``shortens_to``
     reads_updates: bool = True  # the coefficients may depend on the updates themselves
-    shortens_to: float | None = None  # the length that every longer update is scaled down to
+    shortens_to: float | None = None  # longer updates are scaled down to this length
     continuous: bool = False  # small changes of the losses change the coefficients little
     larger_losses_count_more: bool = False
-    times: Literal["given", "estimated"] | None = None  # makes up for how often each client answers
+    # compensates for how often each client answers, by given or estimated times
+    times: Literal["given", "estimated"] | None = None
     by_similarity: bool = False  # by the degree in the similarity graph
     tilt: Tilt | None = None
-    favours: str = ""  # completes "clients that …", for people
+    favours: str = ""  # text that completes "clients that …"
 
 
 @dataclass(frozen=True)
 class ServerTraits:
-    """Promises about how the direction is applied."""
+    """Guarantees about how the direction is applied."""
 
-    adds: bool = False  # theta <- theta + rate * direction, up to the noise named below
-    stateless: bool = False  # no direction leaves a trace beside the model
-    rate: float | None = None  # the server's learning rate, where one number says it
+    adds: bool = False  # theta <- theta + rate * direction, up to ``noise``
+    stateless: bool = False  # the server keeps no trace of earlier directions except the model
+    rate: float | None = None  # the server's learning rate; None if it is not one number
     noise: float = 0.0  # standard deviation of the Gaussian noise on the direction
 
 
 @dataclass(frozen=True)
 class AggregatorTraits:
-    """Promises about how weighted updates become one direction."""
+    """Guarantees about how weighted updates become one direction."""
 
     linear: bool = False  # the direction is sum_i omega_i Delta_i
 
 
 @dataclass(frozen=True)
 class ChannelTraits:
-    """Promises about what happens to an update on its way to the server."""
+    """Guarantees about an update on its way to the server."""
 
-    identity: bool = False  # updates arrive as they were sent, in full
+    identity: bool = False  # updates arrive whole and unchanged
 
 
 @dataclass(frozen=True)
 class AttackTraits:
-    """What an attack does and knows."""
+    """Facts about an attack."""
 
     omniscient: bool = False  # it sees the updates of honest clients
 
 
 @dataclass(frozen=True)
 class TaskTraits:
-    """Promises about the losses of a task."""
+    """Guarantees about the losses of a task."""
 
-    convex: Literal["quadratic", "logistic"] | None = None  # the kind of convex problem that it is
+    convex: Literal["quadratic", "logistic"] | None = None  # the kind of convex problem
 
 
 class Declares(Protocol[Declared]):
@@ -151,21 +148,21 @@ class Declares(Protocol[Declared]):
 
     @property
     def traits(self) -> Declared:
-        """What it promises."""
+        """What it guarantees."""
 
 
 def traits_of(part: object, kind: type[Traits]) -> Traits:
-    """The traits that a part declares; the defaults of ``kind`` where it declares none.
+    """Return the traits that a part declares; the defaults of ``kind`` if it declares none.
 
-    A subclass inherits the promise of a class only as long as it replaces nothing of that class but
-    the values of its options: a proof may rest on any method.
+    A subclass inherits the traits of a class only if it replaces nothing of that class but the
+    values of its options: a proof may rely on any method.
 
     >>> class Everyone:
     ...     traits = SamplerTraits(selects_everyone=True)
     ...     def draw(self): ...
-    >>> class Some(Everyone):
+    >>> class Half(Everyone):
     ...     def draw(self): ...
-    >>> [traits_of(one, SamplerTraits).selects_everyone for one in (Everyone(), Some())]
+    >>> [traits_of(sampler, SamplerTraits).selects_everyone for sampler in (Everyone(), Half())]
     [True, False]
     """
     if undeclared(part, kind):
@@ -174,7 +171,7 @@ def traits_of(part: object, kind: type[Traits]) -> Traits:
 
 
 def undeclared(part: object, kind: type[Any]) -> str:
-    """Why a part promises nothing; empty where it declares traits that hold.
+    """Return why a part guarantees nothing; empty if it declares traits that hold.
 
     >>> class Mine: ...
     >>> undeclared(Mine(), SamplerTraits)
@@ -184,10 +181,11 @@ def undeclared(part: object, kind: type[Any]) -> str:
     declared = _owner(part, "traits")
     if declared is None:
         return f"{name} declares no traits"
-    changed = replaced_in(part, declared)
-    if changed:
-        what = ", ".join(changed)
-        return f"{name} replaces {what} of {declared.__name__} and declares no traits of its own"
+    replaced = ", ".join(replaced_in(part, declared))
+    if replaced:
+        return (
+            f"{name} replaces {replaced} of {declared.__name__} and declares no traits of its own"
+        )
     traits = cast("Declares[Any]", part).traits
     if not isinstance(traits, kind):
         return f"{name} declares {type(traits).__name__}, not {kind.__name__}"
@@ -195,7 +193,7 @@ def undeclared(part: object, kind: type[Any]) -> str:
 
 
 def still_holds(part: object, member: str) -> bool:
-    """Whether what a member says of its class holds for a part: no subclass replaces anything else.
+    """Return whether the answer of a member holds for a part: no subclass replaces other members.
 
     >>> class Counted:
     ...     def draw(self): ...
@@ -210,42 +208,40 @@ def still_holds(part: object, member: str) -> bool:
 
 
 def replaced_members(cls: type, base: type) -> list[str]:
-    """The members of ``base`` that a subclass replaces, values of options aside."""
+    """Return the members of ``base`` that a subclass replaces, except values of options."""
     options = {f.name for f in fields(base)} if is_dataclass(base) else set()
-    found: set[str] = set()
+    replaced: set[str] = set()
     for name in _members(base) | READ:
-        mine = inspect.getattr_static(cls, name, None)
-        if mine is inspect.getattr_static(base, name, None):
+        member = inspect.getattr_static(cls, name, None)
+        if member is inspect.getattr_static(base, name, None):
             continue
-        if name not in options or not _is_value(mine):
-            found.add(name)
-    return sorted(found)
+        if name not in options or not _is_value(member):
+            replaced.add(name)
+    return sorted(replaced)
 
 
 def _owner(part: object, member: str) -> type | None:
-    """The class of a part that defines a member."""
+    """Return the class in the part's class hierarchy that defines a member."""
     return next((cls for cls in type(part).__mro__ if member in vars(cls)), None)
 
 
 def replaced_in(part: object, base: type) -> list[str]:
-    """What a part's own class, or the part itself, has in the place of members of ``base``."""
-    own: Iterable[str] = vars(part) if hasattr(part, "__dict__") else ()
+    """Return the members of ``base`` that a part's class, or the part itself, replaces."""
+    attributes: Iterable[str] = vars(part) if hasattr(part, "__dict__") else ()
     shadowed = {
         name
-        for name in own
+        for name in attributes
         if name in _members(base) and callable(inspect.getattr_static(base, name, None))
     }
     return sorted({*replaced_members(type(part), base), *shadowed})
 
 
 def _members(base: type) -> set[str]:
-    """What a class and its bases define, without Python's own names and `NEUTRAL` members."""
+    """Return the members of a class and its bases, without special and `NEUTRAL` members."""
     names = {name for cls in base.__mro__ if cls is not object for name in vars(cls)}
     return {name for name in names if not name.startswith("__")} - NEUTRAL | {"__getattribute__"}
 
 
 def _is_value(value: object) -> bool:
-    """Whether a class attribute is a value rather than a method, a property or another
-    descriptor.
-    """
+    """Return whether a class attribute is a value, not a method or another descriptor."""
     return not callable(value) and not hasattr(type(value), "__get__")

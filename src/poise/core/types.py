@@ -11,92 +11,97 @@ from numpy.typing import NDArray
 
 from poise.core.errors import IncompatibleParts
 
-if TYPE_CHECKING:  # who reads a ledger needs no torch, which takes seconds to load
+if TYPE_CHECKING:  # readers of ledgers do not need torch, which takes seconds to load
     from poise.core.vectors import Stack, Vector
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 PERSONAL = "personal"
-"""The name under which a client keeps the entries of the model that are its own."""
+"""The name of a client's personal entries of the model, in its client state."""
 
 HELD = "held"
-"""The name under which a server keeps, for each client, after which version's work the state on its
-node counts."""
+"""The name of the version of the state that a client's node holds, in the server's client state."""
 
 LOSS_REPORTS = frozenset({"loss_before", "loss_after"})
-"""What a part may ask the clients to report beside their update."""
+"""The losses that a part may require clients to report with their update."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a part may know of the federation when a run is composed."""
+    """What a part may know of the federation when a run is composed.
+
+    Args:
+        clients: the number of clients N.
+        sizes: samples per client, (N,).
+        importance: p_i, (N,).
+        batches: False if a client's gradient is exact (quadratics).
+        on_demand: whether clients are created only when a round needs them.
+        majority: the most frequent class of each client, (N,); None without classes.
+        similar: computes p_ij of the similarity graph, (N, N); None if there is no graph.
+    """
 
     clients: int
-    sizes: Ints  # (N,)
-    importance: Floats  # (N,)
-    batches: bool = True  # false where a client's gradient is exact (quadratics)
-    on_demand: bool = False  # clients are made when asked for
-    majority: Ints | None = (
-        None  # (N,) the class of which each client has most, where there are classes
-    )
-    similar: Callable[[], Floats] | None = (
-        None  # p_ij of the similarity graph, (N, N), made when it is asked for
-    )
-    _worked_out: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+    sizes: Ints
+    importance: Floats
+    batches: bool = True
+    on_demand: bool = False
+    majority: Ints | None = None
+    similar: Callable[[], Floats] | None = None
+    _cache: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def neighbours(self) -> Floats:
-        """p_ij of the similarity graph, (N, N): how much client j counts for client i; the rows sum
-        to p_i.
+        """Return p_ij of the similarity graph, (N, N): the share of client j for client i.
+
+        Row i sums to p_i.
         """
         if self.similar is None:
             raise IncompatibleParts(
                 "there is no similarity graph of these clients",
-                "it needs two clients or more whose data can be read",
+                "use two or more clients whose data poise can read",
             )
-        found: Floats = self.once("neighbours", self.similar)
-        alone = np.flatnonzero(~(found.sum(axis=1) > 0))
-        if len(alone):
+        shares: Floats = self.once("neighbours", self.similar)
+        isolated = np.flatnonzero(~(shares.sum(axis=1) > 0))
+        if len(isolated):
             raise IncompatibleParts(
-                (
-                    f"client {alone[0]} is the opposite of all others: the similarity graph joins it "
-                    "to nobody"
-                ),
-                "leave it out, or use a solver and a weighting without neighbours",
+                f"client {isolated[0]} has no neighbour in the similarity graph: "
+                "it is the opposite of all other clients",
+                "remove the client, or use a solver and a weighting without neighbours",
             )
-        return found
+        return shares
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What ``make`` returns, worked out at the first call: tables that a part draws from in
-        every round.
+        """Return the result of ``make``, computed at the first call with this key.
+
+        For tables that a part uses in every round.
         """
-        if key not in self._worked_out:
-            self._worked_out[key] = make()
-        return self._worked_out[key]
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """Who starts working, and the weight that the way of drawing them gives each."""
+    """The clients that start to work, and their base weights."""
 
     clients: Ints  # (m,)
     weights: Floats  # (m,)
 
     def occurrences(self) -> Ints:
-        """How often each row's client stands above it: 0 for a client's first row."""
+        """Count the earlier rows of each row's client: 0 for a client's first row."""
         if len(self.clients) < 2 or len(np.unique(self.clients)) == len(self.clients):
             return np.zeros(len(self.clients), dtype=np.int64)
-        seen: dict[int, int] = {}
-        out = np.zeros(len(self.clients), dtype=np.int64)
+        counts: dict[int, int] = {}
+        occurrences = np.zeros(len(self.clients), dtype=np.int64)
         for row, client in enumerate(self.clients.tolist()):
-            out[row] = seen.get(client, 0)
-            seen[client] = int(out[row]) + 1
-        return out
+            occurrences[row] = counts.get(client, 0)
+            counts[client] = int(occurrences[row]) + 1
+        return occurrences
 
 
 @dataclass(frozen=True, order=True)
 class Assignment:
-    """One client's piece of work: begun on model ``version``, answered at time ``finish``."""
+    """One client's work: it starts from model ``version`` and answers at time ``finish``."""
 
     finish: float
     client: int
@@ -106,13 +111,13 @@ class Assignment:
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """What addresses the work: (version, client, occurrence)."""
+        """The identity of the work: (version, client, occurrence)."""
         return self.version, self.client, self.occurrence
 
 
 @dataclass(frozen=True)
 class InFlight:
-    """All work that is under way at time ``now``."""
+    """All work in flight at time ``now``."""
 
     now: float = 0.0
     assignments: tuple[Assignment, ...] = ()
@@ -120,64 +125,75 @@ class InFlight:
 
 @dataclass(frozen=True)
 class Step:
-    """Aggregation ``index``, at ``time``, with the clients that arrived for it."""
+    """Aggregation ``index`` at ``time``, with the assignments that arrived for it."""
 
     index: int
     time: float
     assignments: tuple[Assignment, ...]
-    late: tuple[Assignment, ...] = ()  # asked for this aggregation, and no longer waited for
+    late: tuple[Assignment, ...] = ()  # did not arrive in time; the server no longer waits for them
 
     @property
     def clients(self) -> Ints:
-        """Who arrived, (m,)."""
-        return np.array([f.client for f in self.assignments], dtype=np.int64)
+        """The clients that arrived, (m,)."""
+        return np.array([a.client for a in self.assignments], dtype=np.int64)
 
     @property
     def versions(self) -> Ints:
-        """The model version that each worked on, (m,); never above ``index``."""
-        return np.array([f.version for f in self.assignments], dtype=np.int64)
+        """The model version that each client worked on, (m,); at most ``index``."""
+        return np.array([a.version for a in self.assignments], dtype=np.int64)
 
     @property
     def weights(self) -> Floats:
-        """The base weight of each, (m,)."""
-        return np.array([f.weight for f in self.assignments], dtype=np.float64)
+        """The base weight of each client, (m,)."""
+        return np.array([a.weight for a in self.assignments], dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class AttackerView:
-    """Everything that one dishonest client has when it answers, and what its accomplices have.
+    """Everything that a dishonest client and its accomplices know when the client answers.
 
-    ``honest`` holds the updates of everybody else, (h, d), for an attack that declares
-    ``omniscient``; else it is None.
+    Args:
+        client: its number.
+        version: of the model that it received, that is, the round in which it started.
+        occurrence: 0 for its first assignment on this version, 1 for its second, …
+        received: the model that it received, (d,).
+        trainable: the number of trainable entries of the model; they come first.
+        kept: the vectors that it kept at its last answer.
+        work: its honest update, (d,); None if its attack does no work.
+        accomplices: the views of all clients of the attack in this aggregation, itself included.
+        honest: the updates of all other clients, (h, d), if the attack declares ``omniscient``;
+            otherwise None.
     """
 
     client: int
-    version: int  # of the model that it received: the number of the round in which it was asked
+    version: int
     occurrence: int
-    received: Vector  # (d,)
-    trainable: int  # how many entries of the model gradients move; they come first
-    kept: Mapping[str, Vector] = field(
-        default_factory=dict
-    )  # what it put aside when it last answered
-    work: Vector | None = None  # (d,): its own honest update, where its attack does the work
-    accomplices: tuple[
-        AttackerView, ...
-    ] = ()  # the attack's clients in this aggregation, itself included
+    received: Vector
+    trainable: int
+    kept: Mapping[str, Vector] = field(default_factory=dict)
+    work: Vector | None = None
+    accomplices: tuple[AttackerView, ...] = ()
     honest: Stack | None = None
 
 
 @dataclass(frozen=True)
 class ForgedUpdate:
-    """What a dishonest client sends, and all that it puts aside for its next answer."""
+    """What a dishonest client sends, and what it keeps for its next answer.
 
-    update: Vector  # (d,)
+    Args:
+        update: the forged update, (d,).
+        keep: vectors for its next answer.
+        loss: reported before and after the work, if the client does no work.
+    """
+
+    update: Vector
     keep: Mapping[str, Vector] = field(default_factory=dict)
-    loss: float = 1.0  # reported before and after, by a client that has no data to compute one on
+    loss: float = 1.0
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """One client's part in one aggregation, as the ledger keeps it."""
+    """One client's contribution to one aggregation, as the ledger keeps it."""
 
     client: int
     version: int
@@ -193,7 +209,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An update that was not averaged in, and why."""
+    """An update that the server did not use, and the reason."""
 
     client: int
     version: int
@@ -203,7 +219,20 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Record:
-    """Everything that aggregation ``index`` did: what the server really used."""
+    """What the server did in aggregation ``index``.
+
+    Args:
+        index: the number of the aggregation, from 0.
+        time: the simulated time, or the seconds of a run in real time.
+        contributions: the updates that the server used.
+        metrics: the metrics of the new model, if it was measured.
+        bytes_up: traffic from the clients.
+        bytes_down: traffic to the clients.
+        in_flight: the work that was still under way.
+        refusals: the updates that the server did not use.
+        measurements: the measurements of the probes, one row per contribution, (m, …).
+        seconds: wall-clock time; not part of the digest.
+    """
 
     index: int
     time: float
@@ -213,7 +242,5 @@ class Record:
     bytes_down: int
     in_flight: InFlight = InFlight()
     refusals: tuple[Refusal, ...] = ()
-    measurements: Mapping[str, Floats] = field(
-        default_factory=dict
-    )  # what probes read of each contribution, (m, …)
-    seconds: float = 0.0  # wall-clock; kept, but no part of the digest
+    measurements: Mapping[str, Floats] = field(default_factory=dict)
+    seconds: float = 0.0

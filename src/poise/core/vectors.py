@@ -1,9 +1,9 @@
 """A model is a vector, a cohort is a matrix.
 
-`Layout` says where each tensor of a module lies in the flat vector. What gradients move comes first
+`Layout` maps the tensors of a module to positions of the flat vector. Trainable entries come first
 (``[:trainable]``); buffers such as batch-norm statistics follow. Frozen parameters
-(``requires_grad=False``) belong to the task, not to the vector: they do not travel and are not
-stored.
+(``requires_grad=False``) belong to the task, not to the vector: poise neither sends nor stores
+them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Stack: TypeAlias = torch.Tensor  # (m, d)
 
 
 @dataclass(frozen=True)
-class Entry:
+class LayoutEntry:
     """One named tensor inside the vector: positions ``start … stop``."""
 
     name: str
@@ -35,7 +35,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Layout:
-    """Names to slices and back.
+    """Maps names of tensors to slices of the vector, and back.
 
     >>> layout = Layout.of_module(torch.nn.Linear(3, 2))
     >>> layout.size, layout.trainable
@@ -45,69 +45,73 @@ class Layout:
     {'weight': (5, 2, 3), 'bias': (5, 2)}
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LayoutEntry, ...]
     trainable: int
     size: int
 
     @classmethod
     def of_shapes(cls, shapes: Mapping[str, tuple[int, ...]]) -> Layout:
-        """A layout of trainable tensors with these shapes."""
+        """Return a layout of trainable tensors with these shapes."""
         return cls._of([(name, shape, torch.float32) for name, shape in shapes.items()], [])
 
     @classmethod
     def of_module(cls, module: torch.nn.Module) -> Layout:
-        """The layout of a module's trainable parameters and persistent buffers."""
-        moving = [
+        """Return the layout of a module's trainable parameters and persistent buffers."""
+        trainable = [
             (name, tuple(p.shape), p.dtype)
             for name, p in module.named_parameters()
             if p.requires_grad
         ]
-        resting = [
+        buffers = [
             (name, tuple(t.shape), t.dtype)
             for name, t in module.state_dict(keep_vars=True).items()
             if isinstance(t, torch.Tensor) and not isinstance(t, torch.nn.Parameter)
         ]
-        require(bool(moving), f"{type(module).__name__} has no trainable parameter")
-        return cls._of(moving, resting)
+        require(bool(trainable), f"{type(module).__name__} has no trainable parameter")
+        return cls._of(trainable, buffers)
 
     @classmethod
     def _of(
         cls,
-        moving: list[tuple[str, tuple[int, ...], torch.dtype]],
-        resting: list[tuple[str, tuple[int, ...], torch.dtype]],
+        trainable: list[tuple[str, tuple[int, ...], torch.dtype]],
+        buffers: list[tuple[str, tuple[int, ...], torch.dtype]],
     ) -> Layout:
-        entries, at = [], 0
-        for name, shape, dtype in moving + resting:
-            entries.append(Entry(name, shape, at, at + prod(shape), dtype))
-            at += prod(shape)
-        trainable = sum(prod(shape) for _, shape, _ in moving)
-        return cls(tuple(entries), trainable, at)
+        entries = []
+        position = 0
+        for name, shape, dtype in trainable + buffers:
+            end = position + prod(shape)
+            entries.append(LayoutEntry(name, shape, start=position, stop=end, dtype=dtype))
+            position = end
+        trainable_size = sum(prod(shape) for _, shape, _ in trainable)
+        return cls(tuple(entries), trainable_size, size=position)
 
     @cached_property
-    def parameters(self) -> tuple[Entry, ...]:
-        """The entries that gradients move."""
+    def parameters(self) -> tuple[LayoutEntry, ...]:
+        """The trainable entries."""
         return tuple(
             e for e in self.entries if e.stop <= self.trainable and e.start < self.trainable
         )
 
     @cached_property
-    def resting(self) -> tuple[Entry, ...]:
+    def buffers(self) -> tuple[LayoutEntry, ...]:
         """Batch-norm statistics and other buffers."""
         return tuple(e for e in self.entries if e not in self.parameters)
 
     def positions(self, names: Iterable[str]) -> torch.Tensor:
-        """Where the entries of these tensors lie in the vector, in order."""
+        """Return the positions of these tensors in the vector, in order."""
         wanted = set(names)
         spans = [torch.arange(e.start, e.stop) for e in self.entries if e.name in wanted]
-        return torch.cat(spans) if spans else torch.zeros(0, dtype=torch.int64)
+        if not spans:
+            return torch.zeros(0, dtype=torch.int64)
+        return torch.cat(spans)
 
     def views(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The named tensors inside a vector (d,) or a stack (m, d), as views."""
+        """Return views of the named tensors inside a vector (d,) or a stack (m, d)."""
         lead = values.shape[:-1]
         return {e.name: values[..., e.start : e.stop].view((*lead, *e.shape)) for e in self.entries}
 
     def flatten(
         self, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype = torch.float32
     ) -> Vector:
-        """The vector that holds these named tensors."""
+        """Return the vector of these named tensors."""
         return torch.cat([tensors[e.name].detach().reshape(-1).to(dtype) for e in self.entries])

@@ -1,4 +1,4 @@
-"""What loss-based weightings have in common."""
+"""Functions that weightings share, and the call of their ``coefficients``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from poise.core.round_updates import RoundUpdates
 
 Floor: TypeAlias = float | Literal["running_min"] | Mapping[int, float] | tuple[float, ...]
-"""F_i*: one number for all, the lowest loss seen for each client, or one number per client."""
+"""F_i*: one number for all clients, each client's lowest loss so far, or one number per client."""
 
 
 def by_columns(method: Callable[[Any, RoundUpdates], Floats]) -> Callable[..., Floats]:
-    """Let ``coefficients`` also be called with base weights and columns instead of `RoundUpdates`.
+    """Let callers pass base weights and columns to ``coefficients`` instead of `RoundUpdates`.
 
-    ``weighting.coefficients([0.5, 0.5], loss_before=[1.0, 2.0])`` is for whoever wants to see what
-    a weighting does.
+    ``weighting.coefficients([0.5, 0.5], loss_before=[1.0, 2.0])`` shows what a weighting does.
     """
 
     @wraps(method)
@@ -41,17 +40,16 @@ def by_columns(method: Callable[[Any, RoundUpdates], Floats]) -> Callable[..., F
 
 
 def weigh(weighting: Weighting, updates: RoundUpdates) -> Floats:
-    """The coefficients that a weighting gives, (m,).
+    """Return the coefficients of a weighting, (m,).
 
-    A weighting written for poise 0.1 takes base weights and keyword columns, ``coefficients(self,
-    base, **reports)``; it still works, with a warning.
+    A weighting for poise 0.1, ``coefficients(self, base, **reports)``, still works, with a warning.
     """
     if not _takes_columns(type(weighting)):
         return np.asarray(weighting.coefficients(updates), dtype=np.float64)
     warnings.warn(
         f"{type(weighting).__name__}.coefficients(base, **reports) is the old signature: "
         "write coefficients(self, updates), with poise.core.round_updates.RoundUpdates",
-        FutureWarning,  # Python hides a DeprecationWarning from whoever wrote the weighting
+        FutureWarning,  # Python would hide a DeprecationWarning from the author of the weighting
         stacklevel=2,
     )
     by_name: Callable[..., Floats] = weighting.coefficients
@@ -60,20 +58,19 @@ def weigh(weighting: Weighting, updates: RoundUpdates) -> Floats:
 
 @lru_cache
 def _takes_columns(kind: type) -> bool:
-    """Whether a class of weightings has the old signature, with keyword columns."""
+    """Return whether a class of weightings has the old signature, with keyword columns."""
     method = unwrap(vars(kind).get("coefficients") or kind.coefficients)  # type: ignore[attr-defined]
     _, first, *others = signature(method).parameters.values()
-    return first.name == "base" or (
-        first.name != "updates" and any(p.kind is Parameter.VAR_KEYWORD for p in others)
-    )
+    if first.name in ("base", "updates"):
+        return first.name == "base"
+    return any(parameter.kind is Parameter.VAR_KEYWORD for parameter in others)
 
 
 def renormalised(base: Floats, exponents: Floats) -> Floats:
-    """``base_i * exp(exponent_i)``, divided by its sum; the exponents are shifted by their maximum
-    first.
+    """Return ``base_i * exp(exponent_i)``, divided by its sum.
 
-    An exponent beyond all numbers is the largest one: a loss that somebody made up must not end the
-    run of all.
+    The exponents are first shifted by their maximum. An infinite exponent counts as the largest
+    number: a loss that one client made up must not end the run.
 
     >>> renormalised(np.array([0.5, 0.5]), np.array([1000.0, 1000.0]))
     array([0.5, 0.5])
@@ -82,40 +79,42 @@ def renormalised(base: Floats, exponents: Floats) -> Floats:
     """
     if len(base) == 0:
         return np.zeros(0)
-    alive = base > 0
+    positive = base > 0
     require(
-        bool(alive.any()),
+        bool(positive.any()),
         "every client of the cohort has base weight 0: there is nothing to renormalise",
     )
-    most = np.finfo(np.float64).max
-    within = np.clip(exponents, -most, most)
+    largest = np.finfo(np.float64).max
+    finite = np.clip(exponents, -largest, largest)
     with np.errstate(over="ignore"):  # a difference of -inf is a weight of 0
-        shifted = np.exp(np.where(alive, within - within[alive].max(), 0.0))
-    raised = np.where(alive, base * shifted, 0.0)
-    return np.asarray(raised / raised.sum(), dtype=np.float64)
+        factors = np.exp(np.where(positive, finite - finite[positive].max(), 0.0))
+    weights = np.where(positive, base * factors, 0.0)
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
-def finite(name: Literal["loss_before", "loss_after"], updates: RoundUpdates) -> Floats:
-    """Reported losses as an array; a missing or non-finite one is refused by its client's name."""
+def finite_losses(name: Literal["loss_before", "loss_after"], updates: RoundUpdates) -> Floats:
+    """Return the reported losses; raises for a missing loss, and names the client of a bad one."""
     values = updates.loss_before if name == "loss_before" else updates.loss_after
     if values is None:
-        raise InvalidOption(f"this weighting needs {name}, and it was not reported")
-    losses, rows = np.asarray(values, dtype=np.float64), len(updates)
+        raise InvalidOption(f"this weighting needs {name}, but no client reported it")
+    losses = np.asarray(values, dtype=np.float64)
+    rows = len(updates)
     require(
         losses.shape == (rows,), f"{name} has shape {losses.shape}, the cohort has {rows} clients"
     )
-    bad = np.flatnonzero(~np.isfinite(losses))
-    if len(bad):
-        who = int(updates.clients[bad[0]])
+    bad_rows = np.flatnonzero(~np.isfinite(losses))
+    if len(bad_rows):
+        row = bad_rows[0]
         raise UpdateRefused(
-            f"client {who} reported {name} = {losses[bad[0]]}", "lower the learning rate or clip="
+            f"client {int(updates.clients[row])} reported {name} = {losses[row]}",
+            "lower the learning rate, or clip gradients (clip=)",
         )
     return losses
 
 
 def loss_gaps(floor: Floor, updates: RoundUpdates) -> Floats:
-    """``F_i - F_i*`` of each row; refused by client where a loss is not finite."""
-    losses = finite("loss_before", updates)
+    """Return ``F_i - F_i*`` of each row; raises for a client whose loss is not finite."""
+    losses = finite_losses("loss_before", updates)
     if isinstance(floor, str):
         if updates.lowest_loss is None:
             raise InvalidOption(
@@ -131,8 +130,7 @@ def loss_gaps(floor: Floor, updates: RoundUpdates) -> Floats:
 
 
 def floors_for(floor: Floor, stay: Sequence[int]) -> Floor:
-    """The floors of the clients ``stay``, in this order; a floor that is one for all stays as it
-    is.
+    """Select the floors of the clients ``stay``, in this order; a common floor stays as it is.
 
     >>> floors_for((0.1, 0.2, 0.3), [2, 0]), floors_for({0: 0.1, 2: 0.3}, [2]), floors_for(0.5, [2])
     ((0.3, 0.1), {0: 0.3}, 0.5)
@@ -140,12 +138,12 @@ def floors_for(floor: Floor, stay: Sequence[int]) -> Floor:
     if isinstance(floor, str | int | float):
         return floor
     if isinstance(floor, Mapping):
-        return {k: floor[c] for k, c in enumerate(stay) if c in floor}
-    return tuple(floor[c] for c in stay)
+        return {number: floor[client] for number, client in enumerate(stay) if client in floor}
+    return tuple(floor[client] for client in stay)
 
 
 def check_floor(name: str, floor: Floor) -> None:
-    """Floors must be finite numbers, or the running minimum."""
+    """Raise unless the floors are finite numbers, or the running minimum."""
     if isinstance(floor, str):
         require(
             floor == "running_min",
@@ -158,17 +156,17 @@ def check_floor(name: str, floor: Floor) -> None:
 
 
 def check_k(name: str, k: int | float) -> None:
-    """K is a number of clients, or a share of the cohort."""
-    fits = k >= 1 if isinstance(k, int) else 0 < k < 1
+    """Raise unless k is a number of clients, or a share of the cohort."""
+    valid = k >= 1 if isinstance(k, int) else 0 < k < 1
     require(
-        fits,
+        valid,
         f"{name}: k = {k}",
-        "a whole number from 1 on, or a share of the cohort between 0 and 1",
+        "give a whole number from 1 on, or a share of the cohort between 0 and 1",
     )
 
 
 def extreme(values: Floats, k: int | float) -> Floats:
-    """``1/k`` on the k largest values; those that tie for the last places share them.
+    """Return ``1/k`` for each of the k largest values; ties for the last places share them.
 
     >>> extreme(np.array([1.0, 3.0, 2.0, 2.0]), 2)
     array([0.  , 0.5 , 0.25, 0.25])
@@ -176,23 +174,27 @@ def extreme(values: Floats, k: int | float) -> Floats:
     rows = len(values)
     if rows == 0:
         return np.zeros(0)
-    count = min(rows, k if isinstance(k, int) else max(1, int(np.ceil(k * rows))))
+    places = k if isinstance(k, int) else max(1, int(np.ceil(k * rows)))
+    count = min(rows, places)
     last = np.sort(values)[rows - count]
-    above, tied = values > last, values == last
-    return np.where(above, 1.0, np.where(tied, (count - above.sum()) / tied.sum(), 0.0)) / count
+    above = values > last
+    tied = values == last
+    share_of_tied = (count - above.sum()) / tied.sum()
+    return np.where(above, 1.0, np.where(tied, share_of_tied, 0.0)) / count
 
 
 def without_excluded(omega: Floats, clients: Ints, excluded: frozenset[int]) -> Floats:
-    """Coefficients in which excluded clients count nothing and the others as much in total as all
-    did.
+    """Set the coefficients of excluded clients to 0, and scale the others to the same total.
 
-    Where everyone is excluded, nothing is aggregated.
+    If every client is excluded, all coefficients are 0.
 
     >>> without_excluded(np.array([0.25, 0.25, 0.5]), np.array([4, 7, 9]), frozenset({9})).tolist()
     [0.5, 0.5, 0.0]
     """
     if not excluded:
         return omega
-    kept = np.where([c in excluded for c in clients.tolist()], 0.0, omega)
-    rest = float(kept.sum())
-    return np.asarray(kept * (float(omega.sum()) / rest)) if rest != 0 else np.zeros_like(omega)
+    remaining = np.where([client in excluded for client in clients.tolist()], 0.0, omega)
+    total = float(remaining.sum())
+    if total == 0:
+        return np.zeros_like(omega)
+    return np.asarray(remaining * (float(omega.sum()) / total))

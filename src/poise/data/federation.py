@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from poise.core.errors import InvalidOption, placed, require, suggest
+from poise.core.errors import InvalidOption, errors_at, require, suggest
 from poise.core.types import Floats
 from poise.data.federation_data import Federation, plain
 from poise.data.holdings import Held
@@ -135,7 +135,7 @@ def federation(
         names=None if keys is None else tuple(pool.key_names[key] for key in keys),
     )
     tables = [corruption] if isinstance(corruption, Mapping) else corruption
-    with placed("corruption"):
+    with errors_at("corruption"):
         for table in tables:
             made = _corrupted(made, table)
     return made.without(without) if len(without) else made

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from poise.core.errors import InvalidOption, placed, require
+from poise.core.errors import InvalidOption, errors_at, require
 from poise.core.rng import generator
 from poise.core.samples import Samples
 from poise.core.types import Ints
@@ -31,7 +31,7 @@ def subset(pool: Source, samples: int | None, test_samples: int | None, seed: in
     """The class-balanced random subsets that were asked for."""
     if samples is not None:
         rows = _positions(pool.train, pool.rows)
-        with placed("samples"):
+        with errors_at("samples"):
             chosen = _chosen(pool.train, rows, samples, generator(seed, "samples"))
         pool = replace(
             pool, rows=rows[chosen], keys=None if pool.keys is None else pool.keys[chosen]
@@ -43,7 +43,7 @@ def subset(pool: Source, samples: int | None, test_samples: int | None, seed: in
                 where=("test_samples",),
             )
         rows = _positions(pool.test, pool.test_rows)
-        with placed("test_samples"):
+        with errors_at("test_samples"):
             chosen = _chosen(pool.test, rows, test_samples, generator(seed, "test-samples"))
         owners = None if pool.test_keys is None else pool.test_keys[chosen]
         pool = replace(pool, test_rows=rows[chosen], test_keys=owners)

@@ -1,10 +1,11 @@
-"""How a round happens: schedule, execute, decode, attack, validate, weigh, combine, apply, record.
+"""One round after the other: schedule, execute, decode, attack, validate, weigh, combine, apply.
 
-`loop.run` goes from round to round, `round.aggregate` is one application of the equation,
-`schedule.schedule` says who starts and who arrives, `local_work.LocalWork` is what clients do.
+`loop.run` goes from round to round. `round.aggregate` applies the equation once.
+`schedule.schedule` decides which clients start and which arrive. `local_work.LocalWork` is the work
+of a client.
 """
 
-from poise.engine.loop import Observers, Surroundings, initial, run
+from poise.engine.loop import Environment, Observers, initial, run
 from poise.engine.plan import Parts, Plan
 from poise.engine.round import aggregate
 from poise.engine.schedule import schedule
@@ -12,12 +13,12 @@ from poise.engine.state import Journal, State
 from poise.engine.wire import Wire
 
 __all__ = [
+    "Environment",
     "Journal",
     "Observers",
     "Parts",
     "Plan",
     "State",
-    "Surroundings",
     "Wire",
     "aggregate",
     "initial",

@@ -1,4 +1,4 @@
-"""What dishonest clients send instead of their work."""
+"""Replace the updates of dishonest clients by the updates that their attack sends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from poise.core.algorithm_state import Named
+from poise.core.algorithm_state import NamedVectors
 from poise.core.errors import IncompatibleParts
 from poise.core.protocols import Attack
 from poise.core.round_updates import RoundUpdates
@@ -17,57 +17,70 @@ from poise.core.types import AttackerView, Floats, ForgedUpdate, Ints
 from poise.core.vectors import Stack
 
 NOTES = "attack/"
-"""How the names begin under which a dishonest client keeps what it put aside."""
+"""The prefix of the vectors that an attack keeps, in the state of its clients."""
 
 
 def attacked(
-    updates: RoundUpdates, attacks: Sequence[Attack], seed: int, own: Mapping[int, Named]
-) -> tuple[RoundUpdates, dict[int, Named]]:
-    """Replace the rows of dishonest clients by what they send, and say what these put aside; others
-    stay as they are.
+    updates: RoundUpdates,
+    attacks: Sequence[Attack],
+    seed: int,
+    client_state: Mapping[int, NamedVectors],
+) -> tuple[RoundUpdates, dict[int, NamedVectors]]:
+    """Replace the rows of dishonest clients; return the updates and what these clients keep.
 
-    ``own`` is what every client keeps between its rounds. An attack sees what its own clients see,
-    all together. A client in several attacks sends what the last of them says.
+    ``client_state`` holds the vectors of every client from earlier rounds. The clients of one
+    attack share what they see. A client of several attacks sends the update of the last one.
     """
-    notes: dict[int, Named] = {}
+    notes: dict[int, NamedVectors] = {}
     for attack in attacks:
-        mine = np.flatnonzero(np.isin(updates.clients, list(attack.clients)))
-        if len(mine):
-            forged = _forged(updates, attack, mine, seed, own)
-            updates = _replaced(updates, attack, mine, forged)
-            for row, sent in zip(mine.tolist(), forged, strict=True):
-                notes[int(updates.clients[row])] = {
-                    NOTES + name: v for name, v in sent.keep.items()
-                }
+        rows = np.flatnonzero(np.isin(updates.clients, list(attack.clients)))
+        if not len(rows):
+            continue
+        forged = _forge_updates(updates, attack, rows, seed=seed, client_state=client_state)
+        updates = _with_forged_rows(updates, attack, rows, forged=forged)
+        for row, answer in zip(rows.tolist(), forged, strict=True):
+            client = int(updates.clients[row])
+            notes[client] = {NOTES + name: vector for name, vector in answer.keep.items()}
     return updates, notes
 
 
-def _forged(
-    updates: RoundUpdates, attack: Attack, mine: Ints, seed: int, own: Mapping[int, Named]
+def _forge_updates(
+    updates: RoundUpdates,
+    attack: Attack,
+    rows: Ints,
+    seed: int,
+    client_state: Mapping[int, NamedVectors],
 ) -> list[ForgedUpdate]:
-    """What each of the attack's clients sends."""
-    alone = [_view(updates, row, attack.works, own) for row in mine.tolist()]
-    honest = _honest(updates, mine) if traits_of(attack, AttackTraits).omniscient else None
-    views = [replace(view, accomplices=tuple(alone), honest=honest) for view in alone]
-    forged = [attack.answer(view, seed) for view in views]
-    for sent in forged:
-        if not isinstance(sent, ForgedUpdate):
+    """Return the answers of the attack's clients."""
+    views = [_view(updates, row, attack.works, client_state) for row in rows.tolist()]
+    honest = None
+    if traits_of(attack, AttackTraits).omniscient:
+        honest = _other_updates(updates, rows)
+    forged: list[ForgedUpdate] = []
+    for view in views:
+        view = replace(view, accomplices=tuple(views), honest=honest)
+        answer: object = attack.answer(view, seed)
+        if not isinstance(answer, ForgedUpdate):
+            name = type(attack).__name__
             raise IncompatibleParts(
-                (
-                    f"{type(attack).__name__}: answer returned {type(sent).__name__}, not a "
-                    "ForgedUpdate"
-                ),
+                f"{name}: answer returned {type(answer).__name__}, not a ForgedUpdate",
                 "return ForgedUpdate(update)",
                 where=("attacks",),
             )
+        forged.append(answer)
     return forged
 
 
-def _view(updates: RoundUpdates, row: int, works: bool, own: Mapping[int, Named]) -> AttackerView:
-    """What one client has itself."""
-    client, version = int(updates.clients[row]), int(updates.versions[row])
-    aside = {
-        n.removeprefix(NOTES): v for n, v in own.get(client, {}).items() if n.startswith(NOTES)
+def _view(
+    updates: RoundUpdates, row: int, works: bool, client_state: Mapping[int, NamedVectors]
+) -> AttackerView:
+    """Return what one client knows itself, without its accomplices."""
+    client = int(updates.clients[row])
+    version = int(updates.versions[row])
+    notes = {
+        name.removeprefix(NOTES): vector
+        for name, vector in client_state.get(client, {}).items()
+        if name.startswith(NOTES)
     }
     return AttackerView(
         client=client,
@@ -75,48 +88,49 @@ def _view(updates: RoundUpdates, row: int, works: bool, own: Mapping[int, Named]
         occurrence=int(updates.occurrences[row]),
         received=updates.models[version].clone(),
         trainable=updates.trainable,
-        kept=aside,
+        kept=notes,
         work=updates.stack[row].clone() if works else None,
     )
 
 
-def _honest(updates: RoundUpdates, mine: Ints) -> Stack:
-    """The updates of everybody else."""
-    others = np.setdiff1d(np.arange(len(updates)), mine)
+def _other_updates(updates: RoundUpdates, rows: Ints) -> Stack:
+    """Return the updates of all other rows."""
+    others = np.setdiff1d(np.arange(len(updates)), rows)
     return updates.stack[torch.from_numpy(others)]
 
 
-def _replaced(
-    updates: RoundUpdates, attack: Attack, mine: Ints, forged: Sequence[ForgedUpdate]
+def _with_forged_rows(
+    updates: RoundUpdates, attack: Attack, rows: Ints, forged: Sequence[ForgedUpdate]
 ) -> RoundUpdates:
-    """The rows ``mine``, as this attack sends them; clients that do their work report its
-    losses.
-    """
-    stack, norms = updates.stack.clone(), updates.norms.copy()
-    for row, sent in zip(mine.tolist(), forged, strict=True):
-        if sent.update.shape != stack[row].shape:
-            who = f"{type(attack).__name__}: client {updates.clients[row]}"
+    """Replace rows by forged updates; clients that do no work also report the forged loss."""
+    stack = updates.stack.clone()
+    norms = updates.norms.copy()
+    for row, answer in zip(rows.tolist(), forged, strict=True):
+        if answer.update.shape != stack[row].shape:
+            name = type(attack).__name__
+            shape = tuple(answer.update.shape)
             raise IncompatibleParts(
-                (
-                    f"{who} sends an update of shape {tuple(sent.update.shape)} instead of "
-                    f"({stack.shape[1]},)"
-                ),
+                f"{name}: client {updates.clients[row]} sends an update of shape {shape} instead "
+                f"of ({stack.shape[1]},)",
                 "return an update like AttackerView.received",
                 where=("attacks",),
             )
-        stack[row] = sent.update
+        stack[row] = answer.update
         norms[row] = float(torch.linalg.vector_norm(stack[row]).double())
     updates = replace(updates, stack=stack, norms=norms)
     if attack.works:
         return updates
-    before, after = (_claimed(c, mine, forged) for c in (updates.loss_before, updates.loss_after))
+    before = _with_forged_losses(updates.loss_before, rows, forged)
+    after = _with_forged_losses(updates.loss_after, rows, forged)
     return replace(updates, loss_before=before, loss_after=after)
 
 
-def _claimed(losses: Floats | None, mine: Ints, forged: Sequence[ForgedUpdate]) -> Floats | None:
-    """Reported losses, with what dishonest clients claim."""
+def _with_forged_losses(
+    losses: Floats | None, rows: Ints, forged: Sequence[ForgedUpdate]
+) -> Floats | None:
+    """Replace the reported losses of dishonest clients."""
     if losses is None:
         return None
-    claimed = losses.copy()
-    claimed[mine] = [sent.loss for sent in forged]
-    return claimed
+    reported = losses.copy()
+    reported[rows] = [answer.loss for answer in forged]
+    return reported

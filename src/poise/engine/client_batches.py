@@ -1,7 +1,7 @@
-"""Which pieces of local work are done together.
+"""Group assignments into batches of clients that work together.
 
-How work is cut depends on the work alone, never on who does it: so results do not depend on workers
-or machines.
+The grouping depends on the assignments alone, never on workers or machines. So results do not
+depend on them either.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from poise.core.types import Assignment, Ints
 from poise.core.vectors import Stack, Vector
 from poise.engine.local_work import LocalWork, WorkGroup
 
-LONG = 5_000_000  # rows x samples x parameters of a step that are worth a second worker
-PIECES = 16  # at least, where clients of a batch follow each other anyway
+LARGE_STEP = 5_000_000
+"""From this many rows x samples x parameters on, a step is worth a second worker."""
+
+LEAST_CHUNKS = 16
+"""The least number of chunks if an oracle computes the clients of a call one after the other."""
 
 
 @dataclass(frozen=True)
 class ClientBatch:
-    """Clients whose work is done together; ``rows`` are their places among the assignments asked
-    for.
-    """
+    """Clients that work together; ``rows`` are their places among the assignments."""
 
     rows: Ints
     clients: Ints
@@ -39,9 +40,10 @@ class ClientBatch:
 
     @property
     def span(self) -> slice | None:
-        """Where the rows stand together, that place."""
-        together = bool((np.diff(self.rows) == 1).all())
-        return slice(int(self.rows[0]), int(self.rows[-1]) + 1) if together else None
+        """The slice of the rows if they are consecutive, otherwise None."""
+        if not bool((np.diff(self.rows) == 1).all()):
+            return None
+        return slice(int(self.rows[0]), int(self.rows[-1]) + 1)
 
     def work(
         self,
@@ -51,55 +53,60 @@ class ClientBatch:
         algorithm_state: AlgorithmState,
         out: Stack | None = None,
     ) -> Arrivals:
-        """Do it; ``models`` holds the versions, ``out`` is where the changes may go."""
+        """Do the local work; ``models`` are by version, ``out`` is memory for the updates."""
         version = int(self.versions[0])
         start = models[version].expand(len(self.rows), -1)
         if bool((self.versions != version).any()):
             start = torch.stack([models[int(v)] for v in self.versions])
+        group = WorkGroup(self.clients, version, streams=self.streams, reports=reports)
         try:
-            return local.run(
-                start, WorkGroup(self.clients, version, self.streams, reports), algorithm_state, out
-            )
+            return local.run(start, group, algorithm_state=algorithm_state, out=out)
         except PoiseError:
             raise
-        except (
-            RuntimeError,
-            ValueError,
-            IndexError,
-            TypeError,
-        ) as error:  # from PyTorch: say whose work it was
-            if start.device.type == "cpu":  # a GPU's errors outlast their call
-                for alone in self.apart():
-                    alone.work(local, models, reports, algorithm_state)
-            raise _refused(self.clients, version, error) from error
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:  # from PyTorch
+            if start.device.type == "cpu":  # errors on a GPU outlast their call
+                for single in self.apart():  # the client at fault raises an error with its number
+                    single.work(local, models, reports, algorithm_state)
+            raise _work_failed(self.clients, version, error) from error
 
     def apart(self) -> list[ClientBatch]:
-        """A batch for each client, where there are several."""
+        """Return one batch per client; empty if there is only one client."""
         if len(self.rows) == 1:
             return []
-        columns = (self.rows, self.clients, self.versions, self.streams)
-        return [
-            ClientBatch(*one) for one in zip(*(np.split(c, len(c)) for c in columns), strict=True)
-        ]
+        singles = []
+        for k in range(len(self.rows)):
+            one = slice(k, k + 1)
+            singles.append(
+                ClientBatch(
+                    rows=self.rows[one],
+                    clients=self.clients[one],
+                    versions=self.versions[one],
+                    streams=self.streams[one],
+                )
+            )
+        return singles
 
 
 def client_batches(
     local: LocalWork, sizes: Ints, seed: int, assignments: Sequence[Assignment]
 ) -> list[ClientBatch]:
-    """The work of these assignments, cut into batches; ``sizes`` are those of all clients."""
-    clients = np.array([f.client for f in assignments], dtype=np.int64)
-    versions = np.array([f.version for f in assignments], dtype=np.int64)
-    occurrences = np.array([f.occurrence for f in assignments], dtype=np.int64)
+    """Group the assignments into batches; ``sizes`` are those of all clients, (N,)."""
+    clients = np.array([a.client for a in assignments], dtype=np.int64)
+    versions = np.array([a.version for a in assignments], dtype=np.int64)
+    occurrences = np.array([a.occurrence for a in assignments], dtype=np.int64)
     streams = keys(seed, "work", versions, clients, occurrences)
-    cut = chunked(local.oracle, local.solver, sizes[clients], versions)
-    return [ClientBatch(rows, clients[rows], versions[rows], streams[rows]) for rows in cut]
+    chunks = cut_rows(local.oracle, local.solver, sizes=sizes[clients], versions=versions)
+    return [
+        ClientBatch(rows, clients[rows], versions=versions[rows], streams=streams[rows])
+        for rows in chunks
+    ]
 
 
 @dataclass
 class Gathered:
     """Collects the answers of batches in the order of the assignments.
 
-    Where updates travel as they are, batches write them straight into one stack.
+    If updates travel whole and unchanged, batches write them straight into one stack.
     """
 
     local: LocalWork
@@ -110,18 +117,20 @@ class Gathered:
     def of(
         cls, local: LocalWork, batches: Sequence[ClientBatch], order: WorkOrder, spare: Stack | None
     ) -> Gathered:
-        """An empty collection; ``spare`` is used as the stack, where it fits."""
+        """Return an empty collection; it uses ``spare`` as its stack if the shape fits."""
         if not local.wire.direct:
-            return cls(local, batches, None)
-        like = next(iter(order.models.values()))
-        shape = (len(order.assignments), len(like))
-        if spare is None or spare.shape != shape or spare.dtype != like.dtype:
-            spare = like.new_empty(shape)
-        return cls(local, batches, spare)
+            return cls(local, batches, stack=None)
+        model = next(iter(order.models.values()))
+        shape = (len(order.assignments), len(model))
+        if spare is None or spare.shape != shape or spare.dtype != model.dtype:
+            spare = model.new_empty(shape)
+        return cls(local, batches, stack=spare)
 
     def place(self, batch: ClientBatch) -> Stack | None:
-        """Where a batch may write its updates; None where it must make room itself."""
-        return None if self.stack is None or batch.span is None else self.stack[batch.span]
+        """Return the memory for a batch's updates; None if the batch must allocate its own."""
+        if self.stack is None or batch.span is None:
+            return None
+        return self.stack[batch.span]
 
     def put(self, batch: ClientBatch, done: Arrivals) -> None:
         """Copy the updates of a batch that did not write them in place."""
@@ -129,25 +138,27 @@ class Gathered:
             self.stack[torch.from_numpy(batch.rows)] = done.payload[UPDATE]
 
     def joined(self, done: Sequence[Arrivals]) -> Arrivals:
-        """What all batches brought, in the order of the assignments."""
-        if self.stack is not None:  # the updates stand in the stack already
+        """Return the answers of all batches, in the order of the assignments."""
+        if self.stack is not None:  # the stack already has the updates
             done = [replace(part, payload={}) for part in done]
-        back = np.argsort(np.concatenate([batch.rows for batch in self.batches]))
-        arrivals: Arrivals = rows_of(Arrivals.join(done), back)
-        return arrivals if self.stack is None else arrivals.with_payload({UPDATE: self.stack})
+        order = np.argsort(np.concatenate([batch.rows for batch in self.batches]))
+        arrivals: Arrivals = rows_of(Arrivals.join(done), order)
+        if self.stack is None:
+            return arrivals
+        return arrivals.with_payload({UPDATE: self.stack})
 
 
-def chunked(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> list[Ints]:
-    """Rows that work together: one rule, one batch width, similar numbers of steps, most first.
+def cut_rows(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> list[Ints]:
+    """Cut rows into chunks with one step rule, one batch width and similar numbers of steps.
 
-    The rule changes with the model version only where the learning rate does or the solver has a
-    memory.
+    The rows with most steps come first. The step rule changes with the model version only if the
+    learning rate does, or if the solver has a memory.
 
     Args:
-        oracle: says how many clients to put into one call.
-        solver: says how each of them steps.
+        oracle: limits how many clients go into one call.
+        solver: gives the step rules and numbers of steps.
         sizes: samples of each row's client, (m,).
-        versions: the model version that each row works on, (m,).
+        versions: the model version of each row, (m,).
     """
     widths = batch_widths(sizes, solver.batch_size)
     rules = versions
@@ -155,31 +166,34 @@ def chunked(oracle: Oracle, solver: Solver, sizes: Ints, versions: Ints) -> list
         rates = {int(v): solver.rate(int(v)) for v in np.unique(versions)}
         rules = np.array([rates[int(v)] for v in versions])
     order = np.lexsort((-solver.steps_for(sizes), widths, rules))
-    same = (np.diff(rules[order]) == 0) & (np.diff(widths[order]) == 0)
+    alike = (np.diff(rules[order]) == 0) & (np.diff(widths[order]) == 0)
     chunks: list[Ints] = []
-    for run in np.split(order, np.flatnonzero(~same) + 1):
-        if len(run):
-            parts = _parts(len(run), oracle, solver.batch_size, int(widths[run[0]]))
-            chunks += np.array_split(run, parts)
+    for rows in np.split(order, np.flatnonzero(~alike) + 1):
+        if len(rows):
+            width = int(widths[rows[0]])
+            count = _chunk_count(len(rows), oracle, batch_size=solver.batch_size, width=width)
+            chunks += np.array_split(rows, count)
     return chunks
 
 
-def _parts(rows: int, oracle: Oracle, batch_size: int | None, width: int) -> int:
-    """Into how many equal chunks so many rows are cut: few for speed, more where that keeps a
-    worker from waiting.
-    """
+def _chunk_count(rows: int, oracle: Oracle, batch_size: int | None, width: int) -> int:
+    """Return into how many equal chunks to cut rows: few for speed, more to keep workers busy."""
     least = -(-rows // oracle.rows(batch_size))
     if not oracle.stacked:
-        return max(least, min(rows, PIECES))
-    return 2 if least == 1 and rows > 1 and rows * width * oracle.layout.size >= LONG else least
+        return max(least, min(rows, LEAST_CHUNKS))
+    large = rows * width * oracle.layout.size >= LARGE_STEP
+    if least == 1 and rows > 1 and large:
+        return 2
+    return least
 
 
-def _refused(clients: Ints, version: int, error: Exception) -> UpdateRefused:
-    who = f"client {clients[0]}" if len(clients) == 1 else f"clients {clients.tolist()}"
-    few = "more than 1 value per channel" in str(error)
-    hint = (
-        "batch norm needs batches of two or more: choose a batch_size that leaves no single sample"
-        if few
-        else ""
-    )
-    return UpdateRefused(f"round {version}: the local work of {who} failed: {error}", hint)
+def _work_failed(clients: Ints, version: int, error: Exception) -> UpdateRefused:
+    """Return the error for local work that failed in PyTorch."""
+    names = f"client {clients[0]}" if len(clients) == 1 else f"clients {clients.tolist()}"
+    hint = ""
+    if "more than 1 value per channel" in str(error):
+        hint = (
+            "batch norm needs batches of two or more: choose a batch_size that leaves no single "
+            "sample"
+        )
+    return UpdateRefused(f"round {version}: the local work of {names} failed: {error}", hint)

@@ -1,4 +1,4 @@
-"""Local work that is done lazily."""
+"""`LazyExecutor`: do local work when its result is first needed."""
 
 from __future__ import annotations
 
@@ -17,42 +17,39 @@ from poise.engine.state import State
 
 
 @dataclass(frozen=True)
-class Idle:
-    """Clients whose local work is never used, because they send something else: nobody trains for
-    them.
-    """
+class IdleClients:
+    """Dishonest clients whose local work is never used: the executor skips their training."""
 
     clients: frozenset[int]
     sizes: Ints  # (N,)
     solver: Solver
 
-    def nothing(
-        self, assignments: Sequence[Assignment], like: Vector, reports: frozenset[str]
+    def answers(
+        self, assignments: Sequence[Assignment], model: Vector, reports: frozenset[str]
     ) -> Arrivals:
-        """Empty rows, with the sizes they declare and the steps they would claim."""
-        sizes = self.sizes[[f.client for f in assignments]]
+        """Return updates of zeros, with the sizes and steps that these clients would declare."""
+        sizes = self.sizes[[a.client for a in assignments]]
         rows = len(assignments)
-        unknown: dict[str, Any] = {name: np.full(rows, np.nan) for name in sorted(reports)}
+        losses: dict[str, Any] = {name: np.full(rows, np.nan) for name in sorted(reports)}
         return Arrivals(
-            payload={UPDATE: like.new_zeros((rows, len(like)))},
+            payload={UPDATE: model.new_zeros((rows, len(model)))},
             samples=sizes,
             steps=self.solver.steps_for(sizes),
             norms=np.zeros(rows),
-            **unknown,
+            **losses,
         )
 
 
 @dataclass
 class LazyExecutor:
-    """Work is done when it is first needed, and then all that has begun is done at once.
+    """Does work when its result is first needed, together with all other work in flight.
 
-    The updates that `collect` returns are good until it is called again: their memory is then used
-    anew.
+    The updates that `collect` returns are valid until its next call, which reuses their memory.
     """
 
     backend: Backend
     reports: frozenset[str]
-    idle: Idle | None = None
+    idle: IdleClients | None = None
     _done: dict[tuple[int, int, int], tuple[Arrivals, int]] = field(default_factory=dict)
     _spare: Stack | None = None
 
@@ -62,58 +59,81 @@ class LazyExecutor:
         return self.backend.map_workers
 
     def collect(self, arrived: Sequence[Assignment], state: State) -> Arrivals:
-        """The answers of the assignments that arrived, in their order; ``state`` holds the models
-        they began from.
-        """
-        if any(f.key not in self._done for f in arrived):
-            begun = arrived if self.backend.real_time else (*arrived, *state.in_flight.assignments)
-            self._work([f for f in begun if f.key not in self._done], state)
-        return _stacked([self._done.pop(f.key) for f in arrived], state.theta, self.reports)
+        """Return the answers of the arrived assignments, in their order.
 
-    def _work(self, todo: list[Assignment], state: State) -> None:
-        """Do these pieces of work, and lay their answers ready."""
+        ``state`` holds the models from which they started.
+        """
+        if any(a.key not in self._done for a in arrived):
+            begun = arrived
+            if not self.backend.real_time:
+                begun = (*arrived, *state.in_flight.assignments)
+            self._work([a for a in begun if a.key not in self._done], state)
+        answers = [self._done.pop(a.key) for a in arrived]
+        return _joined(answers, state.theta, self.reports)
+
+    def _work(self, assignments: list[Assignment], state: State) -> None:
+        """Do these assignments and store their answers."""
         self._compact()
         if self.idle is not None:
-            todo = self._pass_over(todo, self.idle, state.theta)
-        if not todo:
+            assignments = self._skip_idle(assignments, self.idle, model=state.theta)
+        if not assignments:
             return
-        versions = {f.version for f in todo}
-        models = {v: m for v, m in state.models.items() if v in versions}
-        order = WorkOrder(todo, models, self.reports, state.algorithm_state)
-        arrivals = self.backend.work(order, self._room(len(todo)))
+        versions = {a.version for a in assignments}
+        order = WorkOrder(
+            assignments,
+            models={v: model for v, model in state.models.items() if v in versions},
+            reports=self.reports,
+            algorithm_state=state.algorithm_state,
+        )
+        arrivals = self.backend.work(order, self._spare_stack(len(assignments)))
         self._spare = arrivals.payload.get(UPDATE)
-        self._done |= {f.key: (arrivals, row) for row, f in enumerate(todo)}
+        self._done |= {a.key: (arrivals, row) for row, a in enumerate(assignments)}
 
-    def _room(self, rows: int) -> Stack | None:
-        """The stack of the last piece of work, where it fits and nobody needs it any more."""
-        spare, self._spare = self._spare, None
-        needed = any(a.payload.get(UPDATE) is spare for a, _ in self._done.values())
-        return None if spare is None or len(spare) != rows or needed else spare
+    def _spare_stack(self, rows: int) -> Stack | None:
+        """Return the stack of the last work if it fits and no answer uses it any more."""
+        spare = self._spare
+        self._spare = None
+        if spare is None or len(spare) != rows:
+            return None
+        in_use = any(a.payload.get(UPDATE) is spare for a, _ in self._done.values())
+        return None if in_use else spare
 
-    def _pass_over(self, todo: list[Assignment], idle: Idle, like: Vector) -> list[Assignment]:
-        """Those who work; for the others, empty rows are laid ready."""
-        resting = [f for f in todo if f.client in idle.clients]
-        nothing = idle.nothing(resting, like, self.reports)
-        self._done |= {f.key: (nothing, row) for row, f in enumerate(resting)}
-        return [f for f in todo if f.client not in idle.clients]
+    def _skip_idle(
+        self, assignments: list[Assignment], idle: IdleClients, model: Vector
+    ) -> list[Assignment]:
+        """Store empty answers of idle clients; return the assignments of the others."""
+        skipped = [a for a in assignments if a.client in idle.clients]
+        answers = idle.answers(skipped, model, self.reports)
+        self._done |= {a.key: (answers, row) for row, a in enumerate(skipped)}
+        return [a for a in assignments if a.client not in idle.clients]
 
     def _compact(self) -> None:
-        """Copy out the few rows that are left of earlier pieces of work, so that the rest of them
-        can be let go.
-        """
+        """Copy the remaining rows of earlier work, so that the memory of the rest is freed."""
         for key, (arrivals, row) in self._done.items():
             if len(arrivals) > 1:
                 self._done[key] = (arrivals.rows(np.array([row])), 0)
 
 
-def _stacked(found: list[tuple[Arrivals, int]], like: Vector, reports: frozenset[str]) -> Arrivals:
-    """Rows taken from one or several pieces of work."""
-    if not found:
-        none, whole = np.zeros(0), np.zeros(0, dtype=np.int64)
-        losses: dict[str, Any] = dict.fromkeys(reports, none)
-        return Arrivals(
-            {UPDATE: like.new_zeros((0, len(like)))}, whole, whole, norms=none, **losses
-        )
-    if len({id(arrivals) for arrivals, _ in found}) == 1:
-        return found[0][0].rows(np.array([row for _, row in found], dtype=np.int64))
-    return Arrivals.join([arrivals.rows(np.array([row])) for arrivals, row in found])
+def _joined(
+    answers: list[tuple[Arrivals, int]], model: Vector, reports: frozenset[str]
+) -> Arrivals:
+    """Join rows of one or several pieces of work."""
+    if not answers:
+        return _no_arrivals(model, reports)
+    if len({id(arrivals) for arrivals, _ in answers}) == 1:
+        return answers[0][0].rows(np.array([row for _, row in answers], dtype=np.int64))
+    return Arrivals.join([arrivals.rows(np.array([row])) for arrivals, row in answers])
+
+
+def _no_arrivals(model: Vector, reports: frozenset[str]) -> Arrivals:
+    """Return arrivals without rows."""
+    no_floats = np.zeros(0)
+    no_ints = np.zeros(0, dtype=np.int64)
+    losses: dict[str, Any] = dict.fromkeys(reports, no_floats)
+    return Arrivals(
+        payload={UPDATE: model.new_zeros((0, len(model)))},
+        samples=no_ints,
+        steps=no_ints,
+        norms=no_floats,
+        **losses,
+    )

@@ -1,7 +1,7 @@
-"""The loop over rounds, written once: schedule, aggregate, measure, record.
+"""The loop over rounds: schedule, aggregate, measure, record.
 
-The engine knows the protocols of the slots and no implementation. Its state is one value that is
-passed in and returned, so a run goes on from any recorded round.
+The engine knows the protocols of the slots, and no implementation. Each round takes a `State` and
+returns the next, so a run can continue from any recorded round.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from poise.core.protocols import Backend, Oracle
 from poise.core.types import Record, Step
 from poise.engine.executor import LazyExecutor
 from poise.engine.plan import ESTIMATE, Plan, simulated
-from poise.engine.realtime import Carrier, RealTime
+from poise.engine.realtime import RealTime, RealTimeBackend
 from poise.engine.round import Context, RoundResult, aggregate
 from poise.engine.schedule import schedule
 from poise.engine.state import Journal, Pace, State
@@ -26,8 +26,11 @@ from poise.engine.wire import Wire
 
 @dataclass(frozen=True)
 class Observers:
-    """Who looks at a run from outside: called after every round, and asked before each whether to
-    stop.
+    """Callbacks of a run.
+
+    Args:
+        after_round: called with the record of every round.
+        stop: called before every round; True ends the run.
     """
 
     after_round: Callable[[Record], None] = lambda record: None
@@ -35,8 +38,8 @@ class Observers:
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """Where a run happens: its workers, its ledger, its past, and those who look at it."""
+class Environment:
+    """Where a run happens: its workers, its ledger, its history and its observers."""
 
     backend: Backend
     wire: Wire
@@ -46,63 +49,74 @@ class Surroundings:
 
 
 def initial(oracle: Oracle, plan: Plan) -> State:
-    """The state before the first aggregation."""
+    """Return the state before the first aggregation."""
     theta = oracle.initial(plan.seed)
-    moving = theta[: oracle.layout.trainable]
+    trainable = theta[: oracle.layout.trainable]
     memory = memory_of(plan.parts.solver)
-    shared = {} if memory is None else memory.shared(moving)
-    return State(0, theta, plan.parts.server.init(moving), algorithm_state=AlgorithmState(shared))
-
-
-def run(state: State, plan: Plan, around: Surroundings) -> State:
-    """Go on until the budget of rounds or of time is used, or somebody says stop."""
-    pace = _pace(plan, around)
-    executor = LazyExecutor(around.backend, plan.parts.reports, plan.idle)
-    context = Context(plan, around.wire, executor, around.history)
-    prefetchable: tuple[Step, State] | None = None
-    while not around.observers.stop() and not plan.full(state.index):
-        began = wall.perf_counter()
-        step, under_way = prefetchable or schedule(state, plan, pace, around.history)
-        if plan.over(step):
-            break
-        result = aggregate(under_way, step, context)
-        state = result.state
-        around.history.add(result.record)
-        if pace.prefetchable:  # the next step tells whether this one is the last
-            prefetchable = schedule(state, plan, pace, around.history)
-        last = plan.full(state.index) or (prefetchable is not None and plan.over(prefetchable[0]))
-        _keep(result, plan, around, last, began)
-    return state
-
-
-def _pace(plan: Plan, around: Surroundings) -> Pace:
-    """Simulated time, or time as it passes where clients really take their time."""
-    if not around.backend.real_time:
-        return simulated(plan)
-    if plan.parts.by_given_times:
-        whose = type(plan.parts.weighting).__name__
-        raise IncompatibleParts(
-            f"{whose}: clients take the time they take, not the clock's durations", ESTIMATE
-        )
-    assert isinstance(around.backend, Carrier)
-    return RealTime(
-        plan.parts.clock,
-        around.backend,
-        reports=plan.parts.reports,
-        end=plan.end,
-        stop=around.observers.stop,
+    shared = {} if memory is None else memory.shared(trainable)
+    return State(
+        index=0,
+        theta=theta,
+        server=plan.parts.server.init(trainable),
+        algorithm_state=AlgorithmState(shared),
     )
 
 
-def _keep(result: RoundResult, plan: Plan, around: Surroundings, last: bool, began: float) -> None:
-    """Measure the new model where it is due, and write the round down."""
-    state, record, history = result.state, result.record, around.history
+def run(state: State, plan: Plan, environment: Environment) -> State:
+    """Run until the budget of rounds or of time is used up, or an observer stops the run."""
+    history = environment.history
+    pace = _pace(plan, environment)
+    executor = LazyExecutor(environment.backend, plan.parts.reports, idle=plan.idle)
+    context = Context(plan, environment.wire, executor=executor, history=history)
+    prefetched: tuple[Step, State] | None = None
+    while not environment.observers.stop() and not plan.full(state.index):
+        began = wall.perf_counter()
+        step, scheduled = prefetched or schedule(state, plan, pace, history)
+        if plan.over(step):
+            break
+        result = aggregate(scheduled, step, context)
+        state = result.state
+        history.add(result.record)
+        if pace.prefetchable:  # the next step shows whether this one is the last
+            prefetched = schedule(state, plan, pace, history)
+        last = plan.full(state.index) or (prefetched is not None and plan.over(prefetched[0]))
+        _record_round(result, plan, environment, last=last, began=began)
+    return state
+
+
+def _pace(plan: Plan, environment: Environment) -> Pace:
+    """Return simulated time, or real time for a backend whose clients take real time."""
+    if not environment.backend.real_time:
+        return simulated(plan)
+    if plan.parts.by_given_times:
+        name = type(plan.parts.weighting).__name__
+        raise IncompatibleParts(
+            f"{name}: weights follow from the clock's durations, but these clients take real time",
+            f"use {ESTIMATE}",
+        )
+    assert isinstance(environment.backend, RealTimeBackend)
+    return RealTime(
+        plan.parts.clock,
+        environment.backend,
+        reports=plan.parts.reports,
+        end=plan.end,
+        stop=environment.observers.stop,
+    )
+
+
+def _record_round(
+    result: RoundResult, plan: Plan, environment: Environment, last: bool, began: float
+) -> None:
+    """Measure the new model if it is due, and record the round."""
+    state = result.state
+    record = result.record
+    history = environment.history
     if last or state.index % plan.evaluate_every == 0:
-        metrics = around.backend.measure(state.theta, plan.metrics, state.algorithm_state)
+        metrics = environment.backend.measure(state.theta, plan.metrics, state.algorithm_state)
         record = replace(record, metrics=metrics)
     record = replace(record, seconds=wall.perf_counter() - began)
     history.note(record.metrics)
     tensors = {**state.server, **state.algorithm_state.tensors(), **history.tensors()}
     updates = result.updates.stack if plan.keep_updates else None
-    around.journal.append(record, state.theta, tensors, result.client_state, updates)
-    around.observers.after_round(record)
+    environment.journal.append(record, state.theta, tensors, result.client_state, updates)
+    environment.observers.after_round(record)

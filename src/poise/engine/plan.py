@@ -1,4 +1,4 @@
-"""What a run is to do: a choice for each slot, a budget, and what is measured."""
+"""`Parts`: one part per slot. `Plan`: the parts, the budget and the metrics of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from poise.core.protocols import (
 from poise.core.slots import RUN_SLOTS
 from poise.core.traits import ChannelTraits, ClockTraits, SamplerTraits, still_holds, traits_of
 from poise.core.types import LOSS_REPORTS, Floats, Setting, Step
-from poise.engine.executor import Idle
+from poise.engine.executor import IdleClients
 from poise.engine.simulated_time import SimulatedTime
 from poise.engine.state import Pace
 
@@ -37,7 +37,7 @@ ESTIMATE = "TimeBased(times='estimated')"
 
 @dataclass(frozen=True)
 class Parts:
-    """A choice for each slot."""
+    """One part per slot, and the attacks."""
 
     solver: Solver
     sampler: Sampler
@@ -51,129 +51,149 @@ class Parts:
 
     @property
     def reports(self) -> frozenset[str]:
-        """What clients are asked to report beside their update."""
+        """The losses that clients must report with their update."""
         return (self.weighting.needs | self.sampler.needs) & LOSS_REPORTS
 
     def base_columns(self, step: Step, setting: Setting) -> dict[str, Any]:
-        """What sampler, clock and graph say of the clients of a step: base weights, importance, and
-        what follows.
-        """
-        clients, base = step.clients, step.weights
+        """Return the columns of `RoundUpdates` that come from sampler, clock and graph."""
+        clients = step.clients
+        base_weights = step.weights
         importance = setting.importance[clients]
-        plain = base if self.clock.waits else importance
-        balance, degree = self.balance(setting), self.adjacency(setting)
+        base = base_weights if self.clock.waits else importance
+        balance = self.balance(setting)
+        adjacency = self.adjacency(setting)
         return {
-            "base_weights": base,
+            "base_weights": base_weights,
             "importance": importance,
-            "identical_weights": self.clock.identical_weights(plain, setting.clients),
+            "identical_weights": self.clock.identical_weights(base, setting.clients),
             "balance": None if balance is None else balance[clients],
-            "adjacency": None if degree is None else degree[clients],
+            "adjacency": None if adjacency is None else adjacency[clients],
         }
 
     def balance(self, setting: Setting) -> Floats | None:
-        """The clock's d_i/p_i, (N,), worked out once; None where the weighting does not ask for
-        it.
-        """
+        """Return the clock's d_i/p_i, (N,); None if the weighting does not need it."""
         clock = self.clock
         if "balance" not in self.weighting.needs or not isinstance(clock, KnowsLongRunWeights):
             return None
-        found: Floats = setting.once(
+        balance: Floats = setting.once(
             "balance", lambda: clock.unbiased_weights(None, np.ones(setting.clients))
         )
-        return found
+        return balance
 
     def adjacency(self, setting: Setting) -> Floats | None:
-        """Importance by degree in the similarity graph, (N,); None where the weighting does not ask
-        for it.
-        """
+        """Return the importance by degree in the similarity graph, (N,); None if not needed."""
         if "adjacency" not in self.weighting.needs:
             return None
-        found: Floats = setting.once("adjacency", lambda: setting.neighbours().sum(axis=1))
-        return found
+        adjacency: Floats = setting.once("adjacency", lambda: setting.neighbours().sum(axis=1))
+        return adjacency
 
     @property
     def by_given_times(self) -> bool:
-        """Whether weights follow from the durations that the clock was given."""
-        late = traits_of(self.clock, ClockTraits).leaves_clients_behind
-        return "balance" in self.weighting.needs and late
+        """Whether the weights follow from the durations that the clock was given."""
+        leaves_clients_behind = traits_of(self.clock, ClockTraits).leaves_clients_behind
+        return "balance" in self.weighting.needs and leaves_clients_behind
 
     @property
     def perturbs(self) -> bool:
-        """Whether the solver is to be sent the mean of each client's neighbours."""
+        """Whether the server sends each client the mean of its neighbours' models."""
         memory = memory_of(self.solver)
         return memory is not None and memory.neighbours
 
     def chosen(self) -> Iterator[tuple[str, Fits]]:
-        """Every part but the attacks, with the name of its slot; a slot that is empty is left
-        out.
-        """
+        """Yield every part except the attacks with the name of its slot; skip empty slots."""
         for slot in RUN_SLOTS:
             part: Fits | None = vars(self)[slot]
             if part is not None:
                 yield slot, part
 
     def fit_each_other(self, setting: Setting) -> None:
-        """Refuse parts that do not fit each other."""
-        clock, sampler, weighting = (
-            type(p).__name__ for p in (self.clock, self.sampler, self.weighting)
-        )
-        drawn = traits_of(self.sampler, SamplerTraits)
-        if not self.clock.waits and drawn.repeats_clients:
+        """Raise if the parts do not fit each other."""
+        self._check_repeated_clients()
+        self._check_channel_state(setting)
+        self._check_neighbours()
+        if "balance" in self.weighting.needs:
+            self._check_balance()
+            self.balance(setting)
+
+    def _check_repeated_clients(self) -> None:
+        """Raise if a client could be in flight twice."""
+        if not self.clock.waits and traits_of(self.sampler, SamplerTraits).repeats_clients:
+            sampler = type(self.sampler).__name__
+            clock = type(self.clock).__name__
             raise IncompatibleParts(
                 f"{sampler}: a client drawn twice would be in flight twice under {clock}",
-                "leave out independent_draws",
+                "leave independent_draws out",
                 where=("sampler", "independent_draws"),
             )
-        if setting.on_demand and self.channel.keeps:
-            name = type(self.channel).__name__
+
+    def _check_channel_state(self, setting: Setting) -> None:
+        """Raise if the clients cannot keep the state of the channel."""
+        if not self.channel.keeps:
+            return
+        channel = type(self.channel).__name__
+        if setting.on_demand:
             raise IncompatibleParts(
-                (
-                    f"{name}: clients keep state between rounds, but these are made on demand and "
-                    "forget"
-                ),
+                f"{channel}: clients must keep state between rounds, but these clients are created "
+                "on demand and keep none",
                 "use a channel without client state",
                 where=("channel",),
             )
-        if self.channel.keeps and traits_of(self.sampler, SamplerTraits).repeats_clients:
+        if traits_of(self.sampler, SamplerTraits).repeats_clients:
             raise IncompatibleParts(
-                (
-                    f"{type(self.channel).__name__}: a client that works twice in a round would send "
-                    "what it keeps twice"
-                ),
+                f"{channel}: a client that works twice in a round would send its state twice",
                 "leave independent_draws out, or use a channel without client state",
                 where=("channel",),
             )
+
+    def _check_neighbours(self) -> None:
+        """Raise if the server would have to keep many means of neighbours per client."""
         if not self.clock.waits and self.perturbs:
+            solver = type(self.solver).__name__
+            clock = type(self.clock).__name__
             raise IncompatibleParts(
-                (
-                    f"{type(self.solver).__name__}: under {clock} a mean of neighbours would be kept "
-                    "for every assignment"
-                ),
+                f"{solver}: under {clock} the server would keep one mean of neighbours for every "
+                "assignment in flight",
                 "use Synchronous()",
                 where=("solver",),
             )
-        if "balance" not in self.weighting.needs:
-            return
-        if not isinstance(self.clock, KnowsLongRunWeights) or not still_holds(
-            self.clock, "unbiased_weights"
-        ):
-            message = f"{weighting}: {clock} does not know its long-run times"
-            raise IncompatibleParts(message, ESTIMATE, where=("weighting",))
-        if traits_of(self.clock, ClockTraits).balance_needs_everyone and not drawn.selects_everyone:
+
+    def _check_balance(self) -> None:
+        """Raise if the clock cannot tell how often each client arrives."""
+        weighting = type(self.weighting).__name__
+        clock = type(self.clock).__name__
+        has_weights = isinstance(self.clock, KnowsLongRunWeights)
+        if not has_weights or not still_holds(self.clock, "unbiased_weights"):
             raise IncompatibleParts(
-                (
-                    f"{weighting}: the times of {clock} hold when every client starts again at once, "
-                    f"but {sampler} chooses"
-                ),
+                f"{weighting}: {clock} does not know its long-run times",
+                f"use {ESTIMATE}",
+                where=("weighting",),
+            )
+        needs_everyone = traits_of(self.clock, ClockTraits).balance_needs_everyone
+        if needs_everyone and not traits_of(self.sampler, SamplerTraits).selects_everyone:
+            raise IncompatibleParts(
+                f"{weighting}: the times of {clock} hold if every client starts again at once, "
+                f"but {type(self.sampler).__name__} selects some clients only",
                 f"use Full(), or {ESTIMATE}",
                 where=("weighting",),
             )
-        self.balance(setting)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do and for how long."""
+    """What the engine does, and for how long.
+
+    Args:
+        parts: one part per slot.
+        setting: what the parts may know of the federation.
+        seed: of every draw.
+        rounds: budget of aggregations; None for no limit.
+        time: budget of simulated time; None for no limit.
+        evaluate_every: measure after every so many aggregations.
+        metrics: names of the metrics to measure.
+        drop_refused: continue without bad updates, instead of stopping.
+        probes: measure every update.
+        keep_updates: store every update in the ledger.
+    """
 
     parts: Parts
     setting: Setting
@@ -187,36 +207,40 @@ class Plan:
     keep_updates: bool = False
 
     @property
-    def idle(self) -> Idle | None:
-        """Dishonest clients whose work nobody looks at; None where clients keep something of their
-        work.
-        """
-        lazy = {c for a in self.parts.attacks if not a.works for c in a.clients}
-        lazy -= {c for a in self.parts.attacks if a.works for c in a.clients}
+    def idle(self) -> IdleClients | None:
+        """Dishonest clients whose work is never used; None if clients keep state of their work."""
         parts = self.parts
-        changes_nothing = traits_of(parts.channel, ChannelTraits).identity
-        keeps = (
-            parts.personal is not None or memory_of(parts.solver) is not None or not changes_nothing
-        )
-        if keeps or not lazy:
+        unchanged = traits_of(parts.channel, ChannelTraits).identity
+        stateless = parts.personal is None and memory_of(parts.solver) is None
+        if not unchanged or not stateless:
             return None
-        return Idle(frozenset(lazy), self.setting.sizes, parts.solver)
+        working: set[int] = set()
+        idle: set[int] = set()
+        for attack in parts.attacks:
+            if attack.works:
+                working.update(attack.clients)
+            else:
+                idle.update(attack.clients)
+        idle -= working
+        if not idle:
+            return None
+        return IdleClients(frozenset(idle), self.setting.sizes, solver=parts.solver)
 
     @property
     def end(self) -> float:
-        """The last time at which a step is taken."""
+        """The time of the last possible step."""
         return np.inf if self.time is None else self.time * (1 + SAME)
 
     def full(self, steps: int) -> bool:
-        """Whether so many steps are all that the budget of rounds allows."""
+        """Return whether this many steps use up the budget of rounds."""
         return self.rounds is not None and steps >= self.rounds
 
     def over(self, step: Step) -> bool:
-        """Whether a step lies beyond the budget."""
+        """Return whether a step lies beyond the budget."""
         return step.time == np.inf or step.time > self.end or self.full(step.index)
 
 
 def simulated(plan: Plan) -> Pace:
-    """The steps of a plan's clock in simulated time."""
+    """Return the steps of a plan's clock in simulated time."""
     clock = plan.parts.clock
-    return SimulatedTime(clock, clock.times(plan.setting.clients), plan.seed)
+    return SimulatedTime(clock, clock.times(plan.setting.clients), seed=plan.seed)

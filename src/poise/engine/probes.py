@@ -1,4 +1,4 @@
-"""Reading the probes of a run: a few numbers of every update, taken while it is there."""
+"""Run the probes of a round on its updates."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from poise.core.types import Floats
 def measurements(
     probes: Sequence[Probe], updates: RoundUpdates, past: History
 ) -> dict[str, Floats]:
-    """What all probes read of the contributions; one row per update."""
+    """Return the measurements of all probes by name, one row per update."""
     if not probes or not len(updates):
         return {}
-    found: dict[str, Floats] = {}
+    measured: dict[str, Floats] = {}
     for probe in probes:
         for name, values in probe.read(updates, past).items():
-            if name in found or len(values) != len(updates):
-                read = (
-                    f"{type(probe).__name__} read {name!r} {values.shape} of {len(updates)} "
-                    "contributions"
-                )
+            if name in measured or len(values) != len(updates):
                 raise IncompatibleParts(
-                    f"round {updates.round}: {read}", "one row each, under a name of its own"
+                    f"round {updates.round}: {type(probe).__name__} returned {name!r} of shape "
+                    f"{values.shape} for {len(updates)} contributions",
+                    "return one row per contribution, under a name that no other probe uses",
                 )
-            found[name] = values
-    return found
+            measured[name] = values
+    return measured

@@ -1,6 +1,4 @@
-"""Time as it passes: work is handed out when it begins, and an answer counts from the moment it is
-there.
-"""
+"""Real time: clients work for as long as they take, and answers count from their arrival."""
 
 from __future__ import annotations
 
@@ -15,111 +13,121 @@ from poise.core.types import Assignment, Cohort, InFlight, Step
 from poise.engine.state import State
 
 Key = tuple[int, int, int]
+"""The identity of an assignment: (version, client, occurrence)."""
 
-LONGEST = 0.5  # seconds between two looks at the clock
+LONGEST_WAIT = 0.5  # seconds between two polls of the clock
 
 
 @runtime_checkable
-class Carrier(Protocol):
-    """A backend whose clients really take their time."""
+class RealTimeBackend(Protocol):
+    """A backend whose clients take real time."""
 
     def hand_out(self, order: WorkOrder, at_work: int) -> None:
-        """Let these pieces of work begin; ``at_work`` clients work at the same time."""
+        """Start these assignments; ``at_work`` clients work at the same time."""
 
     def answered(self, wait: float) -> Iterable[Key]:
-        """The pieces of work whose answers have come, or will not come any more, since it was last
-        asked.
+        """Return the assignments that were answered, or given up, since the last call.
 
-        Where there are none, it waits for so many seconds at most.
+        If there are none, wait for an answer, for at most ``wait`` seconds.
         """
 
     def call_off(self, assignments: Iterable[Assignment]) -> None:
-        """Answers to these are not wanted any more."""
+        """Ignore the answers to these assignments."""
 
     def seconds(self) -> float:
-        """A clock on the wall."""
+        """Return the time of a wall clock, in seconds."""
 
 
 @dataclass
 class RealTime:
-    """The steps of a clock, in seconds that passed while the run waited for its clients.
+    """The steps of a clock, in the seconds that a run spends waiting for its clients.
 
-    As in simulated time, what the server does between two steps takes none: were a measurement
-    longer than a deadline or a window, the next one would be over before anybody had been asked.
+    As in simulated time, the server's own work between two steps takes no time. Otherwise a
+    measurement longer than a deadline or window would end the next window before any client could
+    start.
 
-    A clock looks at arrivals only: what it does at time t depends on those until t. So its next
-    step is found by asking it again and again, with work that has not been answered at infinity,
-    until the step it names lies in the past. Under a clock that is asked this way, the times of
-    work that is under way are never known.
+    What a clock does at time t depends only on the arrivals until t. So the server polls the clock,
+    with the finish times of unanswered work set to infinity, until the returned step is due.
 
     Args:
-        clock: when it counts.
-        carrier: the backend.
-        reports: what clients are asked to report beside their update.
-        end: after so many seconds a run takes no further step.
-        stop: true ends the waiting.
+        clock: decides when answers count.
+        backend: executes the work.
+        reports: the losses that clients must report.
+        end: no step is later than this, in seconds.
+        stop: True ends the waiting.
     """
 
     clock: Clock
-    carrier: Carrier
+    backend: RealTimeBackend
     reports: frozenset[str] = frozenset()
     end: float = np.inf
     stop: Callable[[], bool] = lambda: False
-    _out: dict[Key, float] = field(
-        default_factory=dict
-    )  # when each answer came, infinity where it has not
+    _answer_times: dict[Key, float] = field(default_factory=dict)  # inf while unanswered
 
     prefetchable = False
 
     def launch(self, cohort: Cohort, in_flight: InFlight, version: int) -> tuple[Assignment, ...]:
-        """The work that a cohort starts now; nobody knows how long it will take."""
+        """Return the work that a cohort starts now, with unknown finish times."""
         rows = zip(
             cohort.clients.tolist(),
             cohort.occurrences().tolist(),
             cohort.weights.tolist(),
             strict=True,
         )
-        return tuple(Assignment(np.inf, c, version, o, w) for c, o, w in rows)
+        return tuple(
+            Assignment(np.inf, client, version, occurrence, weight)
+            for client, occurrence, weight in rows
+        )
 
     def next_step(self, started: tuple[Assignment, ...], state: State) -> tuple[Step, InFlight]:
-        """Hand out what has begun, and wait until the clock has a step for what came back."""
-        in_flight, index = state.in_flight, state.index
-        began = (
-            self.carrier.seconds() - in_flight.now
-        )  # time goes on where it was, as for a run that was taken up
-        here = {key: min(came, in_flight.now) for key, came in self._out.items() if came < np.inf}
-        self._out |= here  # seen in a look that lasted beyond the step: there it is all the same
-        flying = (*in_flight.assignments, *started)
-        new = [
-            f for f in flying if f.key not in self._out
-        ]  # after a resume, all that was under way
-        order = WorkOrder(new, state.models, self.reports, state.algorithm_state)
-        self.carrier.hand_out(order, at_work=len({f.client for f in flying}))
-        self._out |= dict.fromkeys((f.key for f in new), np.inf)
+        """Hand out the new work, and wait until a step of the clock is due."""
+        in_flight = state.in_flight
+        began = self.backend.seconds() - in_flight.now  # time continues where the last step ended
+        self._cap_answer_times(in_flight.now)
+        assignments = (*in_flight.assignments, *started)
+        self._hand_out(assignments, state)
         wait = 0.0
         while True:
-            came, now = tuple(self.carrier.answered(wait)), self.carrier.seconds() - began
-            self._out |= dict.fromkeys(came, now)
-            step, left = self.clock.advance(
-                replace(in_flight, assignments=self._seen(in_flight.assignments)),
-                self._seen(started),
-                index,
-            )
+            answered = tuple(self.backend.answered(wait))
+            now = self.backend.seconds() - began
+            self._answer_times |= dict.fromkeys(answered, now)
+            known = replace(in_flight, assignments=self._with_answer_times(in_flight.assignments))
+            step, left = self.clock.advance(known, self._with_answer_times(started), state.index)
             if step.time <= now:
-                return self._landed(step), InFlight(
-                    left.now, tuple(replace(f, finish=np.inf) for f in left.assignments)
-                )
+                return self._finished(step), _unanswered(left)
             if now > self.end or self.stop():
-                self.carrier.call_off(flying)
-                return Step(index, np.inf, ()), in_flight
-            wait = min(LONGEST, step.time - now)
+                self.backend.call_off(assignments)
+                return Step(state.index, np.inf, ()), in_flight
+            wait = min(LONGEST_WAIT, step.time - now)
 
-    def _seen(self, assignments: Iterable[Assignment]) -> tuple[Assignment, ...]:
-        """Flights with the times at which their answers came."""
-        return tuple(replace(f, finish=self._out[f.key]) for f in assignments)
+    def _cap_answer_times(self, now: float) -> None:
+        """Move answers that arrived during the server's own work back to the time of the step."""
+        for key, time in self._answer_times.items():
+            if time < np.inf:
+                self._answer_times[key] = min(time, now)
 
-    def _landed(self, step: Step) -> Step:
-        for f in (*step.assignments, *step.late):
-            del self._out[f.key]
-        self.carrier.call_off(step.late)
+    def _hand_out(self, assignments: tuple[Assignment, ...], state: State) -> None:
+        """Start the assignments that are not yet out; after a resume, that is all of them."""
+        new = [a for a in assignments if a.key not in self._answer_times]
+        order = WorkOrder(
+            new, state.models, reports=self.reports, algorithm_state=state.algorithm_state
+        )
+        self.backend.hand_out(order, at_work=len({a.client for a in assignments}))
+        self._answer_times |= dict.fromkeys((a.key for a in new), np.inf)
+
+    def _with_answer_times(self, assignments: Iterable[Assignment]) -> tuple[Assignment, ...]:
+        """Return assignments with the times at which their answers arrived."""
+        return tuple(replace(a, finish=self._answer_times[a.key]) for a in assignments)
+
+    def _finished(self, step: Step) -> Step:
+        """Forget the assignments of a step, and call off the late ones."""
+        for assignment in (*step.assignments, *step.late):
+            del self._answer_times[assignment.key]
+        self.backend.call_off(step.late)
         return step
+
+
+def _unanswered(in_flight: InFlight) -> InFlight:
+    """Return work in flight with unknown finish times."""
+    assignments = tuple(replace(a, finish=np.inf) for a in in_flight.assignments)
+    return InFlight(in_flight.now, assignments)

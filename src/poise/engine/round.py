@@ -2,8 +2,8 @@
 
     theta[n+1] = Server( theta[n],  sum_i  omega_i(n) * Delta_i(rho_i(n)) )
 
-execute, decode, attack, validate, weigh, combine, apply, record: `aggregate` is that list, and each
-stage is a function of a few named values.
+`aggregate` does it in named stages: execute, decode, attack, validate, weigh, combine, apply,
+record.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from poise.core import equation, neighbours
-from poise.core.algorithm_state import AlgorithmState, Named, absorbed, memory_of
+from poise.core.algorithm_state import AlgorithmState, NamedVectors, absorb_updates, memory_of
 from poise.core.arrivals import Arrivals
 from poise.core.history import History
-from poise.core.protocols import ServerState, Weighting
+from poise.core.protocols import Weighting
 from poise.core.rng import keys
 from poise.core.round_updates import RoundUpdates
 from poise.core.traits import AggregatorTraits, traits_of
@@ -35,14 +35,12 @@ from poise.engine.validation import check_coefficients, check_direction, late, v
 from poise.engine.wire import Wire
 
 NOTHING = "nothing"
-"""The name under which an attacker keeps an empty tensor once it puts nothing aside any more."""
+"""The name of the empty tensor that the ledger keeps for an attacker without notes."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What stays the same from round to round: the orders, the way of the updates, the workers, the
-    past.
-    """
+    """What stays the same from round to round: the plan, the wire, the workers, the history."""
 
     plan: Plan
     wire: Wire
@@ -51,56 +49,58 @@ class Context:
 
     @cached_property
     def linear(self) -> bool:
-        """Whether the direction is the weighted sum of the updates; asked once per run."""
+        """Whether the direction is the weighted sum of the updates."""
         return traits_of(self.plan.parts.aggregator, AggregatorTraits).linear
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What came of a round: its record, the state after it, what its clients keep, and the
-    updates.
-    """
+    """The record of a round, the state after it, what its clients keep, and the updates."""
 
     record: Record
     state: State
-    client_state: Mapping[int, Named]
+    client_state: Mapping[int, NamedVectors]
     updates: RoundUpdates
 
 
 def aggregate(state: State, step: Step, context: Context) -> RoundResult:
     """Make the next model from the work of the clients that arrived."""
-    plan, parts, history = context.plan, context.plan.parts, context.history
+    plan = context.plan
+    parts = plan.parts
+    history = context.history
+    client_state = state.algorithm_state.client_state
     arrivals = context.executor.collect(step.assignments, state)
     updates = decoded(arrivals, step, state, context)
-    updates, notes = attacked(updates, parts.attacks, plan.seed, state.algorithm_state.client_state)
-    updates = _through_the_wire(updates, notes, context.wire)
-    updates, refused = validated(updates, state.theta, plan.drop_refused)
+    updates, notes = attacked(updates, parts.attacks, plan.seed, client_state)
+    updates = _sent_through(context.wire, updates, notes)
+    updates, refused = validated(updates, state.theta, drop=plan.drop_refused)
     weights = weighed(updates, parts.weighting, history.excluded)
     direction = parts.aggregator.combine(updates.stack, weights)
-    check_direction(direction, state.theta, parts.aggregator, updates.round)
-    updates = updates.combined(weights, direction, context.linear)
-    theta, server, algorithm_state = applied(state, updates, direction, parts)
-    states = _client_states(updates, notes, parts, state.algorithm_state.client_state)
-    algorithm_state = replace(
-        algorithm_state, client_state={**algorithm_state.client_state, **states}
-    )
-    record = _record(state, step, updates, refused + late(step), context)
-    up, down = _traffic(arrivals, step, theta, algorithm_state, context)
+    check_direction(direction, state.theta, parts.aggregator, round=updates.round)
+    updates = updates.combined(weights, direction, linear=context.linear)
+    after = applied(state, updates, direction, parts=parts)
+    states = _client_states(updates, notes, parts, before=client_state)
+    after = _with_client_states(after, states)
+    record = _record(state, step, updates, refusals=refused + late(step), context=context)
+    up, down = _traffic(arrivals, step, after, context)
     record = replace(record, bytes_up=up, bytes_down=down)
-    for client, gradient in history.see(updates.clients.tolist(), updates.deltas).items():
+    for client, gradient in history.add_updates(updates.clients.tolist(), updates.deltas).items():
         states[client] = {**states.get(client, {}), **gradient}
-    return RoundResult(record, _after(state, theta, server, algorithm_state), states, updates)
+    return RoundResult(record, after, client_state=states, updates=updates)
 
 
 def decoded(arrivals: Arrivals, step: Step, state: State, context: Context) -> RoundUpdates:
-    """The updates that clients sent, with what the server knows of these clients."""
-    plan, history, clients, versions = context.plan, context.history, step.clients, step.versions
-    stack, norms = _updates(arrivals, state.theta, context.wire)
+    """Return the updates that clients sent, with the server's facts about these clients."""
+    plan = context.plan
+    history = context.history
+    clients = step.clients
+    versions = step.versions
+    stack, norms = _stack_and_norms(arrivals, state.theta, context.wire)
     rates = {v: plan.parts.solver.rate(v) for v in set(versions.tolist())}
     return RoundUpdates(
         clients=clients,
         versions=versions,
-        occurrences=np.array([f.occurrence for f in step.assignments], dtype=np.int64),
+        occurrences=np.array([a.occurrence for a in step.assignments], dtype=np.int64),
         stack=stack,
         norms=norms,
         samples=arrivals.samples,
@@ -109,7 +109,7 @@ def decoded(arrivals: Arrivals, step: Step, state: State, context: Context) -> R
         loss_before=arrivals.loss_before,
         loss_after=arrivals.loss_after,
         lowest_loss=history.lowest(clients),
-        participations=history.seen(clients) + 1,
+        participations=history.participations(clients) + 1,
         client_state=arrivals.client_state,
         reasons=arrivals.reasons,
         round=state.index,
@@ -121,8 +121,8 @@ def decoded(arrivals: Arrivals, step: Step, state: State, context: Context) -> R
     )
 
 
-def _updates(arrivals: Arrivals, theta: Vector, wire: Wire) -> tuple[Stack, Floats]:
-    """The stack of updates (m, d), and the length of each."""
+def _stack_and_norms(arrivals: Arrivals, theta: Vector, wire: Wire) -> tuple[Stack, Floats]:
+    """Return the stack of updates (m, d) and the length of each."""
     if not len(arrivals):
         return theta.new_zeros((0, len(theta))), np.zeros(0)
     stack = wire.decode(arrivals.payload, theta)
@@ -131,20 +131,22 @@ def _updates(arrivals: Arrivals, theta: Vector, wire: Wire) -> tuple[Stack, Floa
     return stack, torch.linalg.vector_norm(stack, dim=1).double().cpu().numpy()
 
 
-def _through_the_wire(
-    updates: RoundUpdates, forged: Mapping[int, Named], wire: Wire
+def _sent_through(
+    wire: Wire, updates: RoundUpdates, notes: Mapping[int, NamedVectors]
 ) -> RoundUpdates:
-    """Forged updates as the server receives them: a liar's channel carries no more than
-    anybody's.
+    """Send forged updates through the wire: an attacker's channel carries no more than others'.
+
+    The keys of ``notes`` are the clients with forged updates.
     """
-    if wire.direct or not forged:
+    if wire.direct or not notes:
         return updates
-    stack, norms = updates.stack.clone(), updates.norms.copy()
-    rows = np.flatnonzero(np.isin(updates.clients, list(forged)))
+    stack = updates.stack.clone()
+    norms = updates.norms.copy()
+    rows = np.flatnonzero(np.isin(updates.clients, list(notes)))
     for row in rows.tolist():
-        nothing = wire.kept(AlgorithmState(), [0], stack[row])
+        no_state = wire.kept(AlgorithmState(), [0], stack[row])
         stream = keys(0, "forged", int(updates.versions[row]), int(updates.clients[row]))
-        sent = wire.encode(stack[row : row + 1], nothing, stream)
+        sent = wire.encode(stack[row : row + 1], no_state, stream)
         stack[row] = wire.decode(sent.payload, stack[row])[0]
         norms[row] = float(torch.linalg.vector_norm(stack[row]).double())
     return replace(updates, stack=stack, norms=norms)
@@ -153,36 +155,53 @@ def _through_the_wire(
 def weighed(
     updates: RoundUpdates, weighting: Weighting, excluded: frozenset[int] = frozenset()
 ) -> Floats:
-    """The coefficients that the weighting gives; clients in quarantine count nothing."""
+    """Return the coefficients of the weighting; excluded clients get 0."""
     weights = weigh(weighting, updates)
     check_coefficients(weights, updates.clients, updates.round)
     return without_excluded(weights, updates.clients, excluded)
 
 
-def applied(
-    state: State, updates: RoundUpdates, direction: Vector, parts: Parts
-) -> tuple[Vector, ServerState, AlgorithmState]:
-    """The next model, the server's state, and what the server remembers."""
-    memory, algorithm_state, trainable = (
-        memory_of(parts.solver),
-        state.algorithm_state,
-        updates.trainable,
-    )
-    moving = equation.Moving(state.theta, trainable, state.server)
-    if memory is None:
-        theta, server = equation.step(moving, direction, updates.weights, parts.server)
-        return theta, server, algorithm_state
-    algorithm_state, shift = absorbed(memory, algorithm_state, updates)
+def applied(state: State, updates: RoundUpdates, direction: Vector, parts: Parts) -> State:
+    """Apply the direction; return the state after the round, with the old client states."""
+    memory = memory_of(parts.solver)
+    algorithm_state = state.algorithm_state
+    trainable = updates.trainable
+    moving = equation.Moving(state.theta, trainable, state=state.server)
+    shift = None
+    if memory is not None:
+        algorithm_state, shift = absorb_updates(memory, algorithm_state, updates)
     theta, server = equation.step(moving, direction, updates.weights, parts.server, shift=shift)
-    shared = memory.observe(algorithm_state.shared, theta[:trainable] - state.theta[:trainable])
-    return theta, server, replace(algorithm_state, shared=shared)
+    if memory is not None:
+        change = theta[:trainable] - state.theta[:trainable]
+        shared = memory.observe(algorithm_state.shared, change)
+        algorithm_state = replace(algorithm_state, shared=shared)
+    versions_in_flight = {a.version for a in state.in_flight.assignments}
+    return State(
+        index=state.index + 1,
+        theta=theta,
+        server=server,
+        in_flight=state.in_flight,
+        models={version: state.models[version] for version in versions_in_flight},
+        algorithm_state=algorithm_state.landed(versions_in_flight),
+    )
+
+
+def _with_client_states(state: State, states: Mapping[int, NamedVectors]) -> State:
+    """Return the state with new vectors of some clients."""
+    client_state = {**state.algorithm_state.client_state, **states}
+    algorithm_state = replace(state.algorithm_state, client_state=client_state)
+    return replace(state, algorithm_state=algorithm_state)
 
 
 def _client_states(
-    updates: RoundUpdates, notes: Mapping[int, Named], parts: Parts, kept: Mapping[int, Named]
+    updates: RoundUpdates,
+    notes: Mapping[int, NamedVectors],
+    parts: Parts,
+    before: Mapping[int, NamedVectors],
 ) -> dict[int, Mapping[str, Vector]]:
-    """What every client of this round keeps from now on, with what attackers put aside; ``kept`` is
-    what they had.
+    """Return the vectors that every client of this round keeps from now on.
+
+    ``notes`` are the vectors of attackers, ``before`` the clients' vectors before the round.
     """
     states: dict[int, dict[str, Vector]] = {}
     if not updates.client_state and not notes and not parts.perturbs:
@@ -190,10 +209,9 @@ def _client_states(
     for row, client in enumerate(updates.clients.tolist()):
         state = {name: values[row].clone() for name, values in updates.client_state.items()}
         state.update(notes.get(client, {}))
-        if not state and any(name.startswith(NOTES) for name in kept.get(client, {})):
-            state = {
-                NOTHING: updates.stack.new_zeros(0)
-            }  # the ledger must know that its notes are gone
+        had_notes = any(name.startswith(NOTES) for name in before.get(client, {}))
+        if not state and had_notes:  # tell the ledger that the notes are gone
+            state = {NOTHING: updates.stack.new_zeros(0)}
         if state:
             states[client] = state
     if parts.perturbs:
@@ -202,9 +220,13 @@ def _client_states(
 
 
 def _record(
-    state: State, step: Step, updates: RoundUpdates, refused: tuple[Refusal, ...], context: Context
+    state: State,
+    step: Step,
+    updates: RoundUpdates,
+    refusals: tuple[Refusal, ...],
+    context: Context,
 ) -> Record:
-    """What the ledger keeps of the round, but for its traffic and what is measured afterwards."""
+    """Return the record of the round, without its traffic and metrics."""
     return Record(
         index=state.index,
         time=step.time,
@@ -213,33 +235,14 @@ def _record(
         bytes_up=0,
         bytes_down=0,
         in_flight=state.in_flight,
-        refusals=refused,
+        refusals=refusals,
         measurements=measurements(context.plan.probes, updates, context.history),
     )
 
 
-def _traffic(
-    arrivals: Arrivals, step: Step, theta: Vector, algorithm_state: AlgorithmState, context: Context
-) -> tuple[int, int]:
-    """Bytes up: what was answered. Bytes down: a model, and what is shared, to everyone who was
-    asked.
-    """
-    wire, asked = context.wire, len(step.assignments) + len(step.late)
+def _traffic(arrivals: Arrivals, step: Step, after: State, context: Context) -> tuple[int, int]:
+    """Return the bytes up, of all answers, and down, of the model for every client that started."""
+    wire = context.wire
+    receivers = len(step.assignments) + len(step.late)
     up = wire.bytes_up(arrivals.payload, len(context.plan.parts.reports))
-    return up, asked * wire.bytes_down(theta, algorithm_state.shared)
-
-
-def _after(
-    state: State, theta: Vector, server: ServerState, algorithm_state: AlgorithmState
-) -> State:
-    """The state after the round; versions that nobody works on any more are let go."""
-    flying = {f.version for f in state.in_flight.assignments}
-    models = {v: state.models[v] for v in flying}
-    return State(
-        state.index + 1,
-        theta,
-        server,
-        in_flight=state.in_flight,
-        models=models,
-        algorithm_state=algorithm_state.landed(flying),
-    )
+    return up, receivers * wire.bytes_down(after.theta, after.algorithm_state.shared)

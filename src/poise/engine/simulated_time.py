@@ -1,4 +1,4 @@
-"""Simulated time: when an answer comes is known when the work begins."""
+"""Simulated time: the time of an answer is known when the work starts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,15 @@ class SimulatedTime:
     prefetchable = True
 
     def launch(self, cohort: Cohort, in_flight: InFlight, version: int) -> tuple[Assignment, ...]:
-        """The work that a cohort starts now."""
-        return launch(cohort, self.times, in_flight.now, version, self.seed)
+        """Return the work that a cohort starts now."""
+        return launch(cohort, self.times, now=in_flight.now, version=version, seed=self.seed)
 
     def next_step(self, started: tuple[Assignment, ...], state: State) -> tuple[Step, InFlight]:
-        """The clock's next step."""
-        return next_step(self.clock, self.times, state.in_flight, started, state.index)
+        """Return the clock's next step and the work in flight after it."""
+        return next_step(
+            self.clock,
+            self.times,
+            in_flight=state.in_flight,
+            started=started,
+            index=state.index,
+        )

@@ -1,4 +1,4 @@
-"""What travels between server and clients, and how many bytes it takes."""
+"""`Wire`: encode and decode updates, and count the bytes of the traffic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 
 import torch
 
-from poise.core.algorithm_state import AlgorithmState, Named
+from poise.core.algorithm_state import AlgorithmState, NamedVectors
 from poise.core.arrivals import UPDATE
 from poise.core.errors import IncompatibleParts
 from poise.core.payloads import payload_bytes
@@ -18,22 +18,24 @@ from poise.core.traits import ChannelTraits, traits_of
 from poise.core.vectors import Layout, Stack, Vector
 
 BUFFERS = "poise/buffers"
-"""The name under which batch-norm statistics and other buffers travel beside an encoded update."""
+"""The name of batch-norm statistics and other buffers, beside an encoded update in a payload."""
 
 STATE = "channel/"
-"""How the names begin under which a client keeps what its channel remembers."""
+"""The prefix of the channel's vectors in the state of a client."""
 
-REPORT_BYTES = 8  # a loss that a client reports is one double
+REPORT_BYTES = 8  # a reported loss is one double
 
 
 @dataclass(frozen=True)
 class Wire:
-    """The way of an update: personal entries stay, the channel encodes what is trained, buffers
-    travel as they are.
+    """How updates travel.
+
+    Personal entries stay with the client, the channel encodes trainable entries, and buffers travel
+    unchanged.
 
     Args:
-        layout: where each tensor lies in the model.
-        channel: encodes and decodes; None where updates travel as they are.
+        layout: the position of each tensor in the model.
+        channel: encodes and decodes; None if updates travel unchanged.
         stays: names of the tensors of the model that stay with each client.
     """
 
@@ -43,9 +45,7 @@ class Wire:
 
     @cached_property
     def personal(self) -> torch.Tensor | None:
-        """Positions of the model that stay with each client, in order; None where there are
-        none.
-        """
+        """Positions of the model that stay with each client, in order; None if there are none."""
         return self.layout.positions(self.stays) if self.stays else None
 
     @cached_property
@@ -55,12 +55,14 @@ class Wire:
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """Names under which each client keeps what its channel remembers."""
-        return () if self.channel is None else tuple(STATE + name for name in self.channel.keeps)
+        """Names of the channel's vectors in the state of a client."""
+        if self.channel is None:
+            return ()
+        return tuple(STATE + name for name in self.channel.keeps)
 
     @cached_property
     def direct(self) -> bool:
-        """Whether whole updates arrive as they were made: then payload and update are one stack."""
+        """Whether updates arrive whole and unchanged: payload and update are then one stack."""
         return self.identity and self.personal is None
 
     @cached_property
@@ -78,27 +80,23 @@ class Wire:
 
     @cached_property
     def buffers(self) -> torch.Tensor:
-        """The positions that travel as they are beside the encoded ones."""
+        """The positions that travel unchanged beside the encoded ones."""
         return self.travelling[self.travelling >= self.layout.trainable]
 
     def encode(self, rows: Stack, kept: Mapping[str, Stack], streams: U64) -> Encoded:
-        """What is sent for each update, and what each client keeps under names that begin with
-        `STATE`.
-        """
+        """Encode updates; the names of the vectors to keep begin with `STATE`."""
         if self.direct:
             return Encoded({UPDATE: rows})
         if self.identity or self.channel is None:
             return Encoded({UPDATE: rows[:, self.travelling]})
         before = {name.removeprefix(STATE): kept[name] for name in self.keeps}
-        moving = rows[:, self.encoded] if self.stays else rows[:, : self.layout.trainable]
-        sent = self.channel.encode(moving, before, child(streams, "channel"))
+        trainable = rows[:, self.encoded] if self.stays else rows[:, : self.layout.trainable]
+        sent = self.channel.encode(trainable, before, child(streams, "channel"))
         if set(sent.kept) != set(self.channel.keeps):
+            name = type(self.channel).__name__
             returned = ", ".join(sorted(sent.kept)) or "nothing"
             raise IncompatibleParts(
-                (
-                    f"{type(self.channel).__name__}: encode returned {returned} to keep, keeps is "
-                    f"{self.channel.keeps}"
-                ),
+                f"{name}: encode returned {returned} to keep, keeps is {self.channel.keeps}",
                 "return one tensor for each name in keeps",
                 where=("channel",),
             )
@@ -108,7 +106,7 @@ class Wire:
         return Encoded(payload, {STATE + name: values for name, values in sent.kept.items()})
 
     def decode(self, payload: Mapping[str, torch.Tensor], like: Vector) -> Stack:
-        """The updates (m, d) that a payload stands for, 0 where entries are personal."""
+        """Return the updates (m, d) of a payload, with 0 for personal entries."""
         if self.direct:
             return payload[UPDATE]
         if self.identity or self.channel is None:
@@ -128,29 +126,27 @@ class Wire:
     def kept(
         self, algorithm_state: AlgorithmState, clients: list[int], like: Vector
     ) -> dict[str, Stack]:
-        """What the channel of each client remembers, one row each; zeros for a client that
-        remembers nothing yet.
-        """
+        """Return the channel's vectors of each client, one row each; zeros for a new client."""
         if not self.keeps:
             return {}
         zeros = like.new_zeros((len(clients), len(self.encoded)))
         return algorithm_state.rows(self.keeps, clients, zeros)
 
     def template(self, like: Vector) -> Mapping[str, torch.Tensor]:
-        """The payload of an update that changes nothing: names, shapes and number types of all
-        payloads of a run.
+        """Return the payload of an update of zeros.
+
+        All payloads of a run have its names, shapes and number types.
         """
-        nothing = like.new_zeros((1, self.layout.size))
-        return self.encode(
-            nothing, self.kept(AlgorithmState(), [0], like), keys(0, "template", 0)
-        ).payload
+        zeros = like.new_zeros((1, self.layout.size))
+        no_state = self.kept(AlgorithmState(), [0], like)
+        return self.encode(zeros, no_state, keys(0, "template", 0)).payload
 
     def bytes_up(self, payload: Mapping[str, torch.Tensor], reports: int) -> int:
-        """Bytes that all rows of a payload take on their way, with so many reported losses each."""
+        """Return the bytes of all rows of a payload, with ``reports`` losses per row."""
         rows = len(next(iter(payload.values()), ()))
         return rows * (payload_bytes(payload) + reports * REPORT_BYTES)
 
-    def bytes_down(self, theta: Vector, shared: Named) -> int:
-        """Bytes of a model on its way to one client, with what the server shares beside it."""
-        beside = sum(v.element_size() * v.numel() for v in shared.values())
-        return len(self.travelling) * theta.element_size() + beside
+    def bytes_down(self, theta: Vector, shared: NamedVectors) -> int:
+        """Return the bytes of a model, with the server's shared vectors, for one client."""
+        shared_bytes = sum(v.element_size() * v.numel() for v in shared.values())
+        return len(self.travelling) * theta.element_size() + shared_bytes

@@ -15,7 +15,7 @@ import torch
 from flwr.app import Array, ArrayRecord, Message
 
 from poise.core.errors import UpdateRefused
-from poise.core.vectors import Entry, Layout, Vector
+from poise.core.vectors import Layout, LayoutEntry, Vector
 
 AVERAGES = ("running_mean", "running_var", "num_batches_tracked")
 """How PyTorch names what gradients do not move: it is averaged, and no server optimiser touches
@@ -47,7 +47,7 @@ class Form:
             values, key=lambda name: name in resting
         ):  # stable: the record's order inside both
             size = prod(values[name].shape)
-            entries.append(Entry(name, values[name].shape, at, at + size, torch.float64))
+            entries.append(LayoutEntry(name, values[name].shape, at, at + size, torch.float64))
             at += size
         trainable = sum(e.stop - e.start for e in entries if e.name not in resting)
         wide = any(kind == np.float64 for kind in dtypes.values())

@@ -320,7 +320,7 @@ class Composed(FedAvg):
             samples=np.array([t.samples for t in told]),
             steps=np.zeros(len(told), dtype=np.int64),
             lowest_loss=self.history.lowest(numbers),
-            participations=self.history.seen(numbers) + 1,
+            participations=self.history.participations(numbers) + 1,
             identical_weights=base,
             reached=self.history.reached,
             round=n,

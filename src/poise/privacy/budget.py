@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from poise.core.errors import IncompatibleParts
-from poise.core.options import check_options, known_keys, option, options_of
+from poise.core.options import check_keys, check_options, option, options_of
 from poise.core.traits import ServerTraits, SolverTraits, traits_of
 from poise.privacy.gaussian import Calibration, check_budget, sensitivity_budget
 
@@ -77,7 +77,7 @@ class Budget:
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Budget:
         """From the table [unlearning] of an experiment file."""
-        known_keys(table, options_of(cls), "[unlearning]")
+        check_keys(table, options_of(cls), "[unlearning]")
         return cls(**table)
 
     @property

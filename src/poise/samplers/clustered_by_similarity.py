@@ -12,11 +12,11 @@ from poise.core.history import History
 from poise.core.parts import part
 from poise.core.sampling_distributions import (
     SamplingDistributions,
-    checked,
+    checked_sizes,
     cohort,
-    packed,
+    distributions_by_group,
     units_of,
-    whole,
+    whole_units,
 )
 from poise.core.similarity import Measure
 from poise.core.statistics import WeightStatistics
@@ -85,14 +85,16 @@ class ClusteredBySimilarity:
         if past.gradients is None:
             urns = self._urns(units, np.zeros((len(units), len(units))))
         else:
-            urns = past.gradients.urns(lambda alike: self._urns(units, alike), self.ahead)
+            urns = past.gradients.sampling_distributions(
+                lambda alike: self._urns(units, alike), self.ahead
+            )
         return cohort(urns.draw(rng), self.independent_draws)
 
     def distributions(self, sizes: ArrayLike, gradients: ArrayLike) -> Floats:
         """r_ki for these client sizes and last updates (N, d), (m, N): rows sum to 1, column i to m
         p_i.
         """
-        n = checked(np.asarray(sizes), self.m)
+        n = checked_sizes(np.asarray(sizes), self.m)
         return self._urns(n, self.similarity(gradients, len(n))).distributions(len(n))
 
     def similarity(self, gradients: ArrayLike, clients: int) -> Floats:
@@ -106,7 +108,7 @@ class ClusteredBySimilarity:
         if len(bad):
             raise InvalidOption(f"the gradient of client {bad[0]} is not finite")
         seen = Gradients(clients, self.measure)
-        seen.see(range(clients), torch.from_numpy(rows.copy()))
+        seen.add(range(clients), torch.from_numpy(rows.copy()))
         return seen.refreshed()
 
     def statistics(
@@ -117,10 +119,10 @@ class ClusteredBySimilarity:
         """
         n = len(importance)
         alike = np.zeros((n, n)) if gradients is None else self.similarity(gradients, n)
-        return self._urns(whole(importance, self.m), alike).statistics(n)
+        return self._urns(whole_units(importance, self.m), alike).statistics(n)
 
     def _urns(self, units: Ints, alike: Floats) -> SamplingDistributions:
-        return packed(units, subtrees(units, alike, self.m), self.m)
+        return distributions_by_group(units, subtrees(units, alike, self.m), self.m)
 
 
 def subtrees(units: Ints, alike: Floats, m: int) -> list[Ints]:

@@ -10,11 +10,11 @@ from poise.core.history import History
 from poise.core.parts import part
 from poise.core.sampling_distributions import (
     SamplingDistributions,
-    checked,
+    checked_sizes,
     cohort,
-    in_line,
+    distributions_by_size,
     units_of,
-    whole,
+    whole_units,
 )
 from poise.core.statistics import WeightStatistics
 from poise.core.traits import SamplerTraits
@@ -65,15 +65,17 @@ class ClusteredBySize:
 
     def distributions(self, sizes: ArrayLike) -> Floats:
         """r_ki for these client sizes, (m, N): rows sum to 1, column i to m p_i."""
-        n = checked(np.asarray(sizes), self.m)
-        return in_line(n, self.m).distributions(len(n))
+        n = checked_sizes(np.asarray(sizes), self.m)
+        return distributions_by_size(n, self.m).distributions(len(n))
 
     def statistics(self, importance: Floats) -> WeightStatistics:
         """The closed forms of [Fraboni 2023, App. A.1.7]."""
-        return in_line(whole(importance, self.m), self.m).statistics(len(importance))
+        return distributions_by_size(whole_units(importance, self.m), self.m).statistics(
+            len(importance)
+        )
 
     def _urns(self, setting: Setting) -> SamplingDistributions:
         made: SamplingDistributions = setting.once(
-            self, lambda: in_line(units_of(setting, self.m), self.m)
+            self, lambda: distributions_by_size(units_of(setting, self.m), self.m)
         )
         return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from poise.core.capabilities import Known
+from poise.core.capabilities import ClientFacts
 from poise.core.errors import IncompatibleParts, require
 from poise.core.history import History
 from poise.core.parts import part
@@ -94,7 +94,7 @@ class Optimal:
             expected_clients=float(q.sum()),
         )
 
-    def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
+    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
         """The closed forms for the norms that are known."""
         return self.statistics(importance, known.norms)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from poise.core.capabilities import Known
+from poise.core.capabilities import ClientFacts
 from poise.core.errors import IncompatibleParts, require
 from poise.core.history import History
 from poise.core.parts import part
@@ -113,6 +113,6 @@ class PowerOfChoice:
             estimated=True,
         )
 
-    def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
+    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
         """Estimated for the losses that are known."""
         return self.statistics(importance, known.losses, known.draws)

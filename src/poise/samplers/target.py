@@ -9,17 +9,17 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from poise.core.capabilities import Known
+from poise.core.capabilities import ClientFacts
 from poise.core.errors import IncompatibleParts, require
 from poise.core.history import History
 from poise.core.parts import part
 from poise.core.sampling_distributions import (
     SamplingDistributions,
-    checked,
+    checked_sizes,
     cohort,
-    packed,
+    distributions_by_group,
     units_of,
-    whole,
+    whole_units,
 )
 from poise.core.statistics import WeightStatistics
 from poise.core.traits import SamplerTraits
@@ -102,14 +102,14 @@ class Target:
         """r_ki for these client sizes, (m, N): rows sum to 1, column i to m p_i; ``classes`` where
         groups need them.
         """
-        n = checked(np.asarray(sizes), self.m)
+        n = checked_sizes(np.asarray(sizes), self.m)
         return self._urns(n, classes).distributions(len(n))
 
     def statistics(self, importance: Floats, classes: Ints | None = None) -> WeightStatistics:
         """The closed forms of [Fraboni 2023, App. A.1.7]; ``classes`` where groups need them."""
-        return self._urns(whole(importance, self.m), classes).statistics(len(importance))
+        return self._urns(whole_units(importance, self.m), classes).statistics(len(importance))
 
-    def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
+    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
         """The closed forms for the classes that are known."""
         return self.statistics(importance, known.majority)
 
@@ -122,4 +122,6 @@ class Target:
         )
         labels = np.asarray(groups)
         require(len(units) == len(labels), f"Target: {len(labels)} groups for {len(units)} clients")
-        return packed(units, [np.flatnonzero(labels == g) for g in np.unique(labels)], self.m)
+        return distributions_by_group(
+            units, [np.flatnonzero(labels == g) for g in np.unique(labels)], self.m
+        )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from poise.core.errors import IncompatibleParts, require
-from poise.core.protocols import Memory, Rule, Transform
+from poise.core.protocols import Memory, StepRule, Transform
 from poise.core.traits import SolverTraits
 from poise.core.types import Ints, Setting
 from poise.core.vectors import Stack
@@ -121,7 +121,7 @@ class LocalSGD:
         """What this solver adds to the gradient; nothing by default."""
         return ()
 
-    def rule(self, start: Stack, version: int) -> Rule:
+    def rule(self, start: Stack, version: int) -> StepRule:
         """The local step of clients that start from ``start``."""
         chain = list(self.terms(start))
         if self.clip is not None and self.clip < float("inf"):
@@ -130,7 +130,7 @@ class LocalSGD:
             chain.append(decayed(self.weight_decay))
         if self.momentum:
             chain.append(heavy_ball(self.momentum, torch.zeros_like(start)))
-        return Rule(self.rate(version), tuple(chain))
+        return StepRule(self.rate(version), tuple(chain))
 
     def rate(self, version: int) -> float:
         """Learning rate of work on this model version, ``lr * decay**n``."""

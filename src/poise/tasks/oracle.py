@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from poise.core.batches import Batch, Plan
+from poise.core.batches import Batch, BatchPlan
 from poise.core.rng import U64
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
@@ -68,7 +68,7 @@ class Opened:
         """Features and labels at these positions; the features are overwritten by the next call."""
         return self.shards.take(positions, self._room(positions.numel()))
 
-    def follow(self, plan: Plan) -> Iterator[tuple[torch.Tensor, torch.Tensor, Batch]]:
+    def follow(self, plan: BatchPlan) -> Iterator[tuple[torch.Tensor, torch.Tensor, Batch]]:
         """Features, labels and batch of every step; the features are overwritten by the next.
 
         Samples and labels of all steps are looked up at once: on small batches a look-up costs as
@@ -81,7 +81,7 @@ class Opened:
                 rows, labels = rows[:active], labels[:active]
             yield self.shards.samples.features(rows, self._room(rows.numel())), labels, batch
 
-    def apart(self, plan: Plan) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
+    def apart(self, plan: BatchPlan) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
         """For each client, features and labels of its own steps; the features are overwritten by
         the next.
         """
@@ -190,7 +190,7 @@ class SampleOracle:
             rows, x, y=y, counts=counts, full=full, generators=data.generators, out=out
         )
 
-    def descend(self, rows: Stack, data: Opened, plan: Plan, rate: float) -> None:
+    def descend(self, rows: Stack, data: Opened, plan: BatchPlan, rate: float) -> None:
         """Make all plain steps of each row, in place."""
         if isinstance(self.kernel, DenseKernel):
             step = self.kernel.descender(rows, rate)

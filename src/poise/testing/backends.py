@@ -10,7 +10,7 @@ from poise.core.arrivals import UPDATE, Arrivals
 from poise.core.protocols import Backend, WorkOrder
 from poise.core.rng import keys
 from poise.core.types import Assignment
-from poise.engine.local_work import LocalWork, OpensBackend, WorkGroup
+from poise.engine.local_work import BackendPart, LocalWork, WorkGroup
 from poise.solvers import SGD
 from poise.tasks import Task
 from poise.testing.clauses import SIZES, holds
@@ -20,7 +20,7 @@ REPORTS = frozenset({"loss_before", "loss_after"})
 REPORTED = ("samples", "steps", "loss_before", "loss_after")
 
 
-def check_backend(backend: OpensBackend, *, seed: int = 3) -> None:
+def check_backend(backend: BackendPart, *, seed: int = 3) -> None:
     """The contract of backends: the same result as plain `LocalWork`, client by client.
 
     Clauses: rows come in the order that was asked for, from the version that each names, a second
@@ -52,7 +52,7 @@ def check_backend(backend: OpensBackend, *, seed: int = 3) -> None:
 
 
 def _same_as_local_work(
-    backend: OpensBackend, workers: Backend, local: LocalWork, seed: int
+    backend: BackendPart, workers: Backend, local: LocalWork, seed: int
 ) -> None:
     models = {v: local.oracle.initial(v) for v in (0, 2)}
     held = {v: m.clone() for v, m in models.items()}
@@ -86,7 +86,7 @@ def _same_as_local_work(
     holds(all(torch.equal(models[v], held[v]) for v in models), backend, "models are not modified")
 
 
-def _complete(backend: OpensBackend, done: Arrivals, m: int) -> None:
+def _complete(backend: BackendPart, done: Arrivals, m: int) -> None:
     for name in REPORTED:
         value = vars(done)[name]
         holds(

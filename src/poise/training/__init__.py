@@ -5,9 +5,9 @@
 and continue runs.
 """
 
+from poise.engine.local_work import BackendPart
 from poise.training.composition import (
     OF_CLIENTS,
-    BackendPart,
     Composition,
     Prepared,
     fit,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import tomli_w
@@ -15,7 +15,7 @@ from poise.auditing.probe import AuditProbe
 from poise.config.run_options import RunOptions
 from poise.core.algorithm_state import memory_of
 from poise.core.capabilities import Seeded
-from poise.core.errors import IncompatibleParts, InvalidOption, placed, suggest
+from poise.core.errors import IncompatibleParts, InvalidOption, errors_at, suggest
 from poise.core.federations import (
     DecidesMeasuring,
     FederationLike,
@@ -29,29 +29,18 @@ from poise.core.federations import (
 )
 from poise.core.numerics import mkl_mode
 from poise.core.parts import describe
-from poise.core.protocols import Backend, Oracle, Owners, Personal, Probe
-from poise.core.sensitivity import Moved, Psi
+from poise.core.protocols import Oracle, Personal, Probe
+from poise.core.sensitivity import Psi, SensitivityProbe
 from poise.core.traits import AggregatorTraits, AttackTraits, ServerTraits, traits_of
 from poise.core.types import Floats, Ints, Setting
 from poise.core.vectors import Layout
-from poise.engine.local_work import LocalWork
+from poise.engine.local_work import BackendPart, LocalWork
 from poise.privacy.budget import Budget
 
 OF_CLIENTS = ("client_", "train_", "own_")
 """How the names of metrics begin that are measured client by client."""
 
 TABLE_LIMIT = 10_000  # clients beyond which a run keeps no table of them
-
-
-class BackendPart(Protocol):
-    """A part of the slot ``backend``: where work will be executed once a run begins."""
-
-    @property
-    def device(self) -> str:
-        """Where models and gradients live."""
-
-    def open(self, local: LocalWork, clients: Owners, seed: int) -> Backend:
-        """Start the workers."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +129,7 @@ class Composition:
         parts = self.parts
         if parts.personal is None:
             return engine.Wire(oracle.layout, parts.channel)
-        with placed("personal"):
+        with errors_at("personal"):
             return engine.Wire(oracle.layout, parts.channel, _personal(parts.personal, oracle))
 
     def probes(self, layout: Layout) -> tuple[Probe, ...]:
@@ -152,7 +141,9 @@ class Composition:
         linear = traits_of(self.parts.aggregator, AggregatorTraits).linear
         adds = server.adds and server.noise == 0 and memory_of(self.parts.solver) is None
         audit = AuditProbe(layout, self.seed, received=not (adds and linear))
-        return audit, Moved(self._rate, limit)  # the first computes in its pass what both need
+        return audit, SensitivityProbe(
+            self._rate, limit
+        )  # the first computes in its pass what both need
 
     @property
     def _rate(self) -> float:
@@ -176,7 +167,7 @@ class Composition:
         """Held-out metrics (or the training loss where nothing is held out) and those asked for."""
         known = oracle.metrics
         asked = set(self.options.metrics)
-        with placed("run", "metrics"):
+        with errors_at("run", "metrics"):
             self._check_metrics(known)
             held_out = {name for name in known if not name.startswith(OF_CLIENTS)}
             if (
@@ -303,10 +294,10 @@ def _personal(part: Personal, oracle: Oracle) -> tuple[str, ...]:
 def fit(parts: engine.Parts, setting: Setting) -> None:
     """Refuse parts that do not fit the federation or each other; the error names the slot."""
     for name, part in parts.chosen():
-        with placed(name):
+        with errors_at(name):
             part.fit(setting)
     for index, attack in enumerate(parts.attacks):
-        with placed("attacks", str(index)):
+        with errors_at("attacks", str(index)):
             attack.fit(setting)
     parts.fit_each_other(setting)
 
@@ -344,7 +335,7 @@ class Prepared:
 
 def prepare(composition: Composition) -> Prepared:
     """Bind the task to the data and make the engine's plan; raises where something does not fit."""
-    with placed("task"):
+    with errors_at("task"):
         oracle = composition.task.bind(composition.federation, composition.backend.device)
     return Prepared(composition, oracle, composition.plan(oracle))
 

@@ -11,18 +11,19 @@ from typing import Any
 from poise import engine
 from poise.config.experiment import Experiment, load, parse
 from poise.config.run_options import RunOptions
-from poise.core.errors import InvalidOption, LedgerError, placed
+from poise.core.errors import InvalidOption, LedgerError, errors_at
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.parts import build
 from poise.core.slots import RUN_SLOTS
 from poise.data import Federation
 from poise.data import federation as make_federation
+from poise.engine.local_work import BackendPart
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE, EXPERIMENT, begun
 from poise.privacy.budget import Budget
 from poise.tasks import Task
 from poise.tasks import task as make_task
-from poise.training.composition import BackendPart, Composition
+from poise.training.composition import Composition
 
 NODES = "nodes"
 """The source of an experiment whose data only the nodes of a deployment know."""
@@ -52,7 +53,7 @@ def options_in(experiment: Experiment, seed: int) -> RunOptions:
     """The options of one seed, with the backend as a part."""
     with experiment.located(), reading("run"):
         options = RunOptions.of(experiment.table("run"), seed)
-        with placed("backend"):
+        with errors_at("backend"):
             return replace(options, backend=backend_in(options.backend))
 
 
@@ -83,7 +84,7 @@ def parts_in(experiment: Experiment) -> engine.Parts:
 def _attacks_in(experiment: Experiment) -> tuple[Any, ...]:
     made = []
     for index, table in enumerate(experiment.tables.get("attacks", ())):
-        with experiment.located(), reading("attacks"), placed(str(index)):
+        with experiment.located(), reading("attacks"), errors_at(str(index)):
             made.append(build("attack", table, "[[attacks]]"))
     return tuple(made)
 
@@ -137,7 +138,7 @@ def task_in(experiment: Experiment) -> Task:
 @contextmanager
 def reading(table: str) -> Iterator[None]:
     """Errors inside the block belong to this table; so do values that nobody expected in it."""
-    with placed(table):
+    with errors_at(table):
         try:
             yield
         except (TypeError, ValueError, OverflowError) as error:

@@ -24,7 +24,7 @@ from poise.core.errors import IncompatibleParts, PoiseError, require
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.gradients import Gradients
 from poise.core.history import History
-from poise.core.numerics import HINT, mkl_mode, warn_if_unfixed
+from poise.core.numerics import HINT, mkl_mode, warn_if_not_reproducible
 from poise.core.protocols import (
     Aggregator,
     Attack,
@@ -39,6 +39,7 @@ from poise.core.protocols import (
 from poise.core.slots import DEFAULTS, RUN_SLOTS
 from poise.core.threads import one_thread
 from poise.core.types import Record
+from poise.engine.local_work import BackendPart
 from poise.ledger import models
 from poise.ledger.models import content_hash
 from poise.ledger.recovery import Restart, reopen
@@ -46,7 +47,7 @@ from poise.ledger.run import Run, open_run
 from poise.ledger.store import Ledger
 from poise.ledger.summary import REQUEST
 from poise.privacy.budget import Budget
-from poise.training.composition import BackendPart, Composition, Prepared, prepare
+from poise.training.composition import Composition, Prepared, prepare
 from poise.training.experiment_files import compose, recorded
 from poise.training.slots import composed, slot
 
@@ -158,7 +159,7 @@ def begin(
     """Begin a composed run in a new folder, or in memory; from the task's own initial model, or
     from ``start``.
     """
-    warn_if_unfixed()
+    warn_if_not_reproducible()
     prepared = prepare(composition)
     state = engine.initial(prepared.oracle, prepared.plan)
     if start is not None:
@@ -345,7 +346,7 @@ def _run_rounds(
     try:
         announce()  # news that a process which died could not write any more
         with one_thread():
-            around = engine.Surroundings(
+            around = engine.Environment(
                 backend, local.wire, ledger, history, engine.Observers(after_round, watchers.stop)
             )
             end = engine.run(state, prepared.plan, around)

@@ -18,7 +18,7 @@ from poise import servers as _servers  # noqa: F401
 from poise import solvers as _solvers  # noqa: F401
 from poise import weightings as _weightings  # noqa: F401
 from poise.config.run_options import RunOptions
-from poise.core.errors import IncompatibleParts, InvalidOption, placed, require
+from poise.core.errors import IncompatibleParts, InvalidOption, errors_at, require
 from poise.core.federations import FederationLike, TaskLike
 from poise.core.parts import build, is_part, parts_of
 from poise.core.protocols import (
@@ -84,7 +84,7 @@ def composed(
     )
     require(hasattr(task, "bind"), f"{task!r} is not a task", task_hint, where="task")
     parts = {name: filled(name, chosen.get(name)) for name in RUN_SLOTS}
-    with placed("attacks"):
+    with errors_at("attacks"):
         hostile = tuple(slot("attack", attack) for attack in attacks)
     options = replace(options, backend=filled("backend", options.backend))
     return Composition(
@@ -97,7 +97,7 @@ def filled(name: str, given: Any) -> Any:
     given = DEFAULTS.get(name) if given is None else given
     if given is None and name == "personal":
         return None
-    with placed(name):
+    with errors_at(name):
         return slot(name, given)
 
 

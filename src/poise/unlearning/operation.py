@@ -13,7 +13,7 @@ import torch
 from poise.config.unlearn_request import Method, Noise, UnlearnRequest, client_numbers
 from poise.core.errors import InvalidOption
 from poise.core.federations import FederationLike, TaskLike
-from poise.core.protocols import Named, Oracle
+from poise.core.protocols import HasName, Oracle
 from poise.core.types import Record
 from poise.core.vectors import Layout, Vector
 from poise.ledger.run import Run, open_run
@@ -209,7 +209,7 @@ def _situation(
     """
     whole = composition_of(histories.root, federation, task)
     backend = whole.backend
-    if federation is None and isinstance(backend, Named) and backend.name == "flower":
+    if federation is None and isinstance(backend, HasName) and backend.name == "flower":
         raise InvalidOption(
             "the clients of this run are nodes of a deployment", "poise deploy unlearn RUN --to DIR"
         )

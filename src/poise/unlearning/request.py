@@ -14,7 +14,7 @@ import numpy as np
 
 from poise.config.unlearn_request import UnlearnRequest, client_numbers
 from poise.core.errors import InvalidOption, LedgerError, require
-from poise.core.options import known_keys, options_of
+from poise.core.options import check_keys, options_of
 from poise.ledger import summary
 from poise.ledger.files import write_whole
 from poise.privacy.budget import Budget
@@ -119,7 +119,7 @@ def load(folder: Path) -> Request:
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         budget = document.pop("budget")
-        known_keys(budget, options_of(Budget), "budget")
+        check_keys(budget, options_of(Budget), "budget")
         asked = UnlearnRequest(
             **{name: document.pop(name) for name in RECORDED if name in document}, **budget
         )

@@ -11,7 +11,7 @@ from poise.core.errors import InvalidOption, require
 from poise.core.parts import part
 from poise.core.traits import Tilt, WeightingTraits
 from poise.core.types import Floats, Setting
-from poise.core.weights import by_columns, finite, renormalised
+from poise.core.weights import by_columns, finite_losses, renormalised
 
 if TYPE_CHECKING:
     from poise.core.round_updates import RoundUpdates
@@ -61,8 +61,8 @@ class Exp:
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
         """Base weights times the exponential of the scaled change of the loss."""
-        before = finite("loss_before", updates)
-        change = finite("loss_after", updates) - before
+        before = finite_losses("loss_before", updates)
+        change = finite_losses("loss_after", updates) - before
         scale = _relative_sizes(updates) if self.scale == "size" else np.ones(len(updates))
         return renormalised(updates.base_weights, scale * change / self.alpha)
 

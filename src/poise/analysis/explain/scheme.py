@@ -12,17 +12,17 @@ from poise import theory
 from poise.analysis.explain.schedule import MOST_ARRIVALS, Schedule, simulate
 from poise.config.run_options import RunOptions
 from poise.core.capabilities import (
+    ClientFacts,
     EndsWith,
     HasStatistics,
     HasStatisticsGiven,
-    Known,
     KnowsLongRunWeights,
     KnowsMeanCoefficients,
     LongRun,
 )
 from poise.core.errors import PoiseError
 from poise.core.parts import is_part
-from poise.core.protocols import Clock, Fits, Named, Sampler, Weighting
+from poise.core.protocols import Clock, Fits, HasName, Sampler, Weighting
 from poise.core.statistics import WeightStatistics
 from poise.core.traits import ClockTraits, SamplerTraits, WeightingTraits, still_holds, traits_of
 from poise.core.types import Floats, Setting
@@ -88,7 +88,7 @@ class Scheme:
 
 def name_of(part: Fits) -> str:
     """The registered name of a part, for people; the class name of a user's own."""
-    if isinstance(part, Named) and is_part(part):
+    if isinstance(part, HasName) and is_part(part):
         return part.name
     return type(part).__name__
 
@@ -196,7 +196,7 @@ def statistics_of(
     """The sampler's own statistics, with what is known of losses and norms."""
     p = np.asarray(setting.importance, dtype=np.float64)
     draws = int(np.clip(2e7 / len(p) ** 1.5, 200, DRAWS))
-    known = Known(table.get("before"), table.get("norms"), setting.majority, draws)
+    known = ClientFacts(table.get("before"), table.get("norms"), setting.majority, draws)
     try:
         if isinstance(sampler, HasStatisticsGiven) and still_holds(sampler, "statistics_given"):
             return sampler.statistics_given(p, known)

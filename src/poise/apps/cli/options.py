@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Optional, get_origin, get_type_hints
 
 import typer
 
-from poise.config.entries import Entry, entries_of
+from poise.config.entries import OptionEntry, entries_of
 
 Command = Callable[..., None]
 Given = Mapping[str, Any]
@@ -118,7 +118,7 @@ def _of_fields(kind: type[Any]) -> list[Parameter]:
     ]
 
 
-def _parameter(entry: Entry, unset: bool) -> Parameter:
+def _parameter(entry: OptionEntry, unset: bool) -> Parameter:
     """One derived option as typer takes it."""
     kind = _kind(entry)
     default = None if unset else entry.default
@@ -133,7 +133,7 @@ def _parameter(entry: Entry, unset: bool) -> Parameter:
     )
 
 
-def _kind(entry: Entry) -> Any:
+def _kind(entry: OptionEntry) -> Any:
     """The type of one value on a command line: texts for choices, which the declared option
     checks.
     """

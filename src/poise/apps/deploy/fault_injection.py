@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from poise import attacks as _attacks  # noqa: F401 - parts are known by name once their module is loaded
-from poise.core.algorithm_state import AlgorithmState, Named
+from poise.core.algorithm_state import AlgorithmState, NamedVectors
 from poise.core.arrivals import Arrivals
 from poise.core.errors import require
 from poise.core.parts import build
@@ -107,7 +107,7 @@ class FaultInjection:
             done, payload=payload, loss_before=lies.loss_before, loss_after=lies.loss_after
         )
 
-    def _aside(self, run: str) -> Named:
+    def _aside(self, run: str) -> NamedVectors:
         """What it put aside when it last answered in this run."""
         file = self.folder / FILE
         if not file.exists():
@@ -117,7 +117,7 @@ class FaultInjection:
                 return {}
             return {name: torch.from_numpy(found[name]) for name in found.files if name != RUN}
 
-    def _put_aside(self, kept: Named, run: str) -> None:
+    def _put_aside(self, kept: NamedVectors, run: str) -> None:
         values = {name: value.cpu().numpy() for name, value in kept.items()}
         draft = self.folder / f"new-{FILE}"
         np.savez(draft, allow_pickle=False, **{RUN: np.array(run), **values})

@@ -25,7 +25,7 @@ from poise.apps.deploy.node_data import NodeData, open_node_data
 from poise.apps.deploy.policy import GRAPH, Policy, PolicyRefused, outgoing
 from poise.backends.flower.messages import FlowerMessage, NodeMessage, TensorBytes
 from poise.backends.flower.reply_checks import tensor_name
-from poise.core.algorithm_state import AlgorithmState, Named, Versions
+from poise.core.algorithm_state import AlgorithmState, NamedVectors, PersonalModels
 from poise.core.arrivals import Arrivals
 from poise.core.errors import DataError, PoiseError, UpdateRefused
 from poise.core.neighbours import MEAN
@@ -158,7 +158,7 @@ def answer(letter: NodeMessage, here: NodeContext) -> NodeMessage:
     return NodeMessage({"nonce": facts["nonce"], **told}, tensors)
 
 
-Told = tuple[dict[str, Any], list[Named]]
+Told = tuple[dict[str, Any], list[NamedVectors]]
 
 
 def _hello(letter: NodeMessage, here: NodeContext) -> Told:
@@ -275,7 +275,7 @@ def _measure(letter: NodeMessage, here: NodeContext) -> Told:
     theta, facts = letter.tensors["0"].vector(), letter.facts
     if facts.get("personal"):
         own = AlgorithmState(client_state={0: here.shelf.read(facts["state"], facts["held"])})
-        theta = Versions(oracle.layout.positions(facts["personal"]), own)(theta, 0)
+        theta = PersonalModels(oracle.layout.positions(facts["personal"]), own)(theta, 0)
     found = oracle.measure(theta, names, lambda f, items: [f(item) for item in items])
     metrics = {name: float(found[f"client_{name}"][0]) for name in wanted}
     return outgoing(policy, "measure", {"client": holding.client, "metrics": metrics})

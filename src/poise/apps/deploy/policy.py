@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from poise.core.algorithm_state import Named, memory_of
+from poise.core.algorithm_state import NamedVectors, memory_of
 from poise.core.arrivals import UPDATE, Arrivals
 from poise.core.capabilities import CountsEpochs
 from poise.core.errors import InvalidOption, PoiseError, require, suggest
@@ -172,7 +172,7 @@ def outgoing(
     answers: Sequence[Arrivals] = (),
     message: Floats | None = None,
     secret: bytes = b"",
-) -> tuple[dict[str, Any], list[Named]]:
+) -> tuple[dict[str, Any], list[NamedVectors]]:
     """All that leaves a node in answer to one request; nothing is sent that did not come out of
     here.
 
@@ -184,7 +184,7 @@ def outgoing(
     withheld = set() if policy.losses else {"loss_before", "loss_after"}
     withheld |= set() if policy.metrics else {"metrics"}
     told = {name: facts[name] for name in LEAVES[kind] if name in facts and name not in withheld}
-    payloads: list[Named] = []
+    payloads: list[NamedVectors] = []
     if kind == "work":
         payloads = [
             {name: _guarded(policy, rows[0]) for name, rows in one.payload.items()}

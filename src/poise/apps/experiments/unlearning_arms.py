@@ -17,7 +17,7 @@ from poise.config.experiment import Experiment
 from poise.config.unlearn_request import UnlearnRequest
 from poise.core.errors import InvalidOption, require
 from poise.core.federations import FederationLike
-from poise.core.options import known_keys, options_of
+from poise.core.options import check_keys, options_of
 from poise.core.types import Record
 from poise.ledger.run import Run, open_run
 from poise.ledger.store import DATABASE
@@ -46,7 +46,7 @@ class Requests:
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Requests:
         """From a preset, whose key ``clients`` has a list of clients for each request."""
-        known_keys(table, REQUEST_KEYS, "[requests]")
+        check_keys(table, REQUEST_KEYS, "[requests]")
         for key in ("clients", "target"):
             require(key in table, f"[requests] has no {key}", where=key)
         options = {key: value for key, value in table.items() if key != "clients"}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from poise.config.entries import Entry, entries_of
+from poise.config.entries import OptionEntry, entries_of
 from poise.config.unlearn_request import UnlearnRequest
 
 Verification = Literal["unknown", "running", "holds", "broken", "stale"]
@@ -27,7 +27,7 @@ def fields_of(kind: type, without: Iterable[str] = ()) -> dict[str, Any]:
     return {key: (entry.type, _field(entry)) for key, entry in entries_of(kind, without).items()}
 
 
-def _field(entry: Entry) -> Any:
+def _field(entry: OptionEntry) -> Any:
     """Default, bounds and description of one option."""
     declared = entry.option.declared
     limits: dict[str, Any] = {

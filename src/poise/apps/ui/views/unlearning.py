@@ -22,7 +22,7 @@ from poise.analysis.reports.unlearning_page import (
 from poise.apps.experiments.unlearning_pages import stories_of
 from poise.apps.ui.jobs import Job
 from poise.apps.ui.models import Verification
-from poise.config.entries import Entry, entries_of
+from poise.config.entries import OptionEntry, entries_of
 from poise.config.unlearn_request import METHODS, UnlearnRequest
 from poise.core.errors import InvalidOption
 from poise.ledger.run import Run
@@ -142,7 +142,7 @@ def form_fields(budget: Mapping[str, Any] | None) -> list[FormField]:
     return [_form_field(entry, budget or {}) for entry in ENTRIES.values()]
 
 
-def _form_field(entry: Entry, budget: Mapping[str, Any]) -> FormField:
+def _form_field(entry: OptionEntry, budget: Mapping[str, Any]) -> FormField:
     kind: Literal["text", "number", "choice", "switch"] = "text"
     if entry.is_switch:
         kind = "switch"
