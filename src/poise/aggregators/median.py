@@ -41,7 +41,7 @@ class Median:
     traits = AggregatorTraits()
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     def combine(self, deltas: Stack, weights: Floats) -> Vector:
         """Return O times the weighted median of every column."""

@@ -56,7 +56,7 @@ class TrimmedMean:
         return AggregatorTraits(linear=self.share == 0)
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     def combine(self, deltas: Stack, weights: Floats) -> Vector:
         """Return O times the trimmed mean of every column."""

@@ -21,7 +21,7 @@ class WeightedSum:
     traits = AggregatorTraits(linear=True)
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     def combine(self, deltas: Stack, weights: Floats) -> Vector:
         """Return the product of the coefficients with the stack, (d,)."""

@@ -31,7 +31,7 @@ class Plain:
     keeps = ()
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     def encode(
         self, deltas: Stack, kept: Mapping[str, Stack], streams: U64 | None = None

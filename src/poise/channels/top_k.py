@@ -72,7 +72,7 @@ class TopK:
         return ()
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     def encode(
         self, deltas: Stack, kept: Mapping[str, Stack], streams: U64 | None = None
