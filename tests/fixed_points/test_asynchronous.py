@@ -199,7 +199,7 @@ def test_combinations_that_make_no_sense_are_refused() -> None:
     refused("Uniform chooses", clock=Asynchronous(TAU), weighting=TimeBased(), sampler=Uniform(2))
     refused("in flight twice", clock=Asynchronous(TAU), sampler=MD(2, independent_draws=True))
     refused(
-        "no long-run times",
+        "has no mean times",
         clock=Asynchronous(Trace([(i, 0, 1) for i in range(4)])),
         weighting=TimeBased(),
     )

@@ -243,7 +243,7 @@ def test_a_trace_says_who_is_there_when() -> None:
         ("client,start,duration\n0,0,-1\n", "duration -1"),
         ("client,start,duration\n0.5,0,1\n", "client 0.5"),
         ("client,start,duration\n0,0,1\n", "client 1 has no entry"),
-        ("client,start,duration\n0,0,1\n1,0,1\n9,0,1\n", "client 9 of 2"),
+        ("client,start,duration\n0,0,1\n1,0,1\n9,0,1\n", "client 9, but only 2 clients"),
         ("client,start,duration\n", "no entry"),
     ],
 )

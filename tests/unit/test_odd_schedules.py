@@ -73,7 +73,7 @@ def test_a_client_drawn_twice_has_one_estimated_weight() -> None:
 
 
 def test_a_trace_has_no_unbiased_weights_in_buffers_either() -> None:
-    with pytest.raises(PoiseError, match="no long-run times"):
+    with pytest.raises(PoiseError, match="has no mean times"):
         Buffered(2).unbiased_weights(Trace([(0, 0, 1), (1, 0, 1)]), np.array([0.5, 0.5]))
 
 

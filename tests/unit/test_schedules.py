@@ -86,7 +86,7 @@ def test_a_timeline_can_be_saved_and_played(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("time,client\n", "no schedule"),
+        ("time,client\n", "not a schedule"),
         ("index,time,client,version\n0,1.0,0,zero\n", "line 2"),
         ("index,time,client,version\n0,1.0,0,3\n", "version 3"),
         ("index,time,client,version\n1,1.0,0,0\n", "steps are missing"),

@@ -1,4 +1,4 @@
-"""How the weighted updates become one direction: aggregators."""
+"""Aggregators: how the server combines the weighted updates into one direction."""
 
 from poise.aggregators.median import Median
 from poise.aggregators.trimmed_mean import TrimmedMean

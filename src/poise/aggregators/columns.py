@@ -1,7 +1,7 @@
-"""The updates in order of size, coordinate by coordinate, each with its share of the weight.
+"""Sorted columns: the values of one coordinate in ascending order, with cumulated weights.
 
-Updates are sorted by value and, where values are equal, by weight. The order of the clients
-therefore changes no bit of a result.
+`average_columns` sorts the updates coordinate by coordinate and applies an average to each column.
+It sorts by value and breaks ties by weight, so the order of the clients changes no bit of a result.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from poise.core.protocols import Aggregator
 from poise.core.types import Floats
 from poise.core.vectors import Stack, Vector
 
-BLOCK = 2**17  # entries that are sorted at once: the few arrays of a block stay in the cache
-SIGN, RANK = 0x7FFFFFFF, 0xFFFFFFFF  # all bits but the sign of an int32; the low half of an int64
+BLOCK = 2**17  # entries sorted at once; the arrays of a block fit into the cache
+ALL_BUT_SIGN = 0x7FFFFFFF  # the bits of an int32 without its sign
+LOW_HALF = 0xFFFFFFFF  # the lower 32 bits of an int64
 
 
 @dataclass(frozen=True)
 class SortedColumns:
-    """Some columns of a stack: one row per coordinate, one entry per update, in ascending order."""
+    """A block of columns: one row per coordinate, one entry per update, in ascending order."""
 
     values: torch.Tensor  # (columns, m)
-    reached: torch.Tensor  # (columns, m) float64: the weight up to here, as a part of the whole
+    reached: torch.Tensor  # (columns, m) float64: cumulated weight, as a share of the total weight
 
     @property
     def rounding(self) -> float:
-        """How far ``reached`` may be from the exact share: m units in the last place of 1."""
+        """Largest rounding error of ``reached``: m units in the last place of 1."""
         return float(self.values.shape[1] * 2.0**-52)
 
 
@@ -41,7 +42,7 @@ def average_columns(
     weights: Floats,
     average: Callable[[SortedColumns], Vector],
 ) -> Vector:
-    """O times an average of every column, (d,); O is the sum of the weights."""
+    """Return O times the average of every column, (d,), where O is the sum of the weights."""
     _refuse_negative(aggregator, weights)
     direction = deltas.new_zeros(deltas.shape[1])
     rows = np.argsort(weights, kind="stable")
@@ -67,7 +68,7 @@ def _refuse_negative(aggregator: Aggregator, weights: Floats) -> None:
 
 
 def _blocks(deltas: Stack, rows: np.ndarray, shares: Floats) -> Iterator[SortedColumns]:
-    """The columns of these rows, sorted, a few at a time; ``rows`` are in order of their shares."""
+    """Yield sorted columns of these rows, a block at a time; ``rows`` ascend in their shares."""
     chosen = torch.from_numpy(rows).to(deltas.device)
     weight = torch.from_numpy(shares).to(deltas.device)
     width = max(1, BLOCK // len(rows))
@@ -80,7 +81,7 @@ def _blocks(deltas: Stack, rows: np.ndarray, shares: Floats) -> Iterator[SortedC
 
 
 def _sorted(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every row in ascending order, and where each entry was; equal entries keep their order."""
+    """Sort every row and return the original positions too; equal entries keep their order."""
     if values.dtype == torch.float32 and values.device.type == "cpu":
         return _sorted_by_key(values)
     ordered = torch.sort(values, dim=1, stable=True)
@@ -88,7 +89,7 @@ def _sorted(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _sorted_by_key(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `torch.sort`, ten times as fast: NumPy sorts 64-bit numbers of a value and its position.
+    """Sort like `torch.sort`, ten times as fast: NumPy sorts 64-bit keys of value and position.
 
     >>> _sorted_by_key(torch.tensor([[2.0, -1.0, 0.5, -1.0]]))
     (tensor([[-1.0000, -1.0000,  0.5000,  2.0000]]), tensor([[1, 3, 2, 0]]))
@@ -96,9 +97,9 @@ def _sorted_by_key(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     keys = _flipped(values.view(torch.int32)).long() << 32
     keys |= torch.arange(values.shape[1])
     keys.numpy().sort(axis=1)
-    return _flipped((keys >> 32).int()).view(torch.float32), keys & RANK
+    return _flipped((keys >> 32).int()).view(torch.float32), keys & LOW_HALF
 
 
 def _flipped(bits: torch.Tensor) -> torch.Tensor:
-    """The bits of floats as integers of the same order, and back: negative floats descend."""
-    return bits ^ ((bits >> 31) & SIGN)
+    """Map the bits of floats to integers of the same order, and back: negative floats descend."""
+    return bits ^ ((bits >> 31) & ALL_BUT_SIGN)

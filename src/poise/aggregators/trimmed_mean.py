@@ -1,4 +1,4 @@
-"""The mean of the updates without the largest and the smallest, coordinate by coordinate."""
+"""`TrimmedMean`: the mean of the updates without the extreme values of each coordinate."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from poise.core.traits import AggregatorTraits
 from poise.core.types import Floats, Setting
 from poise.core.vectors import Stack, Vector
 
-MOST = 0.5 - 1e-9  # the largest share that is cut off at each end; beyond it lies the median
+LARGEST_CUT = 0.5 - 1e-9  # the largest share cut off at each end; a larger one is the median
 
 
 @part("aggregator", "trimmed-mean")
 class TrimmedMean:
     """``D = O mean_i(Delta_i)`` without the extremes of each coordinate; ``O = sum_i omega_i``.
 
-    In every coordinate the clients are sorted by value, and ``share`` times the weight O is cut off
-    at each end. The direction is O times the weighted mean of the rest. A client that lies across a
+    In every coordinate the aggregator sorts the clients by value and cuts off ``share`` times the
+    weight O at each end. The direction is O times the weighted mean of the rest. A client across a
     cut counts with the part of its weight inside. Clients with less than ``share`` of the weight
     cannot move a coordinate beyond the values of the other clients.
 
     ``TrimmedMean(0)`` is `WeightedSum`, bit for bit. With a share above 0, clients of weight 0 do
-    not count, negative coefficients are refused, and the direction is 0 without clients of positive
-    weight. The order of the clients changes no bit. With m clients of positive weight the cut is
-    wider than ``share`` by ``m 2^-52``, so that no rounding error lets an extreme value in.
+    not count, negative coefficients raise `IncompatibleParts`, and the direction is 0 without
+    clients of positive weight. The order of the clients changes no bit. With m clients of positive
+    weight the cut is wider than ``share`` by ``m 2^-52``, so no rounding error lets an extreme
+    value in.
 
     Args:
-        share: the part of the weight that is cut off at each end, at least 0 and below 0.5.
+        share: the part of the weight to cut off at each end, at least 0 and below 0.5.
 
     Source: [Yin 2018, Def. 2], for equal weights.
 
-    The weights 1, 2 and 1 have the sum 4, and 1 is cut off at each end. In the first coordinate
-    that leaves 5 with weight 2. In the second it leaves 0 and 2 with weight 1 each: the mean is 1.
+    Example: the weights 1, 2 and 1 sum to 4, and 1 is cut off at each end. The first coordinate
+    keeps 5 with weight 2. The second keeps 0 and 2 with weight 1 each, so the mean is 1.
 
     >>> import numpy as np
     >>> updates = torch.tensor([[9.0, 0.0], [5.0, 2.0], [1.0, 0.0]])
@@ -51,21 +52,21 @@ class TrimmedMean:
 
     @property
     def traits(self) -> AggregatorTraits:
-        """Linear where nothing is cut off."""
+        """Declare the aggregator linear if it cuts nothing off."""
         return AggregatorTraits(linear=self.share == 0)
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     def combine(self, deltas: Stack, weights: Floats) -> Vector:
-        """O times the trimmed mean of every column."""
+        """Return O times the trimmed mean of every column."""
         if self.share == 0:
             return combine(weights, deltas)
         return average_columns(self, deltas, weights=weights, average=self._mean)
 
     def _mean(self, columns: SortedColumns) -> Vector:
-        """The mean of what lies between the cuts, in double precision."""
-        cut = min(self.share + columns.rounding, MOST)
+        """Return the mean of the values between the cuts, computed in double precision."""
+        cut = min(self.share + columns.rounding, LARGEST_CUT)
         inside = columns.reached.clamp_(cut, 1 - cut)
         weights = torch.diff(inside, dim=1, prepend=inside.new_full((len(inside), 1), cut))
         return (weights.mul_(columns.values).sum(dim=1) / (1 - 2 * cut)).to(columns.values)

@@ -1,4 +1,4 @@
-"""The aggregator of FedAvg."""
+"""`WeightedSum`: the aggregator of FedAvg."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from poise.core.vectors import Stack, Vector
 
 @part("aggregator", "weighted-sum")
 class WeightedSum:
-    """``D = sum_i omega_i Delta_i``: the sum of the equation. Coefficients may be negative.
+    """``D = sum_i omega_i Delta_i``, the default aggregator. Coefficients may be negative.
 
     >>> import numpy as np, torch
     >>> WeightedSum().combine(torch.tensor([[2.0, 0.0], [1.0, 3.0]]), np.array([0.5, 2.0]))
@@ -21,8 +21,8 @@ class WeightedSum:
     traits = AggregatorTraits(linear=True)
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     def combine(self, deltas: Stack, weights: Floats) -> Vector:
-        """One product of the coefficients with the stack."""
+        """Return the product of the coefficients with the stack, (d,)."""
         return combine(weights, deltas)

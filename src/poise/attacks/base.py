@@ -1,4 +1,4 @@
-"""What attacks have in common: who takes part, what a client can infer, and noise."""
+"""Helpers of the attacks: checks of the client list, the last model change, and noise."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from poise.core.types import AttackerView, Setting
 from poise.core.vectors import Vector
 
 FIRST_NOISE = 1e-3
-"""Standard deviation of what is sent before a client has seen the model change."""
+"""Standard deviation of the noise that a client sends before it has seen the model change."""
 
 LAST = "last"
-"""The name under which a client puts aside the model that it received last."""
+"""The name under which a client keeps the model that it received last."""
 
 
 def check_clients(name: str, clients: Sequence[int]) -> None:
-    """Clients are whole numbers from 0, each named once."""
+    """Raise `InvalidOption` unless the clients are different whole numbers from 0 on."""
     whole = all(isinstance(c, int) and not isinstance(c, bool) and c >= 0 for c in clients)
     if not clients or not whole or len(set(clients)) < len(clients):
         raise InvalidOption(
@@ -29,7 +29,7 @@ def check_clients(name: str, clients: Sequence[int]) -> None:
 
 
 def fit_clients(name: str, clients: Sequence[int], setting: Setting) -> None:
-    """The dishonest clients must exist."""
+    """Raise `IncompatibleParts` if the federation lacks one of the dishonest clients."""
     if max(clients) >= setting.clients:
         raise IncompatibleParts(
             f"{name}: there is no client {max(clients)} in a federation of {setting.clients}",
@@ -38,18 +38,21 @@ def fit_clients(name: str, clients: Sequence[int], setting: Setting) -> None:
         )
 
 
-def noise(seen: AttackerView, seed: int, scale: float) -> Vector:
-    """``scale * N(0, I)`` on what gradients move, 0 elsewhere; one stream per (seed, version,
-    client, occurrence).
+def noise(view: AttackerView, seed: int, scale: float) -> Vector:
+    """Draw ``scale * N(0, I)`` for the trainable entries, and 0 for the others.
+
+    Each (seed, version, client, occurrence) has its own stream.
     """
-    source = torch_generator(seed, "attack", seen.version, seen.client, seen.occurrence)
-    drawn = torch.randn(seen.trainable, generator=source, dtype=torch.float64) * scale
-    update = torch.zeros_like(seen.received)
-    update[: seen.trainable] = drawn.to(update)
+    source = torch_generator(seed, "attack", view.version, view.client, view.occurrence)
+    drawn = torch.randn(view.trainable, generator=source, dtype=torch.float64) * scale
+    update = torch.zeros_like(view.received)
+    update[: view.trainable] = drawn.to(update)
     return update
 
 
-def last_step(seen: AttackerView) -> Vector | None:
-    """How the model changed since this client received it last; None where it never did."""
-    last = seen.kept.get(LAST)
-    return None if last is None else seen.received - last.to(seen.received)
+def last_step(view: AttackerView) -> Vector | None:
+    """Return the model change since this client last received it; None if it never did."""
+    last = view.kept.get(LAST)
+    if last is None:
+        return None
+    return view.received - last.to(view.received)

@@ -1,4 +1,4 @@
-"""Clients that do nothing, openly or disguised."""
+"""`FreeRider`: clients that do no local work and hide it or not."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from poise.core.errors import require
 from poise.core.parts import part
 from poise.core.types import AttackerView, ForgedUpdate, Setting
 
-FIRST, SIGMA = "first", "sigma"
+FIRST = "first"
+SIGMA = "sigma"
 
 
 @part("attack", "free-rider")
 class FreeRider:
-    """Clients without data: plain ones return the model as it came, disguised ones add noise that
-    fades.
+    """Clients without data: plain ones send ``Delta = 0``, disguised ones send fading noise.
 
-    ``Delta = 0``, or ``Delta = phi(t) N(0, I)`` with ``phi(t) = scale * sigma * t^-gamma`` in round
-    t; 1e-3 as long as the client has not seen the model change. What a client declares to own is
-    its size in the federation (``poise.federation(…, free_riders=k)`` adds clients that own nothing
-    and declare the mean of the others).
+    Disguised: ``Delta = phi(t) N(0, I)`` with ``phi(t) = scale * sigma * t^-gamma`` in round t, and
+    ``phi = 1e-3`` until the client has seen the model change. A client declares its size in the
+    federation (``poise.federation(…, free_riders=k)`` adds clients without data that declare the
+    mean size of the others).
 
     Args:
-        clients: who free-rides.
+        clients: the client numbers of the free-riders.
         kind: ``"plain"`` or ``"disguised"``.
-        sigma: ``"estimate"``: the standard deviation of the entries of the first change of the
-            model that the client sees (theta^1 - theta^0 for one that takes part in every round);
-            ``"estimate-mean"``: the mean of their absolute values; or a number.
-        gamma: how fast the noise fades; 0 keeps it.
-        scale: how many sigma.
-        loss: what it reports where losses are asked for: it has no data to compute one on.
+        sigma: a number, or an estimate from the first model change that the client sees (theta^1 -
+            theta^0 if it takes part in every round). ``"estimate"`` is the standard deviation of
+            its entries, ``"estimate-mean"`` the mean of their absolute values.
+        gamma: how fast the noise fades; 0 keeps it constant.
+        scale: factor on sigma.
+        loss: the loss to report if the run needs losses; the client has no data to compute one.
 
     >>> FreeRider(clients=[3, 4], kind="disguised", gamma=0.5, scale=3.0).clients
     (3, 4)
@@ -64,27 +64,31 @@ class FreeRider:
         )
 
     def fit(self, setting: Setting) -> None:
-        """The clients must exist."""
+        """Refuse federations without these clients."""
         fit_clients("FreeRider", self.clients, setting)
 
-    def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
-        """The model as it came, with or without noise."""
+    def answer(self, view: AttackerView, seed: int) -> ForgedUpdate:
+        """Return an update of 0 (plain) or of noise (disguised)."""
         if self.kind == "plain":
-            return ForgedUpdate(torch.zeros_like(seen.received), loss=self.loss)
-        sigma, keep = self._sigma(seen)
+            return ForgedUpdate(torch.zeros_like(view.received), loss=self.loss)
+        sigma, keep = self._estimate_sigma(view)
         if sigma is None:
-            return ForgedUpdate(noise(seen, seed, FIRST_NOISE), keep, self.loss)
-        fading = max(seen.version, 1) ** -self.gamma
-        return ForgedUpdate(noise(seen, seed, self.scale * sigma * fading), keep, self.loss)
+            deviation = FIRST_NOISE
+        else:
+            deviation = self.scale * sigma * max(view.version, 1) ** -self.gamma
+        return ForgedUpdate(noise(view, seed, scale=deviation), keep, loss=self.loss)
 
-    def _sigma(self, seen: AttackerView) -> tuple[float | None, dict[str, torch.Tensor]]:
-        """Sigma as far as the client knows it, and what it must put aside to know it next time."""
+    def _estimate_sigma(self, view: AttackerView) -> tuple[float | None, dict[str, torch.Tensor]]:
+        """Return sigma, or None if the client cannot know it yet, and the notes it must keep."""
         if not isinstance(self.sigma, str):
-            return (self.sigma if seen.version else None), {}
-        if SIGMA in seen.kept:
-            return float(seen.kept[SIGMA]), {SIGMA: seen.kept[SIGMA]}
-        if FIRST not in seen.kept:
-            return None, {FIRST: seen.received}
-        change = (seen.received - seen.kept[FIRST].to(seen.received))[: seen.trainable].double()
-        sigma = change.abs().mean() if self.sigma == "estimate-mean" else change.std(correction=0)
+            return (self.sigma if view.version else None), {}
+        if SIGMA in view.kept:
+            return float(view.kept[SIGMA]), {SIGMA: view.kept[SIGMA]}
+        if FIRST not in view.kept:
+            return None, {FIRST: view.received}
+        change = (view.received - view.kept[FIRST].to(view.received))[: view.trainable].double()
+        if self.sigma == "estimate-mean":
+            sigma = change.abs().mean()
+        else:
+            sigma = change.std(correction=0)
         return float(sigma), {SIGMA: sigma.reshape(1)}

@@ -1,4 +1,4 @@
-"""Clients that follow the others, with noise of their own."""
+"""`Mimic`: clients that send the last model change plus noise."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from poise.core.types import AttackerView, ForgedUpdate, Setting
 
 @part("attack", "mimic")
 class Mimic:
-    """``Delta = scale * (s + noise * |s| / sqrt(d) * N(0, I))``, s the last change of the model
-    that the client saw.
+    """``Delta = scale * (s + noise * |s| / sqrt(d) * N(0, I))``, s the last model change.
 
-    In its first round it sends noise of standard deviation 1e-3.
+    s is the change between the last two models that the client received. In its first round the
+    client sends noise of standard deviation 1e-3.
 
     Args:
-        clients: who mimics.
+        clients: the client numbers of the mimics.
         noise: length of the noise, as a multiple of the length of s.
-        scale: factor on all of it.
-        loss: what it reports where losses are asked for.
+        scale: factor on the whole update.
+        loss: the loss to report if the run needs losses.
 
     >>> Mimic(clients=[2], noise=0.5).noise
     0.5
@@ -43,14 +43,15 @@ class Mimic:
         )
 
     def fit(self, setting: Setting) -> None:
-        """The clients must exist."""
+        """Refuse federations without these clients."""
         fit_clients("Mimic", self.clients, setting)
 
-    def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
-        """The step that the client saw last, and noise around it."""
-        step = last_step(seen)
+    def answer(self, view: AttackerView, seed: int) -> ForgedUpdate:
+        """Return the last model change that the client saw, plus noise."""
+        keep = {LAST: view.received}
+        step = last_step(view)
         if step is None:
-            return ForgedUpdate(noise(seen, seed, FIRST_NOISE), {LAST: seen.received}, self.loss)
-        length = float(torch.linalg.vector_norm(step[: seen.trainable].double()))
-        around = noise(seen, seed, self.noise * length / math.sqrt(seen.trainable))
-        return ForgedUpdate(self.scale * (step + around), {LAST: seen.received}, self.loss)
+            return ForgedUpdate(noise(view, seed, scale=FIRST_NOISE), keep, loss=self.loss)
+        length = float(torch.linalg.vector_norm(step[: view.trainable].double()))
+        around = noise(view, seed, scale=self.noise * length / math.sqrt(view.trainable))
+        return ForgedUpdate(self.scale * (step + around), keep, loss=self.loss)

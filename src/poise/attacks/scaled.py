@@ -1,4 +1,4 @@
-"""Clients that do a part of the work and pass it off as all of it."""
+"""`Scaled`: clients that send a fraction of their honest update."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from poise.core.types import AttackerView, ForgedUpdate, Setting
 
 @part("attack", "scaled")
 class Scaled:
-    """``Delta = fraction * (its own honest update)``.
+    """``Delta = fraction * (the client's honest update)``.
 
     Args:
-        clients: who sends a part.
-        fraction: which part.
+        clients: the client numbers of the attackers.
+        fraction: factor on the honest update, at least 0.
 
     >>> Scaled(clients=[2], fraction=0.1).works
     True
@@ -34,10 +34,10 @@ class Scaled:
         )
 
     def fit(self, setting: Setting) -> None:
-        """The clients must exist."""
+        """Refuse federations without these clients."""
         fit_clients("Scaled", self.clients, setting)
 
-    def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
-        """A part of the work."""
-        assert seen.work is not None
-        return ForgedUpdate(self.fraction * seen.work)
+    def answer(self, view: AttackerView, seed: int) -> ForgedUpdate:
+        """Return the fraction of the honest update."""
+        assert view.work is not None
+        return ForgedUpdate(self.fraction * view.work)

@@ -1,4 +1,4 @@
-"""Clients that send back what the others did last time."""
+"""`StaleReplay`: clients that send the last model change back to the server."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from poise.core.types import AttackerView, ForgedUpdate, Setting
 
 @part("attack", "stale-replay")
 class StaleReplay:
-    """``Delta = scale * (theta^n - theta^m)``, m the round in which this client received the model
-    last.
+    """``Delta = scale * (theta^n - theta^m)``, m the last round in which the client took part.
 
-    In its first round it sends noise of standard deviation 1e-3. A client that takes part in every
-    round returns the last global step.
+    A client that takes part in every round returns the last global step. In its first round a
+    client sends noise of standard deviation 1e-3.
 
     Args:
-        clients: who replays.
+        clients: the client numbers of the attackers.
         scale: factor on the step.
-        loss: what it reports where losses are asked for.
+        loss: the loss to report if the run needs losses.
 
     >>> StaleReplay(clients=[2]).scale
     1.0
@@ -34,11 +33,14 @@ class StaleReplay:
         check_clients("StaleReplay", self.clients)
 
     def fit(self, setting: Setting) -> None:
-        """The clients must exist."""
+        """Refuse federations without these clients."""
         fit_clients("StaleReplay", self.clients, setting)
 
-    def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
-        """The step that the client saw last."""
-        step = last_step(seen)
-        sent = noise(seen, seed, FIRST_NOISE) if step is None else self.scale * step
-        return ForgedUpdate(sent, {LAST: seen.received}, self.loss)
+    def answer(self, view: AttackerView, seed: int) -> ForgedUpdate:
+        """Return the last model change that the client saw."""
+        step = last_step(view)
+        if step is None:
+            update = noise(view, seed, scale=FIRST_NOISE)
+        else:
+            update = self.scale * step
+        return ForgedUpdate(update, {LAST: view.received}, loss=self.loss)

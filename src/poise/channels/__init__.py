@@ -1,4 +1,4 @@
-"""What happens to an update on its way from client to server: channels."""
+"""Channels: how clients encode their updates, and how the server decodes them."""
 
 from poise.channels.plain import Plain
 from poise.channels.top_k import TopK

@@ -1,4 +1,4 @@
-"""Updates travel as they are."""
+"""`Plain`: clients send their updates uncompressed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from poise.core.vectors import Stack
 
 @part("channel", "plain")
 class Plain:
-    """Every update is sent in full: d numbers, in the precision of the model.
+    """Send every update in full: d numbers, in the precision of the model.
 
-    Nothing is copied: the server decodes the stack that the clients encode.
+    Encoding and decoding return the given tensor without a copy.
 
     >>> sent = Plain().encode(torch.tensor([[1.0, -2.0]]), {})
     >>> sent.payload
@@ -31,14 +31,14 @@ class Plain:
     keeps = ()
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     def encode(
         self, deltas: Stack, kept: Mapping[str, Stack], streams: U64 | None = None
     ) -> Encoded:
-        """The updates themselves."""
+        """Return the updates themselves as the payload ``update``."""
         return Encoded({"update": deltas})
 
     def decode(self, payload: Mapping[str, torch.Tensor], size: int) -> Stack:
-        """The updates themselves."""
+        """Return the updates of the payload."""
         return payload["update"]

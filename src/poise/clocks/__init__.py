@@ -1,4 +1,4 @@
-"""When it counts: clocks, and how long clients need."""
+"""Clocks: when the server aggregates, and how long the clients need."""
 
 from poise.clocks.asynchronous import Asynchronous
 from poise.clocks.buffered import Buffered

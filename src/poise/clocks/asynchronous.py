@@ -1,4 +1,4 @@
-"""Every single answer counts at once."""
+"""`Asynchronous`: the server aggregates every single answer at once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from poise.core.types import Assignment, Floats, InFlight, Step
 
 @part("clock", "asynchronous")
 class Asynchronous(Paced):
-    """Aggregate at each single arrival; answers at the same time count one after the other, by
-    client number.
+    """Aggregate at each single arrival; simultaneous answers follow in order of client number.
 
-    A client that answered receives the new model and starts again; the others go on with the
+    A client that answered receives the new model and starts again. The others continue with the
     version they have.
 
     Args:
@@ -28,7 +27,8 @@ class Asynchronous(Paced):
 
     Source: [Fraboni 2023, §4.4.3] (Algorithm 4).
 
-    >>> [(round(s.time, 1), s.clients.tolist()) for s in Asynchronous().timeline([1.0, 0.4], time=1.0)]
+    >>> steps = Asynchronous().timeline([1.0, 0.4], time=1.0)
+    >>> [(round(step.time, 1), step.clients.tolist()) for step in steps]
     [(0.4, [1]), (0.8, [1]), (1.0, [0])]
     """
 
@@ -42,18 +42,15 @@ class Asynchronous(Paced):
     def advance(
         self, in_flight: InFlight, started: Sequence[Assignment], index: int
     ) -> tuple[Step, InFlight]:
-        """The first to answer, and of those who answer at the same time the lowest client
-        number.
-        """
+        """Aggregate the first answer; of simultaneous ones, that of the lowest client number."""
         assignments = [*in_flight.assignments, *started]
         if not assignments:
             return Step(index, in_flight.now, ()), in_flight
         first = min(assignments, key=attrgetter("finish")).finish * (1 + SAME)
-        arrived = min([f for f in assignments if f.finish <= first], key=attrgetter("client"))
+        arrived = min([a for a in assignments if a.finish <= first], key=attrgetter("client"))
         now = max(in_flight.now, arrived.finish)
-        return Step(index, now, (arrived,)), InFlight(
-            now, tuple([f for f in assignments if f is not arrived])
-        )
+        rest = tuple([a for a in assignments if a is not arrived])
+        return Step(index, now, (arrived,)), InFlight(now, rest)
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
         """``d_i = (sum_j 1/tau_j) tau_i p_i``, tau_i the mean time of client i.
@@ -65,5 +62,5 @@ class Asynchronous(Paced):
         return np.asarray((1 / tau).sum() * tau * p)
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:
-        """``M p_i``: one for clients of equal importance."""
+        """Return ``M p_i``, which is 1 for clients of equal importance."""
         return np.asarray(base, dtype=np.float64) * clients

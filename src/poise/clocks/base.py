@@ -1,4 +1,4 @@
-"""What the clocks with durations share: checks, times and the timeline."""
+"""`Paced`, the base of clocks with durations: checks, times and the timeline."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from poise.core.timeline import shares, timeline
 from poise.core.types import Floats, Setting, Step
 
 
-def in_time(clock: Clock, durations: Durations, importance: Floats) -> Floats:
-    """``d_i = p_i / f_i``, f_i the long-run share of aggregations with client i, counted on the
-    timeline.
-    """
-    used: Any = clock if durations is None else with_options(clock, durations=durations)
-    used.times(len(importance)).mean(len(importance))  # refuses times that have no law
-    return np.asarray(importance / shares(used, len(importance)))
+def counted_weights(clock: Clock, durations: Durations, importance: Floats) -> Floats:
+    """``d_i = p_i / f_i``, f_i the share of aggregations with client i, counted on the timeline."""
+    paced: Any = clock
+    if durations is not None:
+        paced = with_options(clock, durations=durations)
+    clients = len(importance)
+    paced.times(clients).mean(clients)  # raises for durations without a mean, such as a trace
+    return np.asarray(importance / shares(paced, clients))
 
 
 class Paced:
@@ -34,16 +35,16 @@ class Paced:
             as_durations(self.durations, None)
 
     def fit(self, setting: Setting) -> None:
-        """One duration per client."""
-        with errors_at("durations"):
+        """Refuse durations that do not give one time per client."""
+        with placed("durations"):
             as_durations(self.durations, setting.clients)
 
     def for_clients(self, stay: Sequence[int]) -> Self:
-        """The durations of the clients that stay."""
+        """Return this clock with the durations of the clients that stay."""
         return with_options(self, durations=durations_for(self.durations, stay))
 
     def times(self, clients: int) -> TimesWithLaws:
-        """How long each of this many clients needs."""
+        """Return the work times of this many clients."""
         return as_durations(self.durations, clients)
 
     def timeline(
@@ -55,9 +56,7 @@ class Paced:
         seed: int = 0,
         clients: int | None = None,
     ) -> Iterator[Step]:
-        """The schedule of a federation in which every client starts again as soon as the clock lets
-        it.
-        """
+        """Yield the schedule of a federation whose clients restart as soon as the clock allows."""
         return timeline(
             self, durations, clients=clients, time=time, aggregations=aggregations, seed=seed
         )

@@ -1,4 +1,4 @@
-"""The server aggregates when enough have answered."""
+"""`Buffered`: the server aggregates when c clients have answered."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from poise.clocks.base import Paced, in_time
+from poise.clocks.base import Paced, counted_weights
 from poise.core.durations import Durations
 from poise.core.errors import IncompatibleParts, require
 from poise.core.parts import part
@@ -17,14 +17,13 @@ from poise.core.types import Assignment, Floats, InFlight, Setting, Step
 
 @part("clock", "buffered")
 class Buffered(Paced):
-    """FedBuff: aggregate when c clients have answered; whoever answered waits, and then starts
-    again.
+    """FedBuff: aggregate when c clients have answered; they wait until then and start again.
 
-    Answers at the same time come in the order of the client numbers. Where fewer than c clients are
-    at work at all, the aggregation takes those. c = M with equal times is synchronous.
+    Simultaneous answers count in order of client number. If fewer than c clients are at work, the
+    aggregation takes all of them. c = M with equal times is synchronous.
 
     Args:
-        c: answers per aggregation.
+        c: answers per aggregation, at least 1.
         durations: simulated time of a piece of work: numbers (one per client), a scenario such as
             ``"F80"``, `Exponential`, `Trace`, or None for one unit each.
 
@@ -47,7 +46,7 @@ class Buffered(Paced):
         super().__post_init__()
 
     def fit(self, setting: Setting) -> None:
-        """No buffer holds more clients than there are."""
+        """Refuse buffers that are larger than the federation."""
         if self.c > setting.clients:
             raise IncompatibleParts(
                 (
@@ -62,21 +61,20 @@ class Buffered(Paced):
     def advance(
         self, in_flight: InFlight, started: Sequence[Assignment], index: int
     ) -> tuple[Step, InFlight]:
-        """The first c to answer; the last of them sets the time."""
-        assignments = in_arrival_order((*in_flight.assignments, *started))
-        arrived, rest = assignments[: self.c], assignments[self.c :]
-        now = max((f.finish for f in arrived), default=in_flight.now)
+        """Aggregate the first c answers; the last of them sets the time."""
+        assignments = in_order((*in_flight.assignments, *started))
+        arrived = assignments[: self.c]
+        rest = assignments[self.c :]
+        now = max((a.finish for a in arrived), default=in_flight.now)
         now = max(now, in_flight.now)
-        return Step(index, now, tuple(sorted(arrived, key=lambda f: f.client))), InFlight(
-            now, tuple(rest)
-        )
+        by_client = tuple(sorted(arrived, key=lambda a: a.client))
+        return Step(index, now, by_client), InFlight(now, tuple(rest))
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
-        """``d_i = p_i / f_i``, f_i the long-run share of aggregations with client i, counted on the
-        timeline.
-        """
-        return in_time(self, durations, np.asarray(importance, dtype=np.float64))
+        """``d_i = p_i / f_i``, f_i the share of aggregations with client i on the timeline."""
+        p = np.asarray(importance, dtype=np.float64)
+        return counted_weights(self, durations, importance=p)
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:
-        """``1/c``."""
+        """Return ``1/c`` for every client."""
         return np.full(len(base), 1 / self.c)

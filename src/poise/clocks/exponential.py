@@ -1,4 +1,4 @@
-"""Times that vary: exponential around a mean of each client's own."""
+"""`Exponential`: random durations with an exponential law and one mean per client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from poise.core.types import Floats, Ints
 class Exponential:
     """Client i needs an exponential time with mean ``tau[i]``, drawn anew for every piece of work.
 
-    A time depends on (seed, version, client) and nothing else.
+    A time depends on (seed, version, client) alone.
 
     Args:
         tau: mean times, one per client, or a scenario such as ``"F80"``.
@@ -35,18 +35,18 @@ class Exponential:
         client_durations(self.tau, None)
 
     def __len__(self) -> int:
-        """Clients whose means are given; 0 for a scenario, which fits any number."""
+        """Return the number of means; 0 for a scenario, which fits any number of clients."""
         return 0 if isinstance(self.tau, str) else len(self.tau)
 
     def for_clients(self, stay: Sequence[int]) -> Self:
-        """The means of the clients that stay."""
+        """Return these durations for the clients that stay."""
         if isinstance(self.tau, str):
             return self
         return replace(self, tau=tuple(self.tau[c] for c in stay))
 
     def bind(self, clients: int | None) -> ExponentialTimes:
-        """The times of this many clients."""
-        return ExponentialTimes(client_durations(self.tau, clients))
+        """Return the times of this many clients."""
+        return ExponentialTimes(means(self.tau, clients))
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class ExponentialTimes:
     last = np.inf
 
     def of(self, clients: Ints, version: int, seed: int, now: float) -> Floats:
-        """-tau log(u), u uniform in (0, 1] from the stream of (seed, version, client)."""
+        """Return -tau log(u), u uniform in (0, 1] from the stream of (seed, version, client)."""
         bits = words(keys(seed, "duration", version, clients), 1)[:, 0] >> np.uint64(11)
         return np.asarray(-self.tau[clients] * np.log((bits + np.uint64(1)) / 2.0**53) + 1e-300)
 
     def mean(self, clients: int) -> Floats:
-        """The means."""
+        """Return the mean times."""
         return self.tau
 
     def windows(self, dt: float, clients: int) -> Floats:
-        """E[ceil(T/dt)] = 1/(1 - e^(-dt/tau)): geometric, because an exponential time forgets."""
+        """Return E[ceil(T/dt)] = 1/(1 - e^(-dt/tau)), as an exponential time has no memory."""
         return np.asarray(-1 / np.expm1(-dt / self.tau))

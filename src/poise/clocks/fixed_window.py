@@ -1,4 +1,4 @@
-"""The server aggregates at fixed times, with whoever has answered."""
+"""`FixedWindow`: the server aggregates at fixed times."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from poise.core.types import Assignment, Floats, InFlight, Step
 
 @part("clock", "fixed-window")
 class FixedWindow(Paced):
-    """FedFix: window k ends at ``k dt``, and all that arrived in it is aggregated then.
+    """FedFix: window k ends at ``k dt``, and the server then aggregates all answers in it.
 
     An answer exactly at the end belongs to the window that ends there. A window without answers is
-    an aggregation that keeps the model. Whoever answered waits for the end of the window and starts
-    again.
+    an aggregation that keeps the model. A client that answered waits for the end of the window and
+    starts again.
 
     Args:
         dt: length of a window, in simulated time.
@@ -44,27 +44,26 @@ class FixedWindow(Paced):
 
     @property
     def traits(self) -> ClockTraits:
-        """Whoever has answered is heard at the end of a window."""
+        """Declare the schedule, the window and the rule of the unbiased weights."""
         return ClockTraits(
             schedule="fixed-window",
             window=self.dt,
-            balance_rule=("d_i = ⌈τ_i/Δt⌉ p_i [Fraboni 2023, eq. 4.40]"),
+            balance_rule="d_i = ⌈τ_i/Δt⌉ p_i [Fraboni 2023, eq. 4.40]",
         )
 
     def advance(
         self, in_flight: InFlight, started: Sequence[Assignment], index: int
     ) -> tuple[Step, InFlight]:
-        """The end of the next window, with all who have finished by then."""
+        """Aggregate at the end of the next window all work that is finished by then."""
         now = (index + 1) * self.dt
         assignments = (*in_flight.assignments, *started)
         by_now = now * (1 + SAME)
-        arrived = sorted((f for f in assignments if f.finish <= by_now), key=lambda f: f.client)
-        return Step(index, now, tuple(arrived)), InFlight(
-            now, tuple(f for f in assignments if f.finish > by_now)
-        )
+        arrived = sorted((a for a in assignments if a.finish <= by_now), key=lambda a: a.client)
+        rest = tuple(a for a in assignments if a.finish > by_now)
+        return Step(index, now, tuple(arrived)), InFlight(now, rest)
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
-        """``d_i = ceil(tau_i / dt) p_i``; the mean of it where times are random.
+        """``d_i = ceil(tau_i / dt) p_i``, or its mean for random times.
 
         Source: [Fraboni 2023, eq. 4.40].
         """
@@ -73,5 +72,5 @@ class FixedWindow(Paced):
         return np.asarray(times.windows(self.dt, len(p)) * p)
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:
-        """The base weights."""
+        """Return the base weights."""
         return np.asarray(base, dtype=np.float64)

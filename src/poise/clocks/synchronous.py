@@ -1,4 +1,4 @@
-"""The server waits for everyone it asked, or for so many, or for so long."""
+"""`Synchronous`: the server waits for the sampled clients, with an optional deadline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from poise.clocks.base import Paced, in_time
+from poise.clocks.base import Paced, counted_weights
 from poise.core.durations import SAME, Durations
 from poise.core.errors import require
 from poise.core.parts import part
@@ -18,23 +18,23 @@ from poise.core.types import Assignment, Floats, InFlight, Step
 class Synchronous(Paced):
     """Aggregate when every sampled client has answered; staleness is always 0.
 
-    A round lasts as long as its slowest client needs; with ``enough`` until that many have
-    answered, with ``deadline`` for so long at most. Whoever answers later is left out of the round,
-    and the record says so. Slow clients then count too little, unless a weighting makes up for it
+    A round lasts until its slowest client has answered. With ``enough`` it ends after that many
+    answers, with ``deadline`` after that time at the latest. The round excludes later answers, and
+    the record lists them. Slow clients then count too little, unless a weighting corrects for it
     (`TimeBased`).
 
     Args:
         durations: simulated time that each client needs for a piece of work: numbers (one per
             client), a scenario such as ``"F80"``, `Exponential`, `Trace`, or None for one unit
             each.
-        deadline: the longest that a round lasts, in the unit of the durations (seconds on real
-            nodes).
-        enough: how many answers are waited for; those that come at the same time as the last of
+        deadline: the longest time of a round, in the unit of the durations (seconds on real nodes).
+        enough: the number of answers that ends a round; answers at the same time as the last of
             them count as well.
 
     >>> [step.time for step in Synchronous().timeline([1.0, 2.0], aggregations=2)]
     [2.0, 4.0]
-    >>> [(s.time, s.clients.tolist()) for s in Synchronous(deadline=1.5).timeline([1.0, 2.0], aggregations=2)]
+    >>> steps = Synchronous(deadline=1.5).timeline([1.0, 2.0], aggregations=2)
+    >>> [(step.time, step.clients.tolist()) for step in steps]
     [(1.5, [0]), (3.0, [0])]
 
     Source: [Fraboni 2023, §4.3.1].
@@ -47,21 +47,21 @@ class Synchronous(Paced):
     waits = True
 
     def __post_init__(self) -> None:
-        late = self.deadline
         require(
-            late is None or 0 < late < np.inf,
-            f"Synchronous: deadline must be above 0, not {late}",
+            self.deadline is None or 0 < self.deadline < np.inf,
+            f"Synchronous: deadline must be above 0, not {self.deadline}",
             where="deadline",
         )
-        least = self.enough is None or self.enough >= 1
-        require(least, f"Synchronous: enough must be at least 1, not {self.enough}", where="enough")
+        require(
+            self.enough is None or self.enough >= 1,
+            f"Synchronous: enough must be at least 1, not {self.enough}",
+            where="enough",
+        )
         super().__post_init__()
 
     @property
     def traits(self) -> ClockTraits:
-        """Everyone works on the newest model; with a deadline or ``enough``, not everyone is
-        heard.
-        """
+        """Declare that all clients work on the newest model, and whether a round may miss some."""
         return ClockTraits(
             one_version=True,
             leaves_clients_behind=self.deadline is not None or self.enough is not None,
@@ -72,37 +72,36 @@ class Synchronous(Paced):
     def advance(
         self, in_flight: InFlight, started: Sequence[Assignment], index: int
     ) -> tuple[Step, InFlight]:
-        """All that is under way arrives, and the slowest sets the time; or whoever is there when
-        the round ends.
-        """
-        asked = (*in_flight.assignments, *started)
-        end = self._end(in_flight.now, asked)
-        in_time = [f.finish <= end * (1 + SAME) for f in asked]
-        arrived = tuple(f for f, there in zip(asked, in_time, strict=True) if there)
-        late = tuple(f for f, there in zip(asked, in_time, strict=True) if not there)
+        """Aggregate all answers that arrive before the round ends; the others are late."""
+        assignments = (*in_flight.assignments, *started)
+        end = self._end_of_round(in_flight.now, assignments)
+        by_end = end * (1 + SAME)
+        arrived = tuple(a for a in assignments if a.finish <= by_end)
+        late = tuple(a for a in assignments if not a.finish <= by_end)
         if not late:
-            end = max((f.finish for f in asked), default=in_flight.now)
-        return Step(index, end, arrived, late), InFlight(end)
+            end = max((a.finish for a in assignments), default=in_flight.now)
+        return Step(index, end, arrived, late=late), InFlight(end)
 
-    def _end(self, now: float, asked: Sequence[Assignment]) -> float:
-        """When a round ends in which not everyone is waited for."""
-        ends = [np.inf if self.deadline is None else now + self.deadline]
-        if self.enough is not None and self.enough < len(asked):
-            ends.append(sorted(f.finish for f in asked)[self.enough - 1])
-        return min(ends)
+    def _end_of_round(self, now: float, assignments: Sequence[Assignment]) -> float:
+        """Return the time at which ``deadline`` or ``enough`` ends the round; inf without them."""
+        end = np.inf
+        if self.deadline is not None:
+            end = now + self.deadline
+        if self.enough is not None and self.enough < len(assignments):
+            end = min(end, sorted(a.finish for a in assignments)[self.enough - 1])
+        return end
 
     def unbiased_weights(self, durations: Durations, importance: Floats) -> Floats:
-        """``d_i = p_i``: everyone arrives in every aggregation it was asked for [Fraboni 2023,
-        Table 4.1].
+        """``d_i = p_i``, as every sampled client arrives in its round [Fraboni 2023, Table 4.1].
 
-        ``d_i = p_i / f_i`` where not all are waited for, f_i the share of rounds in which client i
-        is in time.
+        With ``deadline`` or ``enough``: ``d_i = p_i / f_i``, f_i the share of rounds in which
+        client i arrives in time.
         """
         p = np.asarray(importance, dtype=np.float64)
         if self.deadline is None and self.enough is None:
             return p
-        return in_time(self, durations, p)
+        return counted_weights(self, durations, importance=p)
 
     def identical_weights(self, base: Floats, clients: int) -> Floats:
-        """The base weights."""
+        """Return the base weights."""
         return np.asarray(base, dtype=np.float64)

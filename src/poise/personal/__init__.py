@@ -1,4 +1,4 @@
-"""Which entries of a model stay with each client: personal layers."""
+"""Personal layers: the entries of the model that stay with each client."""
 
 from poise.personal.batch_norm import BatchNorm
 from poise.personal.layers import Layers

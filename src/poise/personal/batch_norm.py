@@ -1,4 +1,4 @@
-"""Batch norm stays with each client."""
+"""`BatchNorm`: the batch-norm layers stay with each client (FedBN)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @part("personal", "batchnorm")
 class BatchNorm:
-    """Parameters and statistics of all batch-norm layers stay with each client (FedBN).
+    """Keep parameters and statistics of all batch-norm layers with each client (FedBN).
 
     The layers are those of type ``BatchNorm1d``, ``BatchNorm2d``, ``BatchNorm3d`` and
-    ``SyncBatchNorm``; a model without any is refused.
+    ``SyncBatchNorm``. A model without such a layer raises `IncompatibleParts`.
 
     Source: [Li 2021].
 
@@ -30,21 +30,22 @@ class BatchNorm:
     """
 
     def fit(self, setting: Setting) -> None:
-        """Clients must come back."""
+        """Refuse populations on demand, whose clients keep nothing."""
         refuse_on_demand(self, setting)
 
     def names(self, module: nn.Module) -> tuple[str, ...]:
-        """All entries of batch-norm layers."""
+        """Return the names of all entries of batch-norm layers."""
         from torch import nn
 
         norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
         inside: set[str] = set()
         for name, layer in module.named_modules():
             if isinstance(layer, norms):
-                inside.update(layer.state_dict(prefix=f"{name}." if name else ""))
+                prefix = f"{name}." if name else ""
+                inside.update(layer.state_dict(prefix=prefix))
         if not inside:
             raise IncompatibleParts(
                 "personal = 'batchnorm', but the model has no batch-norm layer",
-                "choose a model that has, or leave it out",
+                "choose a model with batch norm, or remove personal",
             )
         return chosen_entries(self, module, inside)

@@ -1,4 +1,4 @@
-"""What the choices of personal layers share."""
+"""Helpers of the personal parts: entries of a model, and shared checks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 def refuse_on_demand(personal: Personal, setting: Setting) -> None:
-    """Clients that are made when they are asked for keep nothing."""
+    """Raise `IncompatibleParts` for populations on demand: their clients keep nothing."""
     if setting.on_demand:
         raise IncompatibleParts(
             f"{type(personal).__name__}: clients that are made on demand keep no layers",
-            "use a federation with on_demand=False, or leave personal out",
+            "use a federation with on_demand=False, or remove personal",
         )
 
 
 def entries_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The parameters and buffers of ``module.state_dict()``; tied ones are the same object."""
+    """Return the parameters and buffers of ``module.state_dict()``; tied ones are one object."""
     import torch
 
     state = module.state_dict(keep_vars=True)
@@ -36,9 +36,10 @@ def chosen_entries(
     module: torch.nn.Module,
     names: Container[str],
 ) -> tuple[str, ...]:
-    """These names in the order of the state, and all other names of the same tensors.
+    """Return these names in the order of the state, with all other names of the same tensors.
 
-    Refuses to keep everything that is trained: the clients would have nothing in common.
+    Raises `IncompatibleParts` if the names cover all trainable parameters: the clients would have
+    nothing in common.
     """
     entries = entries_of(module)
     chosen = {id(entry) for name, entry in entries.items() if name in names}
@@ -46,6 +47,6 @@ def chosen_entries(
     if trained and trained <= chosen:
         raise IncompatibleParts(
             f"{type(personal).__name__}: all trainable parameters would stay with the clients",
-            "leave some to the server",
+            "choose fewer entries, so that the server has parameters to average",
         )
     return tuple(name for name, entry in entries.items() if id(entry) in chosen)

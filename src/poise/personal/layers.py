@@ -1,4 +1,4 @@
-"""Layers that are chosen by name stay with each client."""
+"""`Layers`: layers chosen by name stay with each client."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 
 @part("personal", "layers")
 class Layers:
-    """Parameters and buffers whose names match a pattern stay with each client: a personal head.
+    """Keep parameters and buffers whose names match a pattern with each client: a personal head.
 
     Names are those of ``module.state_dict()``. As in file names, ``*`` stands for any characters,
-    dots included, and ``?`` for one. The name of a layer stands for all its entries: ``head``
-    matches ``head.weight``. A tensor that has several names is personal if one of them matches. A
-    pattern without any match is refused, and so are patterns that match every trainable parameter.
+    dots included, and ``?`` for one character. The name of a layer stands for all its entries:
+    ``head`` matches ``head.weight``. A tensor with several names is personal if one of them
+    matches. A pattern without a match, and patterns that match all trainable parameters, raise
+    `IncompatibleParts`.
 
     Args:
-        patterns: one pattern or more; Python also takes them as ``Layers("head", "norm?")``.
+        patterns: one or more patterns; in Python also as arguments, ``Layers("head", "norm?")``.
 
     Source: [Arivazhagan 2019]; [Collins 2021].
 
@@ -50,47 +51,51 @@ class Layers:
     def __init__(self, *names: str, patterns: Sequence[str] = ()) -> None:
         if isinstance(patterns, str):
             patterns = (patterns,)
-        object.__setattr__(self, "patterns", (*names, *patterns) if names else patterns)
+        if names:
+            patterns = (*names, *patterns)
+        object.__setattr__(self, "patterns", patterns)
         self.__post_init__()
 
     def __post_init__(self) -> None:
         for pattern in self.patterns:
-            fits = isinstance(pattern, str) and pattern != ""
             require(
-                fits, f"Layers: patterns must be names of layers, not {pattern!r}", where="patterns"
+                isinstance(pattern, str) and pattern != "",
+                f"Layers: patterns must be names of layers, not {pattern!r}",
+                where="patterns",
             )
         require(
             bool(self.patterns), "Layers: patterns must name at least one layer", where="patterns"
         )
 
     def fit(self, setting: Setting) -> None:
-        """Clients must come back."""
+        """Refuse populations on demand, whose clients keep nothing."""
         refuse_on_demand(self, setting)
 
     def names(self, module: nn.Module) -> tuple[str, ...]:
-        """All entries that match a pattern."""
+        """Return the names of all entries that match a pattern."""
         entries = entries_of(module)
         chosen: set[str] = set()
         for pattern in self.patterns:
-            found = {name for name in entries if _matches(name, pattern)}
-            if not found:
+            matches = {name for name in entries if _matches(name, pattern)}
+            if not matches:
                 raise IncompatibleParts(
                     f"Layers: no entry of the model matches {pattern!r}",
                     f"nearest: {', '.join(_nearest(pattern, entries))}",
                 )
-            chosen |= found
+            chosen |= matches
         return chosen_entries(self, module, chosen)
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Whether a pattern names an entry, or a layer that it belongs to."""
+    """Whether a pattern matches the name of an entry, or of a layer that contains it."""
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
 def _nearest(pattern: str, entries: Iterable[str]) -> list[str]:
-    """Three names of layers or entries that look most like the pattern."""
+    """Return the three names of layers or entries that look most like the pattern."""
     known = dict.fromkeys(entries)
     for name in list(known):
-        parts = name.split(".")
-        known.update(dict.fromkeys(".".join(parts[:k]) for k in range(1, len(parts))))
+        steps = name.split(".")
+        for k in range(1, len(steps)):
+            known[".".join(steps[:k])] = None
     return get_close_matches(pattern, known, n=3, cutoff=0.0)

@@ -1,4 +1,4 @@
-"""Who works: client samplers."""
+"""Samplers: which clients work in a round, and their base weights."""
 
 from poise.samplers.binomial import Binomial
 from poise.samplers.clustered_by_similarity import ClusteredBySimilarity

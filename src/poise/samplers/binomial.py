@@ -1,4 +1,4 @@
-"""Everyone flips the same coin."""
+"""`Binomial`: every client works with the same probability, independently."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from poise.core.types import Cohort, Floats, Setting
 
 @part("sampler", "binomial")
 class Binomial:
-    """Each client works with probability m/N, independently; ``omega_i = (N/m) p_i`` for those who
-    do.
+    """Draw each client independently with probability m/N, with ``omega_i = (N/m) p_i``.
 
-    Var omega_i = ((N - m)/m) p_i^2, no covariance; the number of clients is random, m on average.
+    Var omega_i = ((N - m)/m) p_i^2, without covariance. The number of clients is random, m on
+    average.
 
     Args:
         m: expected number of clients per round.
@@ -38,11 +38,11 @@ class Binomial:
 
     @property
     def traits(self) -> SamplerTraits:
-        """One coin per client, whatever the clients sent."""
+        """Declare independent draws that do not depend on the clients' updates."""
         return SamplerTraits(independent=True, data_dependent=False, per_round=self.m)
 
     def fit(self, setting: Setting) -> None:
-        """A probability is at most one."""
+        """Refuse m above the number of clients."""
         if self.m > setting.clients:
             raise IncompatibleParts(
                 (
@@ -54,19 +54,19 @@ class Binomial:
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """First how many work, then who: the same law as N coins, in O(m)."""
+        """Draw the number of clients, then the clients: the same law as N coins, in O(m)."""
         n = setting.clients
-        many = int(rng.binomial(n, self.m / n))
-        clients = np.sort(rng.choice(n, many, replace=False, shuffle=False)).astype(np.int64)
+        count = int(rng.binomial(n, self.m / n))
+        clients = np.sort(rng.choice(n, count, replace=False, shuffle=False)).astype(np.int64)
         return Cohort(clients, setting.importance[clients] * (n / self.m))
 
     def coins(self, importance: Floats) -> Coins:
-        """The same chance for everyone, ``m/N``."""
+        """Return the chance ``m/N`` and the weight of every client."""
         p = self._checked(importance)
         return Coins(np.full(len(p), self.m / len(p)), p * len(p) / self.m)
 
     def statistics(self, importance: Floats) -> WeightStatistics:
-        """The closed forms of [Fraboni 2023, App. A.1]."""
+        """Return the closed forms of [Fraboni 2023, App. A.1]."""
         p = self._checked(importance)
         variance = (len(p) - self.m) / self.m * p**2
         return WeightStatistics(

@@ -1,4 +1,4 @@
-"""One client from each of m groups whose updates look alike."""
+"""`ClusteredBySimilarity`: one client from each of m groups of similar updates."""
 
 from __future__ import annotations
 
@@ -26,21 +26,19 @@ from poise.core.types import Cohort, Floats, Ints, Setting
 
 @part("sampler", "clustered-by-similarity")
 class ClusteredBySimilarity:
-    """One client from each of m distributions that keep clients with similar updates together;
-    ``omega_i = count_i/m``.
+    """One client from each of m distributions of similar clients; ``omega_i = count_i/m``.
 
-    Clients are clustered by Ward's method [Ward 1963] on the rows of the similarity matrix of their
-    last
-    updates (zero for a client that never worked); groups are the largest subtrees that fit into one
-    distribution. Unbiased, with the variance of any clustered scheme; it costs no communication,
-    but the server keeps the last update of every client.
+    The sampler clusters the clients by Ward's method [Ward 1963] on the rows of the similarity
+    matrix of their last updates (zero for a client that never worked). Groups are the largest
+    subtrees that fit into one distribution. Unbiased, with the variance of any clustered scheme. It
+    costs no communication, but the server keeps the last update of every client.
 
     Args:
-        m: distributions, and draws per round.
+        m: number of sampling distributions, and draws per round.
         measure: ``arccos`` (angle), ``L2`` (squared distance) or ``L1``.
-        independent_draws: a client drawn twice works twice, on batches of its own each time.
-        ahead: cluster while clients work, so that a round never waits for it; the groups then do
-            not know the updates of the round before yet.
+        independent_draws: a client drawn twice works twice, each time on other batches.
+        ahead: cluster while clients work, so that a round never waits for it; the groups then lack
+            the updates of the round before.
 
     Source: [Fraboni 2023, §3.5, Alg. 3], with clients above 1/m handled as its last paragraph says.
 
@@ -64,11 +62,11 @@ class ClusteredBySimilarity:
 
     @property
     def traits(self) -> SamplerTraits:
-        """Groups are made from the clients' updates."""
+        """Declare draws that depend on the clients' updates."""
         return SamplerTraits(repeats_clients=self.independent_draws)
 
     def fit(self, setting: Setting) -> None:
-        """Clients must come back, or there is nothing to compare."""
+        """Refuse populations on demand, whose updates the server cannot keep."""
         if setting.on_demand:
             raise IncompatibleParts(
                 (
@@ -80,61 +78,71 @@ class ClusteredBySimilarity:
         units_of(setting, self.m)
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """One client from each distribution of the present clustering."""
+        """Draw one client from each distribution of the present clustering."""
         units: Ints = setting.once((self, "units"), lambda: units_of(setting, self.m))
         if past.gradients is None:
-            urns = self._urns(units, np.zeros((len(units), len(units))))
+            alike = np.zeros((len(units), len(units)))
+            sampling_distributions = self._sampling_distributions(units, alike)
         else:
-            urns = past.gradients.sampling_distributions(
-                lambda alike: self._urns(units, alike), self.ahead
+            sampling_distributions = past.gradients.urns(
+                lambda alike: self._sampling_distributions(units, alike), self.ahead
             )
-        return cohort(urns.draw(rng), self.independent_draws)
+        return cohort(sampling_distributions.draw(rng), self.independent_draws)
 
     def distributions(self, sizes: ArrayLike, gradients: ArrayLike) -> Floats:
-        """r_ki for these client sizes and last updates (N, d), (m, N): rows sum to 1, column i to m
-        p_i.
+        """Return r_ki, (m, N), for client sizes (N,) and last updates (N, d).
+
+        Rows sum to 1, column i sums to m p_i.
         """
-        n = checked_sizes(np.asarray(sizes), self.m)
-        return self._urns(n, self.similarity(gradients, len(n))).distributions(len(n))
+        n = checked(np.asarray(sizes), self.m)
+        alike = self.similarity(gradients, len(n))
+        return self._sampling_distributions(n, alike).distributions(len(n))
 
     def similarity(self, gradients: ArrayLike, clients: int) -> Floats:
-        """The similarity matrix of these updates, (N, N)."""
+        """Return the similarity matrix of these updates, (N, N)."""
         rows = np.asarray(gradients, dtype=np.float64)
         require(
             rows.ndim == 2 and len(rows) == clients,
-            f"gradients must be a table with {clients} rows",
+            f"ClusteredBySimilarity: gradients must have shape ({clients}, d), not {rows.shape}",
         )
-        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-        if len(bad):
-            raise InvalidOption(f"the gradient of client {bad[0]} is not finite")
-        seen = Gradients(clients, self.measure)
-        seen.add(range(clients), torch.from_numpy(rows.copy()))
-        return seen.refreshed()
+        infinite = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(infinite):
+            raise InvalidOption(
+                f"ClusteredBySimilarity: the gradient of client {infinite[0]} is not finite"
+            )
+        last_updates = Gradients(clients, self.measure)
+        last_updates.see(range(clients), torch.from_numpy(rows.copy()))
+        return last_updates.refreshed()
 
     def statistics(
         self, importance: Floats, gradients: ArrayLike | None = None
     ) -> WeightStatistics:
-        """The closed forms of [Fraboni 2023, App. A.1.7], for known updates; before any is known
-        where none are given.
+        """Return the closed forms of [Fraboni 2023, App. A.1.7] for these last updates.
+
+        Without ``gradients`` they hold for the first round, before any client has worked.
         """
         n = len(importance)
-        alike = np.zeros((n, n)) if gradients is None else self.similarity(gradients, n)
-        return self._urns(whole_units(importance, self.m), alike).statistics(n)
+        if gradients is None:
+            alike = np.zeros((n, n))
+        else:
+            alike = self.similarity(gradients, n)
+        return self._sampling_distributions(whole(importance, self.m), alike).statistics(n)
 
-    def _urns(self, units: Ints, alike: Floats) -> SamplingDistributions:
-        return distributions_by_group(units, subtrees(units, alike, self.m), self.m)
+    def _sampling_distributions(self, units: Ints, alike: Floats) -> SamplingDistributions:
+        return packed(units, subtrees(units, alike, m=self.m), m=self.m)
 
 
 def subtrees(units: Ints, alike: Floats, m: int) -> list[Ints]:
-    """Ward's tree on the rows of ``alike``, cut into the largest subtrees that fit into one urn, m
-    sum n_i <= M.
+    """Cut Ward's tree on the rows of ``alike`` into groups that fit into one distribution.
+
+    The groups are the largest subtrees with m sum n_i <= M.
     """
     room = int(units.sum())
     rest = (m * units) % room
-    leaves = np.flatnonzero(rest)  # whoever fills urns alone takes no part
+    leaves = np.flatnonzero(rest)  # clients that fill whole distributions alone are not clustered
     if len(leaves) < 2:
         return [leaves]
-    from scipy.cluster.hierarchy import linkage  # here: other samplers start without it
+    from scipy.cluster.hierarchy import linkage  # imported here: slow, and only used here
     from scipy.spatial.distance import pdist
 
     tree = linkage(pdist(alike[leaves]), "ward")
@@ -143,11 +151,14 @@ def subtrees(units: Ints, alike: Floats, m: int) -> list[Ints]:
     groups: list[Ints] = []
     for left, right in tree[:, :2].astype(np.int64):
         total = totals[left] + totals[right]
-        a, b = members[left], members[right]
-        if a is not None and b is not None and total <= room:
-            members.append(a + b)
-        else:  # the branches that still fit are as large as they can be
-            groups += [np.array(branch) for branch in (a, b) if branch is not None]
+        left_members = members[left]
+        right_members = members[right]
+        if left_members is not None and right_members is not None and total <= room:
+            members.append(left_members + right_members)
+        else:  # branches that still fit cannot grow any more
+            for branch in (left_members, right_members):
+                if branch is not None:
+                    groups.append(np.array(branch))
             members.append(None)
         totals.append(total)
     last = members[-1]

@@ -1,4 +1,4 @@
-"""One client from each of m groups of equal weight, cut by size."""
+"""`ClusteredBySize`: one client from each of m groups of equal weight, cut by size."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from poise.core.types import Cohort, Floats, Setting
 
 @part("sampler", "clustered-by-size")
 class ClusteredBySize:
-    """One client from each of m distributions r_k, cut from the clients in order of size; ``omega_i
-    = count_i / m``.
+    """One client from each of m distributions, cut by client size; ``omega_i = count_i/m``.
 
-    Unbiased; Var omega_i = p_i/m - sum_k r_ki^2/m^2 is never above that of `MD`, and every client
-    is at least as likely to be drawn. Where importance is not by size, it takes the place of the
-    size.
+    The sampler lays the clients end to end, largest first, and cuts the line into m distributions
+    r_k. Unbiased; Var omega_i = p_i/m - sum_k r_ki^2/m^2 is never above that of `MD`, and every
+    client is at least as likely to be drawn. If importance is not proportional to size, importance
+    replaces size.
 
     Args:
-        m: distributions, and draws per round.
-        independent_draws: a client drawn twice works twice, on batches of its own each time.
+        m: number of sampling distributions, and draws per round.
+        independent_draws: a client drawn twice works twice, each time on other batches.
 
-    Source: [Fraboni 2023, §3.4, Alg. 2] (in whole numbers, with the slips of the printed text
-        mended).
+    Source: [Fraboni 2023, §3.4, Alg. 2] (in whole numbers, with the errors of the printed text
+        corrected).
 
     >>> ClusteredBySize(2).distributions([3, 2, 1]).round(3)
     array([[1.   , 0.   , 0.   ],
@@ -52,30 +52,28 @@ class ClusteredBySize:
 
     @property
     def traits(self) -> SamplerTraits:
-        """Groups are made from the clients' sizes alone."""
+        """Declare draws that depend on the clients' sizes alone."""
         return SamplerTraits(data_dependent=False, repeats_clients=self.independent_draws)
 
     def fit(self, setting: Setting) -> None:
-        """Fits every federation; the table is made here, once."""
-        self._urns(setting)
+        """Compute the sampling distributions once; every federation fits."""
+        self._sampling_distributions(setting)
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """One client from each distribution, from a table: O(m log N)."""
-        return cohort(self._urns(setting).draw(rng), self.independent_draws)
+        """Draw one client from each distribution, from a table: O(m log N)."""
+        return cohort(self._sampling_distributions(setting).draw(rng), self.independent_draws)
 
     def distributions(self, sizes: ArrayLike) -> Floats:
-        """r_ki for these client sizes, (m, N): rows sum to 1, column i to m p_i."""
-        n = checked_sizes(np.asarray(sizes), self.m)
-        return distributions_by_size(n, self.m).distributions(len(n))
+        """Return r_ki, (m, N), for these client sizes: rows sum to 1, column i to m p_i."""
+        n = checked(np.asarray(sizes), self.m)
+        return in_line(n, self.m).distributions(len(n))
 
     def statistics(self, importance: Floats) -> WeightStatistics:
-        """The closed forms of [Fraboni 2023, App. A.1.7]."""
-        return distributions_by_size(whole_units(importance, self.m), self.m).statistics(
-            len(importance)
-        )
+        """Return the closed forms of [Fraboni 2023, App. A.1.7]."""
+        return in_line(whole(importance, self.m), self.m).statistics(len(importance))
 
-    def _urns(self, setting: Setting) -> SamplingDistributions:
-        made: SamplingDistributions = setting.once(
-            self, lambda: distributions_by_size(units_of(setting, self.m), self.m)
+    def _sampling_distributions(self, setting: Setting) -> SamplingDistributions:
+        sampling_distributions: SamplingDistributions = setting.once(
+            self, lambda: in_line(units_of(setting, self.m), self.m)
         )
-        return made
+        return sampling_distributions

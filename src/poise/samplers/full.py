@@ -1,4 +1,4 @@
-"""Everyone works in every round."""
+"""`Full`: every client works in every round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from poise.core.types import Cohort, Floats, Setting
 
 @part("sampler", "full")
 class Full:
-    """All clients, each with its importance: ``omega_i = p_i``.
+    """Select all clients, each with its importance: ``omega_i = p_i``.
 
     >>> Full().statistics(np.array([0.25, 0.75])).variance
     array([0., 0.])
@@ -24,18 +24,18 @@ class Full:
     traits = SamplerTraits(selects_everyone=True, data_dependent=False)
 
     def fit(self, setting: Setting) -> None:
-        """A population that is made on demand cannot all work at once."""
+        """Refuse populations on demand, which are too large to work all at once."""
         if setting.on_demand:
             raise IncompatibleParts(
                 (
-                    f"Full: {setting.clients:,} clients are made on demand and cannot all work in one "
-                    "round"
+                    f"Full: {setting.clients:,} clients are made on demand and cannot all work in "
+                    "one round"
                 ),
                 "use Uniform(m)",
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """Everyone, always the same cohort."""
+        """Return all clients, in every round the same cohort."""
         everyone: Cohort = setting.once(
             "everyone",
             lambda: Cohort(np.arange(setting.clients), setting.importance.astype(np.float64)),
@@ -43,7 +43,7 @@ class Full:
         return everyone
 
     def statistics(self, importance: Floats) -> WeightStatistics:
-        """No randomness: variance 0."""
+        """Return mean p and variance 0, as the draw is not random."""
         p = np.asarray(importance, dtype=np.float64)
         return WeightStatistics(
             p, np.zeros_like(p), alpha=0.0, sum_variance=0.0, expected_clients=float(len(p))

@@ -1,4 +1,4 @@
-"""m independent draws by importance."""
+"""`MD`: m independent draws with replacement, by importance."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from poise.core.types import Cohort, Floats, Setting
 
 @part("sampler", "md")
 class MD:
-    """m independent draws with probabilities p; ``omega_i = count_i / m`` (multinomial sampling).
+    """m independent draws with probabilities p; ``omega_i = count_i/m`` (multinomial sampling).
 
-    Var omega_i = p_i (1 - p_i)/m, Cov(omega_i, omega_j) = -p_i p_j/m, and the weights always sum to
+    Var omega_i = p_i (1 - p_i)/m and Cov(omega_i, omega_j) = -p_i p_j/m. The weights always sum to
     one.
 
     Args:
         m: draws per round.
-        independent_draws: a client drawn twice works twice, on batches of its own each time;
-            otherwise it works once and counts twice.
+        independent_draws: a client drawn twice works twice, each time on other batches; otherwise
+            it works once and counts twice.
 
     Source: [Fraboni 2023, §2.3, App. A.1.3].
 
@@ -41,23 +41,25 @@ class MD:
 
     @property
     def traits(self) -> SamplerTraits:
-        """Blind draws with replacement."""
-        twice = self.independent_draws
+        """Declare draws with replacement that do not depend on the clients' updates."""
         return SamplerTraits(
-            data_dependent=False, repeats_clients=twice, per_round=self.m, law="multinomial"
+            data_dependent=False,
+            repeats_clients=self.independent_draws,
+            per_round=self.m,
+            law="multinomial",
         )
 
     def fit(self, setting: Setting) -> None:
-        """Fits every federation: clients may be drawn again."""
+        """Accept every federation: m may exceed the number of clients."""
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """Draws from a table of cumulated importance: O(m log N)."""
+        """Draw m clients from a table of cumulated importance: O(m log N)."""
         ends = setting.once("md", lambda: np.cumsum(setting.importance))
         drawn = np.searchsorted(ends, rng.random(self.m) * ends[-1], side="right")
         return cohort(np.minimum(drawn, setting.clients - 1), self.independent_draws)
 
     def statistics(self, importance: Floats) -> WeightStatistics:
-        """The closed forms of [Fraboni 2023, Table 2.1]."""
+        """Return the closed forms of [Fraboni 2023, Table 2.1]."""
         p = np.asarray(importance, dtype=np.float64)
         drawn = 1 - (1 - p) ** self.m
         return WeightStatistics(

@@ -1,4 +1,4 @@
-"""Everyone flips a coin of its own, loaded by importance."""
+"""`Poisson`: every client works with a probability in proportion to its importance."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from poise.core.types import Cohort, Floats, Setting
 
 @part("sampler", "poisson")
 class Poisson:
-    """Client i works with probability m p_i, independently; ``omega_i = 1/m`` for those who do.
+    """Draw client i independently with probability m p_i, with ``omega_i = 1/m``.
 
-    Var omega_i = p_i (1 - m p_i)/m, no covariance. Needs m p_i <= 1 for every client
-    ([Fraboni 2023] prints the
-    inequality the other way round).
+    Var omega_i = p_i (1 - m p_i)/m, without covariance. Needs m p_i <= 1 for every client
+    ([Fraboni 2023] prints the inequality the other way round).
 
     Args:
         m: expected number of clients per round.
@@ -39,27 +38,26 @@ class Poisson:
 
     @property
     def traits(self) -> SamplerTraits:
-        """One coin per client, whatever the clients sent."""
+        """Declare independent draws that do not depend on the clients' updates."""
         return SamplerTraits(independent=True, data_dependent=False, per_round=self.m)
 
     def fit(self, setting: Setting) -> None:
-        """A probability is at most one."""
+        """Refuse m for which a probability m p_i is above 1."""
         self._chances(setting.importance)
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """One coin per client."""
-        clients = np.flatnonzero(rng.random(setting.clients) < self.m * setting.importance).astype(
-            np.int64
-        )
+        """Draw each client with probability m p_i."""
+        drawn = rng.random(setting.clients) < self.m * setting.importance
+        clients = np.flatnonzero(drawn).astype(np.int64)
         return Cohort(clients, np.full(len(clients), 1 / self.m))
 
     def coins(self, importance: Floats) -> Coins:
-        """Chances by importance, cut at 1, as `draw` cuts them."""
+        """Return the chances m p_i, at most 1, and the weights 1/m."""
         p = np.asarray(importance, dtype=np.float64)
         return Coins(np.minimum(1.0, self.m * p), np.full(len(p), 1 / self.m))
 
     def statistics(self, importance: Floats) -> WeightStatistics:
-        """The closed forms of [Fraboni 2023, App. A.1]."""
+        """Return the closed forms of [Fraboni 2023, App. A.1]."""
         p = np.asarray(importance, dtype=np.float64)
         chances = self._chances(p)
         variance = p * (1 - chances) / self.m
@@ -74,11 +72,11 @@ class Poisson:
     def _chances(self, p: Floats) -> Floats:
         chances = self.m * p
         if chances.max() > 1 + 1e-12:
-            who = int(chances.argmax())
+            client = int(chances.argmax())
             raise IncompatibleParts(
                 (
-                    f"Poisson: client {who} would work with probability m p = {chances[who]:.3g}, "
-                    "above 1"
+                    f"Poisson: client {client} would work with probability m p = "
+                    f"{chances[client]:.3g}, above 1"
                 ),
                 f"choose m <= {int(1 / p.max())}, or MD({self.m})",
                 where=("m",),

@@ -1,4 +1,4 @@
-"""Of d candidates, the m that are worst served."""
+"""`PowerOfChoice`: of d candidates, the m with the largest loss work."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from poise.core.types import Cohort, Floats, Ints, Setting
 
 @part("sampler", "power-of-choice")
 class PowerOfChoice:
-    """d candidates without replacement, likelier the larger p_i; the m with the largest loss work;
-    ``omega_i = 1/m``.
+    """Draw d candidates by importance; the m with the largest loss work, ``omega_i = 1/m``.
 
-    Biased towards clients with a high loss. The loss is the one that a client reported when it last
-    worked, so a round costs one more number per client that works; a client never heard of comes
-    first.
+    Candidates are drawn without replacement, with probabilities p. Biased towards clients with a
+    high loss. The loss is the last one that the client reported, so a round costs one more number
+    per working client. Clients that have not reported yet come first.
 
     Args:
         m: clients per round.
@@ -28,8 +27,9 @@ class PowerOfChoice:
 
     Source: [Cho 2020].
 
-    >>> PowerOfChoice(1, 2).draw(Setting(2, np.ones(2, int), np.array([0.5, 0.5])), np.random.default_rng(0), 1,
-    ...     History(last_loss={0: 0.1, 1: 0.7})).clients
+    >>> setting = Setting(2, np.ones(2, int), np.array([0.5, 0.5]))
+    >>> past = History(last_loss={0: 0.1, 1: 0.7})
+    >>> PowerOfChoice(1, 2).draw(setting, np.random.default_rng(0), 1, past).clients
     array([1])
     """
 
@@ -49,59 +49,60 @@ class PowerOfChoice:
 
     @property
     def traits(self) -> SamplerTraits:
-        """Who is asked depends on reported losses."""
+        """Declare draws that depend on reported losses."""
         return SamplerTraits(favours_losses=True, per_round=self.m)
 
     def fit(self, setting: Setting) -> None:
-        """There must be as many clients as candidates."""
+        """Refuse d above the number of clients with positive importance."""
         self._check(setting.importance)
 
     def _check(self, importance: Floats) -> None:
-        some = int((importance > 0).sum())
-        if self.d > some:
+        available = int((importance > 0).sum())
+        if self.d > available:
             raise IncompatibleParts(
-                f"PowerOfChoice: d = {self.d} candidates, but {some} clients with importance",
-                f"choose d <= {some}",
+                f"PowerOfChoice: d = {self.d} candidates, but {available} clients with importance",
+                f"choose d <= {available}",
                 where=("d",),
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """Candidates by importance, then the largest losses; equal ones in the order of the
-        draw.
-        """
-        return self._keep(self._candidates(setting.importance, rng), past)
+        """Draw candidates by importance and keep the largest losses; ties in order of the draw."""
+        return self._worst(self._candidates(setting.importance, rng), past)
 
     def _candidates(self, p: Floats, rng: np.random.Generator) -> Ints:
-        """Successive draws without replacement, as a race: client i arrives at an exponential time
-        with rate p_i.
-        """
+        """Draw without replacement, as a race: client i arrives after an Exp(p_i) time."""
         with np.errstate(divide="ignore"):
             arrival = rng.standard_exponential(len(p)) / p
         first = np.argpartition(arrival, self.d - 1)[: self.d]
         return np.asarray(first[np.argsort(arrival[first])], dtype=np.int64)
 
-    def _keep(self, candidates: Ints, past: History) -> Cohort:
+    def _worst(self, candidates: Ints, past: History) -> Cohort:
         worst = np.argsort(-past.losses(candidates), kind="stable")[: self.m]
         return Cohort(np.sort(candidates[worst]), np.full(self.m, 1 / self.m))
 
     def statistics(
         self, importance: Floats, losses: Floats | None = None, draws: int = 100_000, seed: int = 0
     ) -> WeightStatistics:
-        """Estimated from ``draws`` draws for known losses, because there is no closed form; the
-        mean is not p.
+        """Estimate the statistics for these losses from ``draws`` draws; the mean is not p.
+
+        There is no closed form.
         """
         p = np.asarray(importance, dtype=np.float64)
         self._check(p)
-        past = History(last_loss={} if losses is None else dict(enumerate(map(float, losses))))
+        last_loss: dict[int, float] = {}
+        if losses is not None:
+            last_loss = dict(enumerate(map(float, losses)))
+        past = History(last_loss=last_loss)
         rng = np.random.default_rng(seed)
-        mean, products = np.zeros(len(p)), np.zeros((len(p), len(p)))
+        mean = np.zeros(len(p))
+        products = np.zeros((len(p), len(p)))
         for _ in range(draws):
-            chosen = self._keep(self._candidates(p, rng), past).clients
+            chosen = self._worst(self._candidates(p, rng), past).clients
             mean[chosen] += 1
             products[np.ix_(chosen, chosen)] += 1
         mean = mean / (draws * self.m)
         covariance = products / (draws * self.m**2) - np.outer(mean, mean)
-        overlap = np.zeros(len(p))  # no bound is known that would use it
+        overlap = np.zeros(len(p))  # no known bound uses it
         return WeightStatistics(
             mean,
             np.diag(covariance).copy(),
@@ -113,6 +114,6 @@ class PowerOfChoice:
             estimated=True,
         )
 
-    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
-        """Estimated for the losses that are known."""
-        return self.statistics(importance, known.losses, known.draws)
+    def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
+        """Estimate the statistics for the known losses."""
+        return self.statistics(importance, known.losses, draws=known.draws)

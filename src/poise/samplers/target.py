@@ -1,4 +1,4 @@
-"""One client from each of the groups that an oracle knows."""
+"""`Target`: one client from each of m given groups."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ from poise.core.types import Cohort, Floats, Ints, Setting
 
 @part("sampler", "target")
 class Target:
-    """Clustered sampling with groups that are given: what `ClusteredBySimilarity` should find;
-    ``omega_i = count_i/m``.
+    """Clustered sampling with given groups, the ideal of a clustering; ``omega_i = count_i/m``.
 
-    The m largest groups have one distribution each; what does not fit, and the clients of the other
-    groups, fill the room that is left. Unbiased whatever the groups are.
+    The m largest groups have one sampling distribution each. Clients that do not fit into theirs,
+    and the clients of the other groups, fill the remaining room. Unbiased for all groups.
 
     Args:
-        m: distributions, and draws per round.
-        groups: the group of each client, as whole numbers; ``"class"`` is the class of which a
-            client has most.
-        independent_draws: a client drawn twice works twice, on batches of its own each time.
+        m: number of sampling distributions, and draws per round.
+        groups: the group of each client, as whole numbers; ``"class"`` groups clients by the class
+            that most of their samples have.
+        independent_draws: a client drawn twice works twice, each time on other batches.
 
     Source: [Fraboni 2023, §3.6].
 
@@ -65,22 +64,22 @@ class Target:
 
     @property
     def traits(self) -> SamplerTraits:
-        """Groups may be made from the clients' data."""
+        """Declare draws that may depend on the clients' data."""
         return SamplerTraits(repeats_clients=self.independent_draws)
 
     def for_clients(self, stay: Sequence[int]) -> Self:
-        """The groups of the clients that stay."""
+        """Return this sampler with the groups of the clients that stay."""
         if self.groups == "class":
             return self
         return replace(self, groups=tuple(self.groups[c] for c in stay))
 
     def fit(self, setting: Setting) -> None:
-        """One group per client."""
+        """Refuse groups that do not give one number per client."""
         if self.groups == "class":
             if setting.majority is None:
                 raise IncompatibleParts(
                     "Target: the classes of the clients are not known",
-                    "give groups as numbers",
+                    "give the groups as numbers, one per client",
                     where=("groups",),
                 )
             return
@@ -92,36 +91,41 @@ class Target:
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """One client from each distribution."""
-        urns: SamplingDistributions = setting.once(
-            self, lambda: self._urns(units_of(setting, self.m), setting.majority)
+        """Draw one client from each distribution."""
+        sampling_distributions: SamplingDistributions = setting.once(
+            self,
+            lambda: self._sampling_distributions(units_of(setting, self.m), setting.majority),
         )
-        return cohort(urns.draw(rng), self.independent_draws)
+        return cohort(sampling_distributions.draw(rng), self.independent_draws)
 
     def distributions(self, sizes: ArrayLike, classes: Ints | None = None) -> Floats:
-        """r_ki for these client sizes, (m, N): rows sum to 1, column i to m p_i; ``classes`` where
-        groups need them.
+        """Return r_ki, (m, N), for these client sizes: rows sum to 1, column i to m p_i.
+
+        ``groups="class"`` needs ``classes``, the majority class of each client.
         """
-        n = checked_sizes(np.asarray(sizes), self.m)
-        return self._urns(n, classes).distributions(len(n))
+        n = checked(np.asarray(sizes), self.m)
+        return self._sampling_distributions(n, classes).distributions(len(n))
 
     def statistics(self, importance: Floats, classes: Ints | None = None) -> WeightStatistics:
-        """The closed forms of [Fraboni 2023, App. A.1.7]; ``classes`` where groups need them."""
-        return self._urns(whole_units(importance, self.m), classes).statistics(len(importance))
+        """Return the closed forms of [Fraboni 2023, App. A.1.7].
 
-    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
-        """The closed forms for the classes that are known."""
+        ``groups="class"`` needs ``classes``, the majority class of each client.
+        """
+        units = whole(importance, self.m)
+        return self._sampling_distributions(units, classes).statistics(len(importance))
+
+    def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
+        """Return the closed forms for the known classes."""
         return self.statistics(importance, known.majority)
 
-    def _urns(self, units: Ints, classes: Ints | None) -> SamplingDistributions:
+    def _sampling_distributions(self, units: Ints, classes: Ints | None) -> SamplingDistributions:
         groups = classes if self.groups == "class" else self.groups
         require(
             groups is not None,
             "Target: groups = 'class' needs the class of every client",
-            "give classes=",
+            "pass classes=, the majority class of each client",
         )
         labels = np.asarray(groups)
         require(len(units) == len(labels), f"Target: {len(labels)} groups for {len(units)} clients")
-        return distributions_by_group(
-            units, [np.flatnonzero(labels == g) for g in np.unique(labels)], self.m
-        )
+        members = [np.flatnonzero(labels == group) for group in np.unique(labels)]
+        return packed(units, members, m=self.m)

@@ -1,4 +1,4 @@
-"""m clients without replacement, all equally likely."""
+"""`Uniform`: m clients without replacement, all equally likely."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from poise.core.types import Cohort, Floats, Setting
 
 @part("sampler", "uniform")
 class Uniform:
-    """m of N clients without replacement; ``omega_i = (N/m) p_i`` for those drawn, so E[omega_i] =
-    p_i.
+    """Draw m of N clients without replacement, with ``omega_i = (N/m) p_i``.
 
-    Var omega_i = (N/m - 1) p_i^2 and Cov(omega_i, omega_j) = -alpha p_i p_j with
+    E[omega_i] = p_i, Var omega_i = (N/m - 1) p_i^2 and Cov(omega_i, omega_j) = -alpha p_i p_j with
     alpha = (N - m)/(m (N - 1))  [Fraboni 2023, Table 2.1].
 
     Args:
         m: clients per round.
-        absent: ``made-up`` gives those drawn the weight of those who are not; ``keep`` is FedAvg's
-            first rule [McMahan 2017], where a client that was not drawn counts with the old
-            model: ``omega_i = p_i``, so that E[omega_i] = (m/N) p_i and a round goes m/N of the way
-                [Fraboni 2023, §3.1].
+        absent: ``made-up`` gives the drawn clients the weight of the absent ones. ``keep`` is
+            FedAvg's first rule [McMahan 2017], where absent clients count with the old model:
+            ``omega_i = p_i``, so E[omega_i] = (m/N) p_i, and a round goes m/N of the way
+            [Fraboni 2023, §3.1].
 
     >>> Uniform(1).statistics(np.array([0.5, 0.5])).variance
     array([0.25, 0.25])
@@ -43,14 +42,16 @@ class Uniform:
 
     @property
     def traits(self) -> SamplerTraits:
-        """Blind draws without replacement."""
-        keep = self.absent == "keep"
+        """Declare draws without replacement that do not depend on the clients' updates."""
         return SamplerTraits(
-            data_dependent=False, absent_keep=keep, per_round=self.m, law="uniform"
+            data_dependent=False,
+            absent_keep=self.absent == "keep",
+            per_round=self.m,
+            law="uniform",
         )
 
     def fit(self, setting: Setting) -> None:
-        """No more clients can be drawn than there are."""
+        """Refuse m above the number of clients."""
         if self.m > setting.clients:
             raise IncompatibleParts(
                 (
@@ -62,27 +63,28 @@ class Uniform:
             )
 
     def draw(self, setting: Setting, rng: np.random.Generator, round: int, past: History) -> Cohort:
-        """M distinct clients, in ascending order. O(m) time and memory for m much below N."""
-        clients = np.sort(rng.choice(setting.clients, self.m, replace=False, shuffle=False)).astype(
-            np.int64
-        )
+        """Draw m distinct clients, ascending; O(m) time and memory for m much below N."""
+        drawn = rng.choice(setting.clients, self.m, replace=False, shuffle=False)
+        clients = np.sort(drawn).astype(np.int64)
         return Cohort(clients, setting.importance[clients] * self._scale(setting.clients))
 
     def _scale(self, clients: int) -> float:
-        """What a drawn client's weight is of its importance."""
+        """Return the factor from a drawn client's importance to its weight."""
         return clients / self.m if self.absent == "made-up" else 1.0
 
     def statistics(self, importance: Floats) -> WeightStatistics:
-        """The closed forms of [Fraboni 2023, Table 2.1]."""
+        """Return the closed forms of [Fraboni 2023, Table 2.1]."""
         p = np.asarray(importance, dtype=np.float64)
-        n, m, squares = len(p), self.m, float(p @ p)
+        n = len(p)
+        m = self.m
+        squares = float(p @ p)
         require(m <= n, f"Uniform: m = {m} clients per round, but there are {n}")
         alpha = (n - m) / (m * (n - 1)) if n > 1 else 0.0
-        short = self._scale(n) * m / n  # 1, or m/N where the absent keep the old model
+        share = self._scale(n) * m / n  # 1, or m/N if absent clients keep the old model
         return WeightStatistics(
-            short * p,
-            short**2 * (n / m - 1) * p**2,
+            share * p,
+            share**2 * (n / m - 1) * p**2,
             alpha=alpha,
-            sum_variance=short**2 * alpha * (n * squares - 1),
+            sum_variance=share**2 * alpha * (n * squares - 1),
             expected_clients=float(m),
         )

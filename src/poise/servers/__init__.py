@@ -1,4 +1,4 @@
-"""How the aggregated direction is applied: server optimisers."""
+"""Server optimisers: how the server applies the aggregated direction to the model."""
 
 from poise.servers.adaptive import Adagrad, Adam, Yogi
 from poise.servers.add import Add

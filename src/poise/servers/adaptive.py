@@ -1,8 +1,8 @@
-"""Adaptive server optimisers [Reddi 2021], which differ in one line.
+"""The adaptive server optimisers `Adam`, `Yogi` and `Adagrad` [Reddi 2021].
 
     m <- beta1 m + (1 - beta1) D,   v <- second(v, D^2),   theta <- theta + lr m / (sqrt(v) + tau)
 
-No bias correction; ``v`` starts at ``tau^2``.
+They differ in ``second``. There is no bias correction, and ``v`` starts at ``tau^2``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from poise.core.vectors import Vector
 
 @dataclass(frozen=True)
 class _Adaptive:
-    """What the three share; ``second`` tells them apart."""
+    """Options and step of the adaptive servers; each of them defines ``second``."""
 
     lr: float = 0.01
     beta1: float = 0.9
 
-    tau = 1e-3  # an option of each of them, behind its own
+    tau = 1e-3  # each server declares it as its last option
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -45,30 +45,28 @@ class _Adaptive:
 
     @property
     def traits(self) -> ServerTraits:
-        """The moments remember earlier directions."""
+        """Declare the rate; the moments depend on earlier directions."""
         return ServerTraits(rate=self.lr)
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     def init(self, theta: Vector) -> ServerState:
-        """First moment 0, second moment tau^2."""
+        """Return the first moment 0 and the second moment tau^2."""
         return {"first": torch.zeros_like(theta), "second": torch.full_like(theta, self.tau**2)}
 
     def second(self, v: Vector, square: Vector) -> Vector:
-        """The second moment after a direction with this square."""
+        """Return the second moment after a direction with this square."""
         return v
 
     def apply(
         self, theta: Vector, direction: Vector, state: ServerState
     ) -> tuple[Vector, ServerState]:
-        """One adaptive step."""
+        """Make one adaptive step."""
         first = self.beta1 * state["first"] + (1 - self.beta1) * direction
         second = self.second(state["second"], direction.square())
-        return theta + self.lr * first / (second.sqrt() + self.tau), {
-            "first": first,
-            "second": second,
-        }
+        moved = theta + self.lr * first / (second.sqrt() + self.tau)
+        return moved, {"first": first, "second": second}
 
 
 @part("server", "adam")
@@ -79,9 +77,14 @@ class Adam(_Adaptive):
         lr: server learning rate.
         beta1: decay of the first moment m.
         beta2: decay of the second moment v.
-        tau: how adaptive the step is; v starts at tau^2.
+        tau: added to sqrt(v); a smaller tau makes the step more adaptive.
 
     Source: [Exp-α 2023, §4], [Reddi 2021]; no bias correction.
+
+    >>> theta = torch.zeros(1)
+    >>> server = Adam(lr=1.0, beta1=0.0, beta2=0.0, tau=1.0)
+    >>> server.apply(theta, torch.tensor([3.0]), server.init(theta))[0]
+    tensor([0.7500])
     """
 
     beta2: float = 0.99
@@ -90,21 +93,26 @@ class Adam(_Adaptive):
     traits = _Adaptive.traits
 
     def second(self, v: Vector, square: Vector) -> Vector:
-        """A moving average of squares."""
+        """Return a moving average of the squares."""
         return self.beta2 * v + (1 - self.beta2) * square
 
 
 @part("server", "yogi")
 class Yogi(_Adaptive):
-    """FedYogi: ``v <- v - (1 - beta2) D^2 sign(v - D^2)``, which changes slowly when D is small.
+    """FedYogi: ``v <- v - (1 - beta2) D^2 sign(v - D^2)``; v changes slowly while D is small.
 
     Args:
         lr: server learning rate.
         beta1: decay of the first moment m.
         beta2: how slowly the second moment v changes.
-        tau: how adaptive the step is; v starts at tau^2.
+        tau: added to sqrt(v); a smaller tau makes the step more adaptive.
 
     Source: [Exp-α 2023, §4], [Reddi 2021].
+
+    >>> theta = torch.zeros(1)
+    >>> server = Yogi(lr=1.0, beta1=0.0, beta2=0.0, tau=1.0)
+    >>> server.apply(theta, torch.tensor([0.5]), server.init(theta))[1]["second"]
+    tensor([0.7500])
     """
 
     beta2: float = 0.99
@@ -113,20 +121,25 @@ class Yogi(_Adaptive):
     traits = _Adaptive.traits
 
     def second(self, v: Vector, square: Vector) -> Vector:
-        """Towards the square, by at most a share of it."""
+        """Move v towards the square, by a fixed share of the square."""
         return v - (1 - self.beta2) * square * (v - square).sign()
 
 
 @part("server", "adagrad")
 class Adagrad(_Adaptive):
-    """FedAdagrad: ``v <- v + D^2``; steps shrink with what was travelled.
+    """FedAdagrad: ``v <- v + D^2``; steps shrink with the sum of squared directions.
 
     Args:
         lr: server learning rate.
         beta1: decay of the first moment m; 0 is plain Adagrad.
-        tau: how adaptive the step is; v starts at tau^2.
+        tau: added to sqrt(v); a smaller tau makes the step more adaptive.
 
     Source: [Exp-α 2023, §4], [Reddi 2021].
+
+    >>> theta = torch.zeros(1)
+    >>> server = Adagrad(lr=1.0, tau=1.0)
+    >>> server.apply(theta, torch.tensor([2.0]), server.init(theta))[1]["second"]
+    tensor([5.])
     """
 
     beta1: float = 0.0
@@ -135,5 +148,5 @@ class Adagrad(_Adaptive):
     traits = _Adaptive.traits
 
     def second(self, v: Vector, square: Vector) -> Vector:
-        """The sum of squares."""
+        """Return the sum of the squares."""
         return v + square

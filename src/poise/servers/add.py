@@ -1,4 +1,4 @@
-"""The server of FedAvg."""
+"""`Add`: the server of FedAvg."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ class Add:
 
     Args:
         lr: server learning rate, eta_g.
+
+    >>> import torch
+    >>> Add(lr=0.5).apply(torch.zeros(2), torch.tensor([2.0, -4.0]), {})
+    (tensor([ 1., -2.]), {})
     """
 
     lr: float = 1.0
@@ -29,18 +33,18 @@ class Add:
 
     @property
     def traits(self) -> ServerTraits:
-        """The direction is added, and leaves no other trace."""
+        """Declare that the server adds the direction and keeps no state."""
         return ServerTraits(adds=True, stateless=True, rate=self.lr)
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     def init(self, theta: Vector) -> ServerState:
-        """No state."""
+        """Return an empty state."""
         return {}
 
     def apply(
         self, theta: Vector, direction: Vector, state: ServerState
     ) -> tuple[Vector, ServerState]:
-        """Add the direction."""
+        """Add lr times the direction to the model."""
         return theta.add(direction, alpha=self.lr), state

@@ -1,4 +1,4 @@
-"""FedAvgM: the server has momentum."""
+"""`Momentum`: a server with momentum (FedAvgM)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from poise.core.vectors import Vector
 
 @part("server", "momentum")
 class Momentum:
-    """``v <- beta v + D``; ``theta <- theta + lr v`` (Nesterov: ``theta + lr (D + beta v)``); beta
-    = 0 is `Add`.
+    """``v <- beta v + D``; ``theta <- theta + lr v``; beta = 0 is `Add`.
+
+    Nesterov's variant is ``theta <- theta + lr (D + beta v)``.
 
     Args:
         lr: server learning rate.
         beta: momentum, in [0, 1).
-        nesterov: look ahead along the velocity.
+        nesterov: whether to use Nesterov's variant.
 
     Source: [Exp-α 2023, §4], [Hsu 2019].
+
+    >>> Momentum(beta=0.5).apply(torch.zeros(1), torch.ones(1), {"velocity": torch.ones(1)})
+    (tensor([1.5000]), {'velocity': tensor([1.5000])})
     """
 
     lr: float = 1.0
@@ -43,20 +47,22 @@ class Momentum:
 
     @property
     def traits(self) -> ServerTraits:
-        """The velocity remembers earlier directions."""
+        """Declare the rate; the velocity depends on earlier directions."""
         return ServerTraits(rate=self.lr)
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     def init(self, theta: Vector) -> ServerState:
-        """The velocity is zero."""
+        """Return a velocity of zero."""
         return {"velocity": torch.zeros_like(theta)}
 
     def apply(
         self, theta: Vector, direction: Vector, state: ServerState
     ) -> tuple[Vector, ServerState]:
-        """Move along the velocity."""
+        """Move the model along the new velocity."""
         velocity = self.beta * state["velocity"] + direction
-        step = direction + self.beta * velocity if self.nesterov else velocity
+        step = velocity
+        if self.nesterov:
+            step = direction + self.beta * velocity
         return theta.add(step, alpha=self.lr), {"velocity": velocity}

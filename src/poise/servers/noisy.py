@@ -1,4 +1,4 @@
-"""Noise on what the server is about to apply."""
+"""`Noisy`: Gaussian noise on the direction that another server applies."""
 
 from __future__ import annotations
 
@@ -18,23 +18,21 @@ from poise.core.vectors import Vector
 from poise.servers.add import Add
 
 DRAWN = "drawn"
-"""The entry of the state that counts the rounds: it names the next draw."""
+"""The entry of the state that counts the draws and thereby names the next one."""
 
 
 @part("server", "noisy")
 class Noisy:
-    """``D <- D + N(0, sigma^2 I)``, then another server applies it; with `Clipped` weights this is
-    DP-FedAvg.
+    """``D <- D + N(0, sigma^2 I)``, then the server ``of`` applies D.
 
-    The noise of round n is the stream (seed, n), so a run that is taken up again draws the same; in
-    a run, ``seed`` is combined with the run's own, so that runs and branches of different seeds
-    share no noise.
+    With `Clipped` weights this is DP-FedAvg. The noise of round n comes from the stream (seed, n),
+    so a resumed run draws the same noise. A run combines ``seed`` with its own seed, so runs and
+    branches of different seeds share no noise.
 
     Args:
-        sigma: standard deviation of the noise, in units of the model; 0 is the other server by
-            itself.
+        sigma: standard deviation of the noise, in units of the model; 0 adds no noise.
         of: the server that applies the noisy direction.
-        seed: names the noise.
+        seed: the seed of the noise.
 
     Source: [McMahan 2018, Alg. 1]; [Fraboni 2023, §5.5.1] (DP).
 
@@ -54,45 +52,48 @@ class Noisy:
             f"Noisy: sigma must be 0 or more, not {self.sigma}",
             where="sigma",
         )
-        fits = is_part(self.of) and self.of.slot == "server" and not isinstance(self.of, Noisy)
+        is_server = is_part(self.of) and self.of.slot == "server"
         require(
-            fits, f"Noisy: {self.of!r} is not a server to apply the noisy direction", where="of"
+            is_server and not isinstance(self.of, Noisy),
+            f"Noisy: {self.of!r} is not a server to apply the noisy direction",
+            "choose another server than Noisy, such as Add()",
+            where="of",
         )
 
     @property
     def traits(self) -> ServerTraits:
-        """Those of the other server, with noise."""
+        """Return the traits of the inner server, with the noise."""
         return replace(traits_of(self.of, ServerTraits), noise=self.sigma)
 
     @property
     def lr(self) -> float:
-        """That of the other server."""
+        """The learning rate of the inner server."""
         return float(self.of.lr)
 
     def seeded(self, seed: int) -> Noisy:
-        """The same server inside a run of this seed."""
+        """Return the same server for a run with this seed."""
         return replace(self, seed=address(seed, "server noise", self.seed) % 2**63)
 
     def fit(self, setting: Setting) -> None:
-        """The other server must fit."""
+        """Refuse settings that the inner server refuses."""
         self.of.fit(setting)
 
     def init(self, theta: Vector) -> ServerState:
-        """The other server's state, and nothing drawn so far."""
+        """Return the state of the inner server, with no draw so far."""
         return {**self.of.init(theta), DRAWN: theta.new_zeros(1)}
 
     def apply(
         self, theta: Vector, direction: Vector, state: ServerState
     ) -> tuple[Vector, ServerState]:
-        """Draw, add, and let the other server do its step."""
+        """Add noise to the direction and let the inner server apply it."""
         n = int(state[DRAWN])
-        inner = {name: value for name, value in state.items() if name != DRAWN}
-        noisy = direction if self.sigma == 0 else direction + self._noise(n, direction)
-        moved, after = self.of.apply(theta, noisy, inner)
-        return moved, {**after, DRAWN: state[DRAWN] + 1}
+        inner_state = {name: value for name, value in state.items() if name != DRAWN}
+        if self.sigma > 0:
+            direction = direction + self._noise(n, direction)
+        moved, new_inner_state = self.of.apply(theta, direction, state=inner_state)
+        return moved, {**new_inner_state, DRAWN: state[DRAWN] + 1}
 
     def _noise(self, n: int, like: Vector) -> Vector:
-        draw = torch.randn(
-            len(like), generator=torch_generator(self.seed, "noise", n), dtype=torch.float64
-        )
+        stream = torch_generator(self.seed, "noise", n)
+        draw = torch.randn(len(like), generator=stream, dtype=torch.float64)
         return (self.sigma * draw).to(like)

@@ -1,4 +1,4 @@
-"""What each client does: local solvers."""
+"""Solvers: the local work of each client."""
 
 from poise.solvers.feddyn import FedDyn
 from poise.solvers.fedfor import FedFor

@@ -1,6 +1,4 @@
-"""What the local solvers share: SGD's options, its numbers of steps, and its chain of
-transforms.
-"""
+"""`LocalSGD`, the base of the local solvers: options, steps and the chain of transforms."""
 
 from __future__ import annotations
 
@@ -18,10 +16,9 @@ from poise.core.vectors import Stack
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSGD:
-    """Options of local SGD; a solver adds its own terms to the gradient by `terms` or by a
-    `memory`.
+    """Options of local SGD; a solver adds terms to the gradient by `terms` or by a `memory`.
 
-    The order is: the solver's own terms, clipping, weight decay, momentum (PyTorch's order).
+    The order is: terms of the solver, clipping, weight decay, momentum (PyTorch's order).
     """
 
     lr: float
@@ -40,18 +37,19 @@ class LocalSGD:
         )
         require(
             (self.steps is None) != (self.epochs is None),
-            f"{name}: the amount of local work is not clear",
+            f"{name}: exactly one of steps and epochs is required",
             "give either steps= or epochs=",
         )
+        option = "steps" if self.epochs is None else "epochs"
         work = self.steps if self.epochs is None else self.epochs
         require(
             work is not None and work >= 1,
-            f"{name}: local work must be at least 1, not {work}",
-            where="steps" if self.epochs is None else "epochs",
+            f"{name}: {option} must be at least 1, not {work}",
+            where=option,
         )
         require(
             self.batch_size is None or self.batch_size >= 1,
-            f"{name}: batch_size {self.batch_size} is below 1",
+            f"{name}: batch_size must be at least 1, not {self.batch_size}",
             where="batch_size",
         )
         require(
@@ -59,9 +57,8 @@ class LocalSGD:
             f"{name}: momentum must be in [0, 1), not {self.momentum}",
             where="momentum",
         )
-        finite = 0 <= self.weight_decay < float("inf")
         require(
-            finite,
+            0 <= self.weight_decay < float("inf"),
             f"{name}: weight_decay must be 0 or more, not {self.weight_decay}",
             where="weight_decay",
         )
@@ -74,10 +71,10 @@ class LocalSGD:
             0 < self.decay <= 1, f"{name}: decay must be in (0, 1], not {self.decay}", where="decay"
         )
 
-    def traits_with(self, promised: SolverTraits) -> SolverTraits:
-        """What a solver promises, with the facts that follow from these options."""
+    def traits_with(self, declared: SolverTraits) -> SolverTraits:
+        """Return the declared traits, completed by the facts that follow from these options."""
         return replace(
-            promised,
+            declared,
             weight_decay=self.weight_decay,
             momentum=self.momentum,
             clips=self.clip is not None,
@@ -86,31 +83,31 @@ class LocalSGD:
 
     @property
     def memory(self) -> Memory | None:
-        """What clients and server remember between rounds; nothing by default."""
+        """The state that clients and server keep between rounds; none by default."""
         return None
 
     def fit(self, setting: Setting) -> None:
-        """Batches need data that can be cut into batches."""
+        """Refuse batch sizes for exact gradients, and client state for populations on demand."""
         if not setting.batches and self.batch_size is not None:
             raise IncompatibleParts(
                 (
                     f"{type(self).__name__}: batch_size={self.batch_size}, but this task has exact "
                     "gradients, no batches"
                 ),
-                "leave batch_size out",
+                "remove batch_size",
                 where=("batch_size",),
             )
         if self.memory is not None and self.memory.keeps and setting.on_demand:
             raise IncompatibleParts(
                 (
-                    f"{type(self).__name__}: clients keep state between rounds, but these are made on "
-                    "demand and forget"
+                    f"{type(self).__name__}: clients keep state between rounds, but clients made "
+                    "on demand keep none"
                 ),
                 "use a solver without client state",
             )
 
     def steps_for(self, sizes: Ints) -> Ints:
-        """Local steps of clients with this many samples."""
+        """Return the number of local steps of clients with this many samples."""
         if self.steps is not None:
             return np.full(len(sizes), self.steps, dtype=np.int64)
         assert self.epochs is not None
@@ -118,11 +115,11 @@ class LocalSGD:
         return np.asarray(self.epochs * per_epoch, dtype=np.int64)
 
     def terms(self, start: Stack) -> tuple[Transform, ...]:
-        """What this solver adds to the gradient; nothing by default."""
+        """Return the terms that this solver adds to the gradient; none by default."""
         return ()
 
-    def rule(self, start: Stack, version: int) -> StepRule:
-        """The local step of clients that start from ``start``."""
+    def rule(self, start: Stack, version: int) -> Rule:
+        """Return the step rule of clients that start from ``start``."""
         chain = list(self.terms(start))
         if self.clip is not None and self.clip < float("inf"):
             chain.append(clipped(self.clip))
@@ -133,22 +130,22 @@ class LocalSGD:
         return StepRule(self.rate(version), tuple(chain))
 
     def rate(self, version: int) -> float:
-        """Learning rate of work on this model version, ``lr * decay**n``."""
+        """Return the learning rate on this model version, ``lr * decay**n``."""
         return self.lr * self.decay**version
 
 
 def clipped(norm: float) -> Transform:
-    """Rows longer than ``norm`` are scaled back to it."""
+    """Return the transform that scales rows longer than ``norm`` down to it."""
 
     def transform(gradients: Stack, weights: Stack) -> Stack:
         length = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
-        return gradients.mul_((norm / length).clamp_(max=1.0))  # a row of length 0: inf clamps to 1
+        return gradients.mul_((norm / length).clamp_(max=1.0))  # for length 0, inf clamps to 1
 
     return transform
 
 
 def pulled(mu: float, start: Stack) -> tuple[Transform, ...]:
-    """``mu (w - theta)``, the pull to the model received (FedProx); nothing for mu = 0."""
+    """Return FedProx's term ``mu (w - theta)``, the pull to the received model; none if mu = 0."""
     if mu == 0:
         return ()
 
@@ -159,12 +156,12 @@ def pulled(mu: float, start: Stack) -> tuple[Transform, ...]:
 
 
 def decayed(rate: float) -> Transform:
-    """The gradient of ``rate/2 * |w|^2`` is added."""
+    """Return the transform that adds the gradient of ``rate/2 * |w|^2``."""
     return lambda gradients, weights: gradients.add_(weights, alpha=rate)
 
 
 def heavy_ball(beta: float, velocity: Stack) -> Transform:
-    """``v <- beta v + g``, and v is the step."""
+    """Return the transform ``v <- beta v + g``, which steps along v."""
 
     def transform(gradients: Stack, weights: Stack) -> Stack:
         moving = velocity[: len(gradients)]

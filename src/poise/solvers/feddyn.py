@@ -1,4 +1,4 @@
-"""FedDyn: a dynamic regulariser that makes local and global optima agree."""
+"""`FedDyn`: a dynamic regulariser that makes local and global optima agree."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ from poise.solvers.base import LocalSGD
 
 @part("solver", "feddyn")
 class FedDyn(LocalSGD):
-    """Local minimisation of ``L_i(w) - <l_i, w> + alpha/2 |w - theta|^2``.
+    """Local SGD on ``L_i(w) - <l_i, w> + alpha/2 |w - theta|^2``.
 
-    Steps follow ``g_i(w) - l_i + alpha (w - theta)``; afterwards ``l_i <- l_i - alpha Delta_i``.
-    The server keeps ``h <- h - alpha sum_{i in S} p_i Delta_i`` and moves by ``-h/alpha`` beside
-    the aggregated direction.
+    Steps follow ``g_i(w) - l_i + alpha (w - theta)``. After its work, a client sets
+    ``l_i <- l_i - alpha Delta_i``. The server keeps ``h <- h - alpha sum_{i in S} p_i Delta_i`` and
+    adds ``-h/alpha`` to the aggregated direction.
 
     Args:
         alpha: strength of the regulariser. The other options are those of `SGD`.
 
     Source: [Exp-α 2023, footnote 3], [Acar 2021].
+
+    >>> FedDyn(0.1, lr=0.1, steps=5).memory
+    Duals(alpha=0.1)
     """
 
     alpha: float
@@ -44,54 +47,54 @@ class FedDyn(LocalSGD):
 
     @property
     def traits(self) -> SolverTraits:
-        """Its duals take the drift of unequal local work away."""
+        """Declare that the duals remove the drift of unequal local work."""
         return self.traits_with(SolverTraits(removes_drift=True))
 
     @property
     def memory(self) -> Memory:
-        """The mean dual on the server, each client's own with it."""
+        """The mean dual h on the server, and the dual l_i of each client."""
         return Duals(self.alpha)
 
 
 @dataclass(frozen=True)
 class Duals(Memory):
-    """What FedDyn remembers."""
+    """The state of `FedDyn`: h on the server, l_i on each client."""
 
     alpha: float
 
     keeps = ("dual",)
 
     def shared(self, theta: Vector) -> dict[str, Vector]:
-        """Zero before the first round."""
+        """Return h = 0, the value before the first round."""
         return {"dual": torch.zeros_like(theta)}
 
     def terms(
-        self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]
+        self, start: Stack, shared: Mapping[str, Vector], client_state: Mapping[str, Stack]
     ) -> tuple[Transform, ...]:
-        """``alpha (w - theta) - l_i``."""
+        """Return the term ``alpha (w - theta) - l_i``."""
 
         def regularise(gradients: Stack, weights: Stack) -> Stack:
             rows = len(gradients)
             pulled = gradients.add_(weights, alpha=self.alpha).sub_(start[:rows], alpha=self.alpha)
-            return pulled.sub_(own["dual"][:rows])
+            return pulled.sub_(client_state["dual"][:rows])
 
         return (regularise,)
 
     def client_state_after(
         self,
-        own: Mapping[str, Stack],
+        client_state: Mapping[str, Stack],
         shared: Mapping[str, Vector],
         deltas: Stack,
         steps: Ints,
         rate: float,
     ) -> dict[str, Stack]:
-        """``l_i - alpha Delta_i``."""
-        return {"dual": own["dual"] - self.alpha * deltas}
+        """Return the new dual ``l_i - alpha Delta_i``."""
+        return {"dual": client_state["dual"] - self.alpha * deltas}
 
     def absorb(
         self, shared: Mapping[str, Vector], updates: RoundUpdates, sent: Mapping[str, Stack]
     ) -> tuple[Mapping[str, Vector], Vector | None]:
-        """``h - alpha sum p_i Delta_i``, and the shift ``-h/alpha``."""
+        """Return the new ``h - alpha sum p_i Delta_i``, and the shift ``-h/alpha``."""
         weights = torch.from_numpy(updates.importance).to(updates.deltas)
         dual = shared["dual"] - self.alpha * (weights @ updates.deltas)
         return {"dual": dual}, dual / -self.alpha

@@ -1,4 +1,4 @@
-"""FedFor: do not walk against the last global step."""
+"""`FedFor`: a penalty on local steps against the last global step."""
 
 from __future__ import annotations
 
@@ -18,48 +18,54 @@ from poise.solvers.base import LocalSGD
 class FedFor(LocalSGD):
     """``g_i(w) + strength * grad_w sum_j relu(-d_j (w_j - theta_j))`` with d the last global step.
 
-    Moving a coordinate against d is penalised to first order: where ``d_j (w_j - theta_j) < 0`` the
-    gradient gets ``-strength * d_j``, elsewhere nothing. d = 0 in round 0. The published text
-    describes this in words and gives no code; this is our reading of it.
+    The penalty on a move against d is of first order: the gradient of coordinate j gets
+    ``-strength * d_j`` where ``d_j (w_j - theta_j) < 0``, and 0 elsewhere. d = 0 in round 0. The
+    paper describes the method in words, without code; this is our reading of it.
 
     Args:
         strength: lambda. The other options are those of `SGD`.
 
     Source: [Tian 2022], in the words of [Exp-α 2023, §2, App. A.1].
+
+    >>> FedFor(2.0, lr=0.1, steps=5).memory
+    LastStep(strength=2.0)
     """
 
     strength: float
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = self.strength >= 0 and isfinite(self.strength)
-        require(known, f"FedFor: strength must be 0 or more, not {self.strength}", where="strength")
+        require(
+            self.strength >= 0 and isfinite(self.strength),
+            f"FedFor: strength must be 0 or more, not {self.strength}",
+            where="strength",
+        )
 
     @property
     def traits(self) -> SolverTraits:
-        """A penalty stands between the gradient and the step."""
+        """Declare no plain gradient steps, because of the penalty."""
         return self.traits_with(SolverTraits())
 
     @property
     def memory(self) -> Memory:
-        """The server sends the last global step along."""
+        """The last global step, which the server sends with the model."""
         return LastStep(self.strength)
 
 
 @dataclass(frozen=True)
 class LastStep(Memory):
-    """What FedFor remembers: d = theta[n] - theta[n-1], on the server."""
+    """The state of `FedFor`: d = theta[n] - theta[n-1], on the server."""
 
     strength: float
 
     def shared(self, theta: Vector) -> dict[str, Vector]:
-        """No step yet."""
+        """Return d = 0, the value before the first step."""
         return {"last_step": theta.new_zeros(theta.shape)}
 
     def terms(
-        self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]
+        self, start: Stack, shared: Mapping[str, Vector], client_state: Mapping[str, Stack]
     ) -> tuple[Transform, ...]:
-        """The penalty's gradient."""
+        """Return the gradient of the penalty."""
         d = shared["last_step"]
 
         def penalise(gradients: Stack, weights: Stack) -> Stack:
@@ -69,5 +75,5 @@ class LastStep(Memory):
         return (penalise,)
 
     def observe(self, shared: Mapping[str, Vector], change: Vector) -> Mapping[str, Vector]:
-        """The newest global step."""
+        """Store the newest global step."""
         return {"last_step": change}

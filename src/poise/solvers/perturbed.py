@@ -1,4 +1,4 @@
-"""The perturbed gradient: look from between oneself and one's neighbours."""
+"""`Perturbed`: gradients at a mixture of the client's and its neighbours' models."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from poise.solvers.base import LocalSGD, pulled
 
 @part("solver", "perturbed")
 class Perturbed(LocalSGD):
-    """``w <- w - lr * g_i( beta w + (1 - beta) u_i )``, u_i the weighted mean of the others' last
-    local models.
+    """``w <- w - lr * g_i(beta w + (1 - beta) u_i)``, u_i the mean of the neighbours' models.
 
-    ``u_i = sum_j p_ij w_j / p_i`` with p_ij of the similarity graph; u_i = theta^0 in round 0, and
-    a client that has not worked yet counts with theta^0. The server keeps the last local model of
-    every client and sends u_i along: twice the way down. beta = 1 is `SGD`. With the weighting
-    `Adjacency` this is Algorithm 2 of the paper.
+    ``u_i = sum_j p_ij w_j / p_i``, with p_ij of the similarity graph and w_j the last local model
+    of client j. A client that has not worked yet counts with theta^0, so u_i = theta^0 in round 0.
+    The server keeps the last local model of every client and sends u_i with the model, which
+    doubles the download. beta = 1 is `SGD`. With the weighting `Adjacency` this is Algorithm 2 of
+    the paper.
 
     Args:
-        beta: how much of the own model, in (0, 1].
-        mu: strength of FedProx's pull to the model received. The other options are those of `SGD`.
+        beta: share of the client's own model, in (0, 1].
+        mu: strength of FedProx's pull to the received model. The other options are those of `SGD`.
 
     Source: [Buttaci 2024, §4.3, Alg. 2].
 
@@ -52,40 +52,40 @@ class Perturbed(LocalSGD):
 
     @property
     def traits(self) -> SolverTraits:
-        """Gradients are taken between the own model and the neighbours'."""
+        """Declare the pull, and the share of the client's own model in the gradient point."""
         return self.traits_with(SolverTraits(pull=self.mu, own_share=self.beta))
 
     @property
     def memory(self) -> Memory | None:
-        """The mean of the neighbours; beta = 1 needs none."""
+        """The mean of the neighbours; None for beta = 1."""
         return Neighbourhood(self.beta) if self.beta < 1 else None
 
     def fit(self, setting: Setting) -> None:
-        """Needs a similarity graph of clients that come back."""
+        """Refuse settings without a similarity graph, unless beta = 1."""
         super().fit(setting)
         if self.memory is not None:
             setting.neighbours()
 
     def terms(self, start: Stack) -> tuple[Transform, ...]:
-        """``mu (w - theta)``."""
+        """Return the term ``mu (w - theta)``."""
         return pulled(self.mu, start)
 
 
 @dataclass(frozen=True)
 class Neighbourhood(Memory):
-    """What `Perturbed` remembers: theta^0 on the server, and the mean that each client was sent."""
+    """The state of `Perturbed`: theta^0 on the server, and the mean u_i of each client."""
 
     beta: float
 
     keeps = (MEAN,)
-    begins_at_start = True  # a client that was sent no mean looks from the model it received
+    begins_at_start = True  # without a mean, a client uses the model it received
     neighbours = True
 
     def shared(self, theta: Vector) -> dict[str, Vector]:
-        """The first model, which stands for clients that have not worked yet."""
+        """Return theta^0, which stands for clients that have not worked yet."""
         return {FIRST: theta.clone()}
 
-    def point(self, own: Mapping[str, Stack]) -> Callable[[Stack], Stack]:
-        """``beta w + (1 - beta) u_i``."""
-        mean = own[MEAN]
+    def point(self, client_state: Mapping[str, Stack]) -> Callable[[Stack], Stack]:
+        """Return the gradient point ``beta w + (1 - beta) u_i`` as a function of w."""
+        mean = client_state[MEAN]
         return lambda weights: weights * self.beta + mean[: len(weights)] * (1 - self.beta)

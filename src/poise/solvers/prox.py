@@ -1,4 +1,4 @@
-"""FedProx: stay near the model that was received."""
+"""`Prox`: local SGD with a pull to the received model (FedProx)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from poise.solvers.base import LocalSGD, pulled
 
 @part("solver", "prox")
 class Prox(LocalSGD):
-    """The gradient of ``L_i(w) + mu/2 |w - theta|^2``: ``g_i(w) + mu (w - theta)``; mu = 0 is
-    `SGD`.
+    """Local SGD on ``L_i(w) + mu/2 |w - theta|^2``: steps along ``g_i(w) + mu (w - theta)``.
+
+    mu = 0 is `SGD`.
 
     Args:
-        mu: strength of the pull to the model received. The other options are those of `SGD`.
+        mu: strength of the pull to the received model. The other options are those of `SGD`.
 
     Source: [Buttaci 2024, §4.2], [Fraboni 2023, §6.2.6], [Li 2020].
 
@@ -38,11 +39,11 @@ class Prox(LocalSGD):
 
     @property
     def traits(self) -> SolverTraits:
-        """Gradient steps with a pull, and nothing else is exchanged."""
+        """Declare gradient steps with a pull, from which clients send only updates."""
         return self.traits_with(
             SolverTraits(gradient_steps=True, pull=self.mu, sends_only_updates=True)
         )
 
     def terms(self, start: Stack) -> tuple[Transform, ...]:
-        """``mu (w - theta)``."""
+        """Return the term ``mu (w - theta)``."""
         return pulled(self.mu, start)

@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates against client drift."""
+"""`Scaffold`: control variates against client drift (SCAFFOLD)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ from poise.solvers.base import LocalSGD
 
 @part("solver", "scaffold")
 class Scaffold(LocalSGD):
-    """Local steps along ``g_i(w) - c_i + c``, which no longer drift to the client's own optimum.
+    """Local steps along ``g_i(w) - c_i + c``, which do not drift to the client's own optimum.
 
     After K steps of size eta, ``c_i <- c_i - c - Delta_i / (K eta)`` (option II) and
-    ``c <- c + sum_{i in S} p_i (new c_i - old c_i)``. K and eta are those that the client really
-    used.
+    ``c <- c + sum_{i in S} p_i (new c_i - old c_i)``. K and eta are those that the client used.
 
     Args:
-        lr: learning rate. The other options are those of `SGD`; momentum has no place here.
+        lr: learning rate. The other options are those of `SGD`, without momentum and clip.
 
     Source: [Exp-α 2023, footnote 3], [Karimireddy 2020].
+
+    >>> Scaffold(lr=0.1, steps=5).memory
+    ControlVariates()
     """
 
     def fit(self, setting: Setting) -> None:
-        """The control variate is the mean gradient of plain steps."""
+        """Refuse momentum and clipping, with which the control variate is no mean gradient."""
         super().fit(setting)
         if self.momentum or self.clip is not None:
             raise IncompatibleParts(
@@ -40,62 +42,60 @@ class Scaffold(LocalSGD):
                     "Scaffold: with momentum or clipping, Delta/(K lr) is not the client's mean "
                     "gradient"
                 ),
-                "leave momentum and clip out",
+                "remove momentum and clip",
                 where=("momentum",),
             )
 
     @property
     def traits(self) -> SolverTraits:
-        """Its control variates take the drift of unequal local work away."""
+        """Declare that the control variates remove the drift of unequal local work."""
         return self.traits_with(SolverTraits(removes_drift=True))
 
     @property
     def memory(self) -> Memory:
-        """The mean control variate on the server, each client's own with it."""
+        """The control variate c on the server, and c_i on each client."""
         return ControlVariates()
 
 
 @dataclass(frozen=True)
 class ControlVariates(Memory):
-    """What SCAFFOLD remembers."""
+    """The state of `Scaffold`: c on the server, c_i on each client."""
 
     keeps = ("control",)
 
     def shared(self, theta: Vector) -> dict[str, Vector]:
-        """Zero before the first round."""
+        """Return c = 0, the value before the first round."""
         return {"control": torch.zeros_like(theta)}
 
     def terms(
-        self, start: Stack, shared: Mapping[str, Vector], own: Mapping[str, Stack]
+        self, start: Stack, shared: Mapping[str, Vector], client_state: Mapping[str, Stack]
     ) -> tuple[Transform, ...]:
-        """``c - c_i``."""
-        correction = shared["control"] - own["control"]
+        """Return the term ``c - c_i``."""
+        correction = shared["control"] - client_state["control"]
         return (lambda gradients, weights: gradients.add_(correction[: len(gradients)]),)
 
     def client_state_after(
         self,
-        own: Mapping[str, Stack],
+        client_state: Mapping[str, Stack],
         shared: Mapping[str, Vector],
         deltas: Stack,
         steps: Ints,
         rate: float,
     ) -> dict[str, Stack]:
-        """``c_i - c - Delta_i / (K eta)``."""
-        return {"control": own["control"] - shared["control"] - deltas / _work(steps, rate, deltas)}
+        """Return the new control variate ``c_i - c - Delta_i / (K eta)``."""
+        mean_gradient = deltas / _path_length(steps, rate, like=deltas)
+        return {"control": client_state["control"] - shared["control"] - mean_gradient}
 
     def absorb(
         self, shared: Mapping[str, Vector], updates: RoundUpdates, sent: Mapping[str, Stack]
     ) -> tuple[Mapping[str, Vector], Vector | None]:
-        """``c + sum p_i (c_i' - c_i)``; the server can tell the change from the update that it
-        has.
-        """
-        changes = -sent["control"] - updates.deltas / _work(
-            updates.steps, updates.rates, updates.deltas
-        )
+        """Return the new ``c + sum p_i (c_i' - c_i)``; the updates tell the server the changes."""
+        length = _path_length(updates.steps, updates.rates, like=updates.deltas)
+        changes = -sent["control"] - updates.deltas / length
         weights = torch.from_numpy(updates.importance).to(changes)
         return {"control": shared["control"] + weights @ changes}, None
 
 
-def _work(steps: Ints, rate: float | Floats, like: Stack) -> Stack:
-    """K eta of each row, (m, 1)."""
+def _path_length(steps: Ints, rate: float | Floats, like: Stack) -> Stack:
+    """Return K eta of each row, (m, 1)."""
     return torch.as_tensor(steps * rate, dtype=like.dtype, device=like.device)[:, None]

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent, the local work of FedAvg."""
+"""`SGD`: stochastic gradient descent, the local work of FedAvg."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from poise.solvers.base import LocalSGD
 class SGD(LocalSGD):
     """Local SGD: ``w <- w - lr * decay**n * g_i(w)``.
 
-    The gradient is clipped to norm ``clip``, then ``weight_decay * w`` is added, then momentum is
-    applied: the order of PyTorch's optimiser. Momentum starts from zero in every piece of work.
+    The solver clips the gradient to norm ``clip``, adds ``weight_decay * w`` and applies momentum:
+    the order of PyTorch's optimiser. Momentum starts from zero in every piece of work.
 
     Args:
         lr: learning rate.
-        steps: local steps; or give ``epochs``.
+        steps: local steps; give either ``steps`` or ``epochs``.
         epochs: passes over the client's data.
-        batch_size: samples per step; None takes all of the client's.
+        batch_size: samples per step; None takes all samples of the client.
         momentum: heavy-ball coefficient.
         weight_decay: L2 penalty, on all parameters (bias too).
         clip: largest gradient norm; None for no clipping.
@@ -35,5 +35,5 @@ class SGD(LocalSGD):
 
     @property
     def traits(self) -> SolverTraits:
-        """Gradient steps, and nothing else is exchanged."""
+        """Declare gradient steps from which clients send only updates."""
         return self.traits_with(SolverTraits(gradient_steps=True, sends_only_updates=True))

@@ -1,4 +1,4 @@
-"""How much each counts: weightings."""
+"""Weightings: the coefficient of each update in the aggregation."""
 
 from poise.weightings.adjacency import Adjacency
 from poise.weightings.anneal import Anneal

@@ -1,4 +1,4 @@
-"""Clients count by how many others are like them."""
+"""`Adjacency`: clients that resemble many others count more."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 class Adjacency:
     """``c_i = omega_i a_i / p_i`` with a_i = degree_i / sum of degrees of the similarity graph.
 
-    With everyone at work c_i = a_i; with an unbiased sampler the mean of c_i is a_i. Clients that
+    If all clients work, c_i = a_i; with an unbiased sampler the mean of c_i is a_i. Clients that
     resemble many others count more, outliers less.
 
     Source: [Buttaci 2024, §4.3, Alg. 2].
 
-    >>> Adjacency().coefficients(np.array([0.5]), importance=np.array([0.25]), adjacency=np.array([0.2]))
+    >>> Adjacency().coefficients(
+    ...     np.array([0.5]), importance=np.array([0.25]), adjacency=np.array([0.2])
+    ... )
     array([0.4])
     """
 
@@ -33,12 +35,12 @@ class Adjacency:
     traits = WeightingTraits(reads_updates=False, by_similarity=True)
 
     def fit(self, setting: Setting) -> None:
-        """Needs a similarity graph."""
+        """Refuse settings without a similarity graph."""
         setting.neighbours()
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """Base weights with the degree in the place of the importance."""
+        """Return the base weights with the degree in place of the importance."""
         if updates.adjacency is None:
             return updates.base_weights
         p = np.asarray(updates.importance, dtype=np.float64)
@@ -46,9 +48,10 @@ class Adjacency:
         return np.asarray(updates.base_weights * relative)
 
     def mean_coefficients(self, known: LongRun) -> Floats | None:
-        """The degrees, where the base weights are the importance in the mean."""
+        """Return the mean base weights with the degree in place of the importance."""
         if known.mean_base is None:
             return None
         p = known.importance
         degree = known.setting.neighbours().sum(axis=1)
-        return np.asarray(known.mean_base * np.divide(degree, p, out=np.zeros_like(p), where=p > 0))
+        relative = np.divide(degree, p, out=np.zeros_like(p), where=p > 0)
+        return np.asarray(known.mean_base * relative)

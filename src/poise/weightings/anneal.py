@@ -1,4 +1,4 @@
-"""A gradual passage from one weighting to another."""
+"""`Anneal`: a gradual transition from one weighting to another."""
 
 from __future__ import annotations
 
@@ -22,14 +22,20 @@ if TYPE_CHECKING:
 
 @part("weighting", "anneal")
 class Anneal:
-    """``(1 - t) start + t end`` with ``t = min(1, round/over)``.
+    """``c_i = (1 - t) start_i + t end_i`` with ``t = min(1, round/over)``.
 
     Args:
         start: the weighting of round 0.
         end: the weighting from round ``over`` on.
-        over: number of rounds that the passage takes.
+        over: length of the transition in rounds.
 
     Source: [Mansour 2022, §3.2].
+
+    >>> from poise.weightings import Max, Proportional
+    >>> Anneal(Proportional(), Max(1), over=4).coefficients(
+    ...     np.array([0.5, 0.5]), loss_before=np.array([1.0, 2.0]), round=1
+    ... )
+    array([0.375, 0.625])
     """
 
     start: Any
@@ -46,33 +52,34 @@ class Anneal:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What either needs."""
+        """The reports that either weighting needs."""
         return frozenset(self.start.needs | self.end.needs)
 
     @property
     def traits(self) -> WeightingTraits:
-        """What both have in common."""
+        """Declare whether either weighting reads the updates."""
         reads = any(traits_of(w, WeightingTraits).reads_updates for w in (self.start, self.end))
         return WeightingTraits(reads_updates=reads)
 
     @property
     def finally_used(self) -> Weighting:
-        """The weighting at the end of the passage."""
+        """The weighting at the end of the transition."""
         last: Weighting = self.end
         return last
 
     def for_clients(self, stay: Sequence[int]) -> Self:
-        """Both for the clients that stay."""
+        """Return both weightings for the clients that stay."""
         return replace(self, start=inner_for(self.start, stay), end=inner_for(self.end, stay))
 
     def fit(self, setting: Setting) -> None:
-        """Both must fit."""
+        """Refuse settings that either weighting refuses."""
         self.start.fit(setting)
         self.end.fit(setting)
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """The mixture of this round."""
+        """Return the mixture of this round."""
         t = min(1.0, updates.round / self.over)
-        first, last = weigh(self.start, updates), weigh(self.end, updates)
+        first = weigh(self.start, updates)
+        last = weigh(self.end, updates)
         return np.asarray((1 - t) * first + t * last, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Updates that are too long count less."""
+"""`Clipped`: long updates count less, as if they were shortened first."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 
 @part("weighting", "clipped")
 class Clipped:
-    """``c_i = w_i min(1, C/|Delta_i|)``: as if every update had been shortened to length C first;
-    not renormalised.
+    """``c_i = w_i min(1, C/|Delta_i|)``: every update is shortened to length C first.
 
-    What a client adds to the direction is then at most ``w_i C`` long, whatever its data; with a
-    `Noisy` server this is DP-FedAvg.
+    A client's contribution to the direction is at most ``w_i C`` long, for all data. The weights
+    are not renormalised. With a `Noisy` server this is DP-FedAvg.
 
     Args:
-        norm: C, above 0; inf clips nothing.
+        norm: C, above 0; inf shortens no update.
         of: the weighting that gives w_i.
 
     Source: [McMahan 2018, Alg. 1] (flat clipping); [Fraboni 2023, App. D.4].
@@ -52,39 +51,39 @@ class Clipped:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the other weighting needs."""
-        found: frozenset[str] = self.of.needs
-        return found
+        """The reports that the inner weighting needs."""
+        needs: frozenset[str] = self.of.needs
+        return needs
 
     @property
     def traits(self) -> WeightingTraits:
-        """Those of the other weighting, and every update is at most C long."""
-        other = traits_of(self.of, WeightingTraits)
+        """Declare the traits that clipping keeps, and the length C."""
+        inner = traits_of(self.of, WeightingTraits)
         return WeightingTraits(
-            proportional=other.proportional, shortens_to=self.norm, continuous=other.continuous
+            proportional=inner.proportional, shortens_to=self.norm, continuous=inner.continuous
         )
 
     @property
     def inner(self) -> Weighting:
-        """The other weighting."""
+        """The weighting that gives w_i."""
         inner: Weighting = self.of
         return inner
 
     def for_clients(self, stay: Sequence[int]) -> Self:
-        """The other weighting for the clients that stay."""
+        """Return the weighting for the clients that stay."""
         return replace(self, of=inner_for(self.of, stay))
 
     def fit(self, setting: Setting) -> None:
-        """The other weighting must fit."""
+        """Refuse settings that the inner weighting refuses."""
         self.of.fit(setting)
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """The other weighting's, times C/|Delta_i| where the update is longer than C."""
+        """Return the inner coefficients, times C/|Delta_i| for updates longer than C."""
         length = np.asarray(updates.norms, dtype=np.float64)
         if np.isnan(length).any():
             raise InvalidOption(
-                "Clipped: the norms of the updates are not given", "norms=, one per row"
+                "Clipped: the norms of the updates are missing", "pass norms=, one per row"
             )
         factor = np.ones_like(length)
         np.divide(self.norm, length, out=factor, where=length > self.norm)

@@ -1,4 +1,4 @@
-"""Old answers count less."""
+"""`Discount`: stale updates count less."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 @part("weighting", "discount")
 class Discount:
-    """``c_i = s(n - rho_i) w_i``: another weighting times a factor that falls with staleness; not
-    renormalised.
+    """``c_i = s(n - rho_i) w_i``: another weighting times a factor that falls with staleness.
 
-    ``polynomial``: s(t) = (1 + t)^-a. ``hinge``: s(t) = 1 up to t = b, then 1/(a (t - b) + 1).
+    ``polynomial``: s(t) = (1 + t)^-a. ``hinge``: s(t) = 1 up to t = b, then 1/(a (t - b) + 1). The
+    weights are not renormalised.
 
     Args:
-        of: the weighting that is discounted.
+        of: the weighting that gives w_i.
         kind: ``polynomial`` or ``hinge``.
-        a: how fast it falls, > 0.
-        b: staleness without a discount (hinge).
+        a: how fast the factor falls, above 0.
+        b: staleness up to which there is no discount (hinge).
 
     Source: [Xie 2019].
 
@@ -64,33 +64,33 @@ class Discount:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the discounted weighting needs."""
-        found: frozenset[str] = self.of.needs
-        return found
+        """The reports that the inner weighting needs."""
+        needs: frozenset[str] = self.of.needs
+        return needs
 
     @property
     def traits(self) -> WeightingTraits:
-        """What a factor by staleness leaves of the other weighting's."""
-        other = traits_of(self.of, WeightingTraits)
-        return WeightingTraits(reads_updates=other.reads_updates, continuous=other.continuous)
+        """Declare the traits of the inner weighting that the factor keeps."""
+        inner = traits_of(self.of, WeightingTraits)
+        return WeightingTraits(reads_updates=inner.reads_updates, continuous=inner.continuous)
 
     @property
     def inner(self) -> Weighting:
-        """The other weighting."""
+        """The weighting that gives w_i."""
         inner: Weighting = self.of
         return inner
 
     def for_clients(self, stay: Sequence[int]) -> Self:
-        """The other weighting for the clients that stay."""
+        """Return the weighting for the clients that stay."""
         return replace(self, of=inner_for(self.of, stay))
 
     def fit(self, setting: Setting) -> None:
-        """The discounted weighting must fit."""
+        """Refuse settings that the inner weighting refuses."""
         self.of.fit(setting)
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """The other weighting's, times the factor."""
+        """Return the inner coefficients times the factor of each staleness."""
         stale = updates.staleness.astype(np.float64)
         if self.kind == "polynomial":
             factor = (1 + stale) ** -self.a
@@ -99,8 +99,10 @@ class Discount:
         return np.asarray(weigh(self.of, updates) * factor, dtype=np.float64)
 
     def mean_coefficients(self, known: LongRun) -> Floats | None:
-        """The other weighting's, where nobody is late."""
+        """Return those of the inner weighting, if the clock waits, so that no update is stale."""
         inner = self.inner
         if not known.clock.waits or not isinstance(inner, KnowsMeanCoefficients):
             return None
-        return inner.mean_coefficients(known) if still_holds(inner, "mean_coefficients") else None
+        if not still_holds(inner, "mean_coefficients"):
+            return None
+        return inner.mean_coefficients(known)

@@ -1,4 +1,4 @@
-"""Exp-alpha: clients that improve a lot on their own data count less."""
+"""`Exp`: clients that improve a lot on their own data count less (Exp-alpha)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ if TYPE_CHECKING:
 
 @part("weighting", "exp")
 class Exp:
-    """``c_i ~ omega_i exp(s_i (loss_after - loss_before) / alpha)``, summing to one; ``s_i = m n_i
-    / sum_S n_j``.
+    """``c_i ~ omega_i exp(s_i (loss_after - loss_before) / alpha)``, summing to one.
 
-    A large improvement means that the client's data is far from what the others have: small weight.
-    alpha -> infinity gives the (renormalised) base weights. For equal sizes s_i = 1, and all
-    experiments of [Exp-α 2023] have equal sizes.
+    ``s_i = m n_i / sum_S n_j``, n_i the size of client i. A large improvement means that the
+    client's data differs from that of the others, so its weight is small. alpha -> infinity gives
+    the (renormalised) base weights. For equal sizes s_i = 1, and all experiments of [Exp-α 2023]
+    have equal sizes.
 
     Args:
-        alpha: how mild the weighting is, > 0; 0.2 in [Exp-α 2023].
-        scale: ``size`` is Corollary 1.1; ``none`` has s_i = 1 whatever the sizes, as eq. 3 and
+        alpha: how mild the weighting is, above 0; 0.2 in [Exp-α 2023].
+        scale: ``size`` is Corollary 1.1; ``none`` has s_i = 1 for all sizes, as eq. 3 and
             Algorithm 1 are printed.
 
     Source: [Exp-α 2023, eq. 3, Cor. 1.1, Alg. 1].
 
-    >>> Exp(0.5).coefficients(np.array([0.5, 0.5]), loss_before=np.array([2.0, 2.0]), loss_after=np.array([1.0, 1.0]))
+    >>> before = np.array([2.0, 2.0])
+    >>> after = np.array([1.0, 1.0])
+    >>> Exp(0.5).coefficients(np.array([0.5, 0.5]), loss_before=before, loss_after=after)
     array([0.5, 0.5])
     """
 
@@ -56,20 +58,24 @@ class Exp:
         )
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """Base weights times the exponential of the scaled change of the loss."""
-        before = finite_losses("loss_before", updates)
-        change = finite_losses("loss_after", updates) - before
-        scale = _relative_sizes(updates) if self.scale == "size" else np.ones(len(updates))
+        """Return the base weights times the exponential of the scaled change of the loss."""
+        before = finite("loss_before", updates)
+        change = finite("loss_after", updates) - before
+        scale = np.ones(len(updates))
+        if self.scale == "size":
+            scale = _relative_sizes(updates)
         return renormalised(updates.base_weights, scale * change / self.alpha)
 
 
 def _relative_sizes(updates: RoundUpdates) -> Floats:
-    """n_i over the mean size of the cohort."""
+    """Return n_i over the mean size of the cohort."""
     n = np.asarray(updates.samples, dtype=np.float64)
     if n.shape != (len(updates),) or (len(n) and not (n > 0).all()):
         raise InvalidOption(f"Exp: sizes must be above 0, one per client, not {n.tolist()}")
-    return np.asarray(n / n.mean(), dtype=np.float64) if len(n) else n
+    if len(n) == 0:
+        return n
+    return np.asarray(n / n.mean(), dtype=np.float64)

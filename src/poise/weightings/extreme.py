@@ -1,4 +1,4 @@
-"""Only the clients with the largest (or smallest) losses count."""
+"""`Max` and `Min`: only the clients with the largest or smallest losses count."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Extreme:
-    """``1/k`` on the k clients with the largest ``sign (F_i - F_i*)``."""
+    """``c_i = 1/k`` for the k clients with the largest ``sign (F_i - F_i*)``."""
 
     k: int | float = 1
     floor: Floor = 0.0
@@ -38,27 +38,28 @@ class _Extreme:
         check_floor(type(self).__name__, self.floor)
 
     def for_clients(self, stay: Sequence[int]) -> Self:
-        """The floors of the clients that stay."""
+        """Return the weighting with the floors of the clients that stay."""
         return replace(self, floor=floors_for(self.floor, stay))
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """Equal weight on the k extreme losses."""
+        """Return equal weights for the k extreme losses."""
         return extreme(self.sign * loss_gaps(self.floor, updates), self.k)
 
 
 @part("weighting", "max")
 class Max(_Extreme):
-    """``c_i = 1/k`` for the k clients with the largest ``F_i - F_i*``; ties share. FedWorse(k),
-    FedMax(k).
+    """``c_i = 1/k`` for the k clients with the largest ``F_i - F_i*``; ties share.
+
+    Published as FedWorse(k) and FedMax(k).
 
     Args:
         k: how many clients count: a whole number, or a share of the cohort between 0 and 1.
-        floor: F_i*, the least loss a client can have: a number (0 for cross-entropy),
-            ``"running_min"`` (the lowest loss seen for that client), or one number per client.
+        floor: F_i*, the smallest loss a client can have: a number (0 for cross-entropy),
+            ``"running_min"`` (the client's lowest loss so far), or one number per client.
 
     Source: [Mansour 2022, §3.1], [Mansour 2023, §2.3].
 
@@ -74,7 +75,9 @@ class Max(_Extreme):
 
 @part("weighting", "min")
 class Min(_Extreme):
-    """``c_i = 1/k`` for the k clients with the smallest ``F_i - F_i*``; ties share. FedBetter(k).
+    """``c_i = 1/k`` for the k clients with the smallest ``F_i - F_i*``; ties share.
+
+    Published as FedBetter(k).
 
     Args:
         k: how many clients count, as in `Max`.

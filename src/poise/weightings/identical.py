@@ -1,4 +1,4 @@
-"""Weights that ignore how often each client answers."""
+"""`Identical`: weights that ignore how often each client answers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 @part("weighting", "identical")
 class Identical:
-    """The biased baseline of [Fraboni 2023, Fig. 4.2]: every answer counts as if all clients were
-    equally fast.
+    """``c_i`` as if all clients were equally fast: the biased baseline of [Fraboni 2023, Fig. 4.2].
 
-    ``c_i = M p_i`` when every answer counts at once, ``p_i`` in windows, ``1/c`` in buffers of c.
-    Under a clock with unequal times this minimises a surrogate in which fast clients count more.
+    ``c_i = M p_i`` under `Asynchronous`, ``p_i`` under `FixedWindow`, ``1/c`` under `Buffered`.
+    With unequal times this minimises a surrogate in which fast clients count more.
 
     Source: [Fraboni 2023, §4.5.1].
 
@@ -34,19 +33,18 @@ class Identical:
     traits = WeightingTraits(reads_updates=False)
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """The clock's weights that ignore times; the base weights where no clock is at hand."""
+        """Return the clock's identical weights, or the base weights if there is no clock."""
         if updates.identical_weights is None:
             return updates.base_weights
         return np.asarray(updates.identical_weights, dtype=np.float64)
 
     def mean_coefficients(self, known: LongRun) -> Floats | None:
-        """The clock's weights, as often as each client is heard."""
+        """Return the clock's identical weights times the share of rounds that hear each client."""
         if known.base is None or known.heard is None:
             return None
-        return np.asarray(
-            known.clock.identical_weights(known.base, known.setting.clients) * known.heard
-        )
+        weights = known.clock.identical_weights(known.base, known.setting.clients)
+        return np.asarray(weights * known.heard)

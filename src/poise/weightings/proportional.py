@@ -1,4 +1,4 @@
-"""The weights of FedAvg."""
+"""`Proportional`: the weights of FedAvg."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @part("weighting", "proportional")
 class Proportional:
-    """``c_i = omega_i``: the sampler's weights as they are.
+    """``c_i = omega_i``: the weights of the sampler.
 
-    They are not renormalised: a scheme with E[omega_i] = p_i stays unbiased even where the weights
-    of one round do not sum to one.
+    They are not renormalised, so a scheme with E[omega_i] = p_i stays unbiased even if the weights
+    of a round do not sum to one.
 
     >>> import numpy as np
     >>> Proportional().coefficients(np.array([0.2, 0.3]))
@@ -30,13 +30,13 @@ class Proportional:
     traits = WeightingTraits(proportional=True, reads_updates=False)
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """The base weights."""
+        """Return the base weights."""
         return updates.base_weights
 
     def mean_coefficients(self, known: LongRun) -> Floats | None:
-        """The mean base weights."""
+        """Return the mean base weights."""
         return known.mean_base

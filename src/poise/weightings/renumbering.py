@@ -1,4 +1,4 @@
-"""Weightings inside weightings, when clients leave."""
+"""`inner_for`: the inner weighting of another weighting, after clients left."""
 
 from __future__ import annotations
 
@@ -9,5 +9,7 @@ from poise.core.protocols import Weighting
 
 
 def inner_for(weighting: Weighting, stay: Sequence[int]) -> Weighting:
-    """A weighting for the clients that stay; itself where it holds nothing client by client."""
-    return weighting.for_clients(stay) if isinstance(weighting, PerClient) else weighting
+    """Return a weighting for the clients that stay; itself if it has no options per client."""
+    if isinstance(weighting, PerClient):
+        return weighting.for_clients(stay)
+    return weighting

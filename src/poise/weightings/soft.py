@@ -1,4 +1,4 @@
-"""Clients with larger (or smaller) losses count more, smoothly."""
+"""`SoftMax` and `SoftMin`: clients with larger or smaller losses count more, smoothly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Soft:
-    """``omega_i exp(sign (F_i - F_i*)/T)``, summing to one."""
+    """``c_i ~ omega_i exp(sign (F_i - F_i*)/T)``, summing to one."""
 
     temperature: float
     floor: Floor = 0.0
@@ -28,36 +28,35 @@ class _Soft:
     sign = 1.0
 
     def __post_init__(self) -> None:
-        name, warm = type(self).__name__, self.temperature > 0 and isfinite(self.temperature)
+        name = type(self).__name__
         require(
-            warm,
+            self.temperature > 0 and isfinite(self.temperature),
             f"{name}: temperature must be above 0, not {self.temperature}",
             where="temperature",
         )
         check_floor(name, self.floor)
 
     def for_clients(self, stay: Sequence[int]) -> Self:
-        """The floors of the clients that stay."""
+        """Return the weighting with the floors of the clients that stay."""
         return replace(self, floor=floors_for(self.floor, stay))
 
     def fit(self, setting: Setting) -> None:
-        """Fits everywhere."""
+        """Accept every setting."""
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """Base weights times an exponential of the loss."""
+        """Return the base weights times an exponential of the loss."""
         exponents = self.sign * loss_gaps(self.floor, updates) / self.temperature
         return renormalised(updates.base_weights, exponents)
 
 
 @part("weighting", "soft-max")
 class SoftMax(_Soft):
-    """``c_i ~ omega_i exp((F_i - F_i*)/T)``, summing to one. FedSoftWorse, FedSoftMax.
+    """``c_i ~ omega_i exp((F_i - F_i*)/T)``, summing to one.
 
-    T -> infinity gives the (renormalised) base weights, T -> 0 the client with the largest loss
-    alone. (The text of [Mansour 2023] plots 1/T under the name of temperature; here a high
-    temperature is a mild
-    weighting, as in [Mansour 2022].)
+    Published as FedSoftWorse and FedSoftMax. T -> infinity gives the (renormalised) base weights,
+    T -> 0 the client with the largest loss alone. ([Mansour 2023] plots 1/T under the name of
+    temperature; here a high temperature is a mild weighting, as in [Mansour 2022].)
 
     Args:
         temperature: T > 0; 0.2 in [Mansour 2022].
@@ -66,7 +65,8 @@ class SoftMax(_Soft):
     Source: [Mansour 2022, §3.1], [Mansour 2023, §2.3].
 
     >>> import numpy as np
-    >>> SoftMax(temperature=1.0).coefficients(np.array([0.5, 0.5]), loss_before=np.array([3.0, 3.0]))
+    >>> losses = np.array([3.0, 3.0])
+    >>> SoftMax(temperature=1.0).coefficients(np.array([0.5, 0.5]), loss_before=losses)
     array([0.5, 0.5])
     """
 
@@ -81,8 +81,9 @@ class SoftMax(_Soft):
 
 @part("weighting", "soft-min")
 class SoftMin(_Soft):
-    """``c_i ~ omega_i exp(-(F_i - F_i*)/T)``, summing to one. FedSoftBetter, the opposite of
-    `SoftMax`.
+    """``c_i ~ omega_i exp(-(F_i - F_i*)/T)``, summing to one: the opposite of `SoftMax`.
+
+    Published as FedSoftBetter.
 
     Args:
         temperature: T > 0; 0.2 in [Mansour 2022].
@@ -91,7 +92,8 @@ class SoftMin(_Soft):
     Source: [Mansour 2022, §3.1].
 
     >>> import numpy as np
-    >>> SoftMin(temperature=1.0).coefficients(np.array([0.5, 0.5]), loss_before=np.array([3.0, 3.0]))
+    >>> losses = np.array([3.0, 3.0])
+    >>> SoftMin(temperature=1.0).coefficients(np.array([0.5, 0.5]), loss_before=losses)
     array([0.5, 0.5])
     """
 

@@ -1,4 +1,4 @@
-"""One weighting after another."""
+"""`Switch`: one weighting after another."""
 
 from __future__ import annotations
 
@@ -21,71 +21,75 @@ if TYPE_CHECKING:
 
 @part("weighting", "switch")
 class Switch:
-    """Hybrids: each stage lasts until a round or until an accuracy was reached; the last stage
-    lasts for ever.
+    """Use one weighting per stage, each until a given round or accuracy.
 
-    A whole number is a round (the stage is used in rounds before it), a number between 0 and 1 is
-    an accuracy (the stage is used until the best accuracy measured so far is at least that). A
-    stage that has ended does not come back.
+    A whole number ``until`` is a round: the stage covers the rounds before it. A number between 0
+    and 1 is an accuracy: the stage ends when the best accuracy measured so far reaches it. A stage
+    that has ended does not come back. The last stage has no end.
 
     Args:
         stages: ``[(until, weighting), …]``; ``until`` of the last stage is None or inf.
 
     Source: [Mansour 2022, §3.2, §4.7] (FedSoftBetterAvg = soft-min, then proportional from round 20
-    on).
+        on).
+
+    >>> import numpy as np
+    >>> from poise.weightings import Max, Proportional
+    >>> switch = Switch([(20, Max(1)), (None, Proportional())])
+    >>> losses = np.array([1.0, 2.0])
+    >>> switch.coefficients(np.array([0.5, 0.5]), loss_before=losses, round=19)
+    array([0., 1.])
+    >>> switch.coefficients(np.array([0.5, 0.5]), loss_before=losses, round=20)
+    array([0.5, 0.5])
     """
 
     stages: Sequence[Any]
 
     def __post_init__(self) -> None:
         require(len(self.stages) > 0, "Switch: there is no stage", where="stages")
-        whole = [
-            (inf if s[0] is None else s[0], s[1])
-            for s in self.stages
-            if isinstance(s, tuple) and len(s) == 2
-        ]
-        require(
-            len(whole) == len(self.stages),
-            "Switch: every stage is a pair (until, weighting)",
-            where="stages",
-        )
-        for until, weighting in whole:
+        stages = []
+        for stage in self.stages:
+            require(
+                isinstance(stage, tuple) and len(stage) == 2,
+                "Switch: every stage is a pair (until, weighting)",
+                where="stages",
+            )
+            until, weighting = stage
+            stages.append((inf if until is None else until, weighting))
+        for until, weighting in stages:
             require(
                 is_part(weighting) and weighting.slot == "weighting",
                 f"Switch: {weighting!r} is not a weighting",
                 where="stages",
             )
-            number = isinstance(until, int | float) and not isinstance(until, bool)
-            known = number and (
-                until == inf or (isinstance(until, int) and until >= 1) or 0 < until < 1
-            )
             require(
-                known,
-                f"Switch: until = {until!r}",
-                "a round (1, 2, …), an accuracy between 0 and 1, or None",
+                _is_end(until),
+                f"Switch: until = {until!r} is neither a round nor an accuracy",
+                "give a round (1, 2, …), an accuracy between 0 and 1, or None",
                 where="stages",
             )
         require(
-            whole[-1][0] == inf,
-            "Switch: the last stage must last for ever",
+            stages[-1][0] == inf,
+            "Switch: the last stage must not end",
             "give it until = None",
             where="stages",
         )
         require(
-            all(u != inf for u, _ in whole[:-1]),
-            "Switch: only the last stage may last for ever",
+            all(until != inf for until, _ in stages[:-1]),
+            "Switch: only the last stage may have no end",
+            "give the other stages a round or an accuracy",
             where="stages",
         )
-        object.__setattr__(self, "stages", tuple(whole))
+        object.__setattr__(self, "stages", tuple(stages))
 
     @property
     def needs(self) -> frozenset[str]:
-        """What any stage needs."""
+        """The reports that any stage needs."""
         return frozenset().union(*(w.needs for _, w in self.stages))
 
     @property
     def traits(self) -> WeightingTraits:
-        """What all stages have in common."""
+        """Declare whether any stage reads the updates."""
         reads = any(traits_of(w, WeightingTraits).reads_updates for _, w in self.stages)
         return WeightingTraits(reads_updates=reads)
 
@@ -96,17 +100,17 @@ class Switch:
         return last
 
     def for_clients(self, stay: Sequence[int]) -> Self:
-        """Every stage for the clients that stay."""
+        """Return every stage for the clients that stay."""
         return replace(self, stages=tuple((until, inner_for(w, stay)) for until, w in self.stages))
 
     def fit(self, setting: Setting) -> None:
-        """Every stage must fit."""
+        """Refuse settings that any stage refuses."""
         for _, weighting in self.stages:
             weighting.fit(setting)
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """Those of the stage that this round belongs to."""
+        """Return the coefficients of the stage of this round."""
         return weigh(self._stage(updates), updates)
 
     def _stage(self, updates: RoundUpdates) -> Any:
@@ -118,3 +122,12 @@ class Switch:
             if not over:
                 return weighting
         return self.stages[-1][1]
+
+
+def _is_end(until: object) -> bool:
+    """Whether ``until`` is a round from 1 on, an accuracy between 0 and 1, or inf."""
+    if isinstance(until, bool) or not isinstance(until, int | float):
+        return False
+    if isinstance(until, int):
+        return until >= 1
+    return until == inf or 0 < until < 1

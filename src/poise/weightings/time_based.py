@@ -1,4 +1,4 @@
-"""Weights that make up for how often each client answers."""
+"""`TimeBased`: weights that correct for how often each client answers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 
 @part("weighting", "time-based")
 class TimeBased:
-    """``c_i = d_i``, the weight with which the clock's scheme is unbiased: slow clients count more
-    per answer.
+    """``c_i = d_i``, the weight that makes the clock's scheme unbiased.
 
-    With times that are given, d_i is the clock's closed form for its durations. Estimated, ``c_i =
-    p_i (n + 1)/k_i`` after k_i answers of client i in n + 1 aggregations: the long-run share of
-    aggregations that it takes part in, as the server sees it.
+    Slow clients count more per answer. With given times, d_i is the clock's closed form for its
+    durations. With estimated times, ``c_i = p_i (n + 1)/k_i`` after k_i answers of client i in
+    n + 1 aggregations: the server counts how often the client takes part.
 
     Args:
-        times: ``given`` (the clock's durations are right) or ``estimated`` from the answers so far.
+        times: ``given`` (from the durations of the clock) or ``estimated`` (from the answers).
 
     Source: [Fraboni 2023, §4.4, eq. 4.36 and 4.40].
 
@@ -39,47 +38,44 @@ class TimeBased:
 
     @property
     def needs(self) -> frozenset[str]:
-        """The clock's d_i, where times are given."""
+        """The clock's d_i, if times are given."""
         return frozenset({"balance"}) if self.times == "given" else frozenset()
 
     @property
     def traits(self) -> WeightingTraits:
-        """Weights by times alone."""
+        """Declare weights that depend on times alone."""
         return WeightingTraits(reads_updates=False, times=self.times)
 
     def fit(self, setting: Setting) -> None:
-        """Fits every federation; whether the clock and the sampler fit is checked when a run is
-        composed.
-        """
+        """Accept every federation; composing a run checks the clock and the sampler."""
 
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
-        """Base weights times d_i/p_i; or importance over the share of aggregations so far."""
+        """Return the base weights times d_i/p_i, or importance over the share of aggregations."""
         if self.times == "given":
-            return (
-                updates.base_weights
-                if updates.balance is None
-                else updates.base_weights * updates.balance
-            )
-        often = updates.participations
-        if often is None:
+            if updates.balance is None:
+                return updates.base_weights
+            return updates.base_weights * updates.balance
+        participations = updates.participations
+        if participations is None:
             return updates.base_weights
         require(
-            bool((often > 0).all()), "TimeBased: a client that answers has answered at least once"
+            bool((participations > 0).all()),
+            "TimeBased: participations must be at least 1 for a client that answers",
         )
         if not len(updates):
             return updates.base_weights
-        _, which, counts = np.unique(updates.clients, return_inverse=True, return_counts=True)
-        rows = counts[which].astype(np.float64)  # whoever worked twice shares one weight
-        return np.asarray(
-            updates.importance * (updates.round + 1) / (often * rows), dtype=np.float64
-        )
+        _, inverse, counts = np.unique(updates.clients, return_inverse=True, return_counts=True)
+        rows = counts[inverse].astype(np.float64)  # the rows of one client share its weight
+        weights = updates.importance * (updates.round + 1) / (participations * rows)
+        return np.asarray(weights, dtype=np.float64)
 
     def mean_coefficients(self, known: LongRun) -> Floats | None:
-        """The importance; where nobody is left behind, given times leave the base weights as they
-        are.
+        """Return the importance, or the mean base weights if given times correct nothing.
+
+        Given times correct nothing under a clock that leaves no client behind.
         """
-        late = traits_of(known.clock, ClockTraits).leaves_clients_behind
-        if late or self.times == "estimated":
+        leaves_behind = traits_of(known.clock, ClockTraits).leaves_clients_behind
+        if leaves_behind or self.times == "estimated":
             return known.importance
         return known.mean_base
