@@ -21,10 +21,10 @@ def write_whole(path: Path, content: bytes) -> None:
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise refused(path, error) from error
+        raise write_failure(path, error) from error
 
 
-def refused(path: Path, error: OSError) -> LedgerError:
+def write_failure(path: Path, error: OSError) -> LedgerError:
     """The failure of a file that could not be written."""
     return LedgerError(f"cannot write {path}: {error.strerror}", hint(path, error))
 

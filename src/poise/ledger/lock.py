@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from poise.core.errors import RunLocked
-from poise.ledger.files import refused
+from poise.ledger.files import write_failure
 
 
 class Lock:
@@ -29,7 +29,7 @@ class Lock:
         try:
             file = open(self.path, "a+", encoding="utf-8")  # noqa: SIM115 - held open for as long as the lock
         except OSError as error:
-            raise refused(self.path, error) from error
+            raise write_failure(self.path, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(file.fileno(), 0)
@@ -47,7 +47,7 @@ class Lock:
             ) from error
         except OSError as error:
             file.close()
-            raise refused(self.path, error) from error
+            raise write_failure(self.path, error) from error
         self._file = file
 
     def release(self) -> None:
