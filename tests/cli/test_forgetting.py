@@ -85,4 +85,4 @@ def test_a_declared_budget_is_what_is_promised(tmp_path: Path) -> None:
         0.2,
     )
     other = call("unlearn", run, "--clients", "2", "--epsilon", "5", *FAST)
-    assert (other.code, "promised something else" in other.err) == (2, True)
+    assert (other.code, "another guarantee" in other.err) == (2, True)

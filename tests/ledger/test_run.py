@@ -219,14 +219,16 @@ def test_what_is_no_run_is_refused_by_name(name: str, tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"], "reading makes no files"
 
 
-@pytest.mark.parametrize("version", ["1", "5", "new"])
+@pytest.mark.parametrize("version", ["1", "6", "new"])
 def test_another_schema_version_is_refused_and_left_alone(version: str, tmp_path: Path) -> None:
     by_hand([0.1], tmp_path / "run").close()
     with sqlite3.connect(tmp_path / "run" / "ledger.sqlite") as database:
         database.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (version,))
     database.close()
     before = (tmp_path / "run" / "ledger.sqlite").read_bytes()
-    with pytest.raises(LedgerError, match=f"schema version {version}, this poise reads 4"):
+    with pytest.raises(
+        LedgerError, match=f"schema version {version}, this poise reads versions 3 to 5"
+    ):
         open_run(tmp_path / "run")
     assert (tmp_path / "run" / "ledger.sqlite").read_bytes() == before
 

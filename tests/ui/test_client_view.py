@@ -16,7 +16,7 @@ from poise.apps.ui.views import client as views
 from poise.graph import SimilarityGraph
 from poise.ledger.run import Run, open_run
 from poise.privacy.budget import Budget
-from poise.unlearning.ledger_sensitivity import counted
+from poise.unlearning.ledger_sensitivity import budget_sensitivity
 from ui.samples import plain
 
 
@@ -64,13 +64,13 @@ def test_pages_of_rounds_cover_all_of_them_once(run: Run) -> None:
 
 
 def test_one_client_is_counted_as_all_are(run: Run) -> None:
-    every = counted(run, Budget())
-    assert np.array_equal(counted(run, Budget(), [3])[:, 0], every[:, 3])
+    every = budget_sensitivity(run, Budget())
+    assert np.array_equal(budget_sensitivity(run, Budget(), [3])[:, 0], every[:, 3])
 
 
 def test_figures_hold_what_was_recorded(run: Run) -> None:
     own = views.part(run, 3)
-    psi = counted(run, Budget(), [3])[:, 0]
+    psi = budget_sensitivity(run, Budget(), [3])[:, 0]
     drawn = {
         plot.title: json.loads(plot.views[0][1])
         for plot in views.plots(run, 3, own, psi, 0.14, None)

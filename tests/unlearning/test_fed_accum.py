@@ -14,7 +14,7 @@ from poise.samplers import MD, Binomial, Full, Uniform
 from poise.servers import Add, Momentum, Noisy
 from poise.solvers import SGD, Scaffold
 from poise.unlearning import verify
-from poise.unlearning.fed_accum import reaggregated
+from poise.unlearning.fed_accum import reaggregate
 from poise.unlearning.histories import Histories
 from poise.unlearning.retraining import composition_of
 from poise.weightings import Clipped
@@ -66,7 +66,7 @@ def test_two_clients_and_two_rounds_by_hand(gone: int, start: float) -> None:
 def test_with_nobody_gone_it_is_the_run_itself_to_the_bit(parts: dict[str, Any]) -> None:
     run = trained(**parts)
     whole = composition_of(run, FED, FED.task)
-    again = reaggregated(Histories.of(run), [(0, run.rounds)], whole.parts, [])
+    again = reaggregate(Histories.of(run), [(0, run.rounds)], parts=whole.parts, removed=[])
     assert again.numpy().tobytes() == run.model.tobytes()
 
 
@@ -115,7 +115,7 @@ def test_the_certificate_can_be_checked_and_an_altered_update_shows(tmp_path: Pa
     again = forget(run, [5])
     for made in (done, again):
         assert made.path is not None
-        assert any("stored updates" in check.what for check in verify(made.path))
+        assert any("stored updates" in check.label for check in verify(made.path))
     file = tmp_path / "run" / "models" / "00000004.updates.safetensors"
     content = bytearray(file.read_bytes())
     content[-3] ^= 4

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poise.unlearning.restart_tree import grown, influence, restart
+from poise.unlearning.restart_tree import extended, influence, restart
 
 
 def rising(*rates: float, rounds: int = 10) -> np.ndarray:
@@ -25,18 +25,18 @@ def test_three_requests_branch_as_in_the_figure() -> None:
     """
     limit, psi = 6.0, [rising(1.0, 0.5, 0.2)]
     first = restart(psi, [], [0], limit)
-    oracle = grown([], first)
-    assert (first, oracle) == ((0, 6), [(0, 6)])
+    nodes = extended([], first)
+    assert (first, nodes) == ((0, 6), [(0, 6)])
     psi.append(rising(0.0, 0.75, 2.0))
-    second = restart(psi, oracle, [1], limit)
-    oracle = grown(oracle, second)
-    assert (second, oracle) == ((1, 8), [(0, 6), (1, 8)])
+    second = restart(psi, nodes, [1], limit)
+    nodes = extended(nodes, second)
+    assert (second, nodes) == ((1, 8), [(0, 6), (1, 8)])
     psi.append(rising(0.0, 0.0, 0.1))
-    third = restart(psi, oracle, [2], limit)
-    oracle = grown(oracle, third)
-    assert (third, oracle) == ((1, 3), [(0, 6), (1, 3)])
+    third = restart(psi, nodes, [2], limit)
+    nodes = extended(nodes, third)
+    assert (third, nodes) == ((1, 3), [(0, 6), (1, 3)])
     psi.append(rising(0.0, 0.0, 0.0))
-    assert restart(psi, oracle, [], limit) == (3, 10), (
+    assert restart(psi, nodes, [], limit) == (3, 10), (
         "nobody: the newest model of the newest branch"
     )
 
@@ -44,14 +44,14 @@ def test_three_requests_branch_as_in_the_figure() -> None:
 def test_a_request_beyond_the_first_node_goes_back_to_the_training() -> None:
     psi = [rising(1.0, 2.0), rising(0.0, 0.1)]
     assert restart(psi, [(0, 6)], [1], limit=6.0) == (0, 3)
-    assert grown([(0, 6), (1, 4)], (0, 3)) == [(0, 3)]
+    assert extended([(0, 6), (1, 4)], (0, 3)) == [(0, 3)]
 
 
 def test_where_sensitivities_fade_a_later_request_does_not_uncover_an_earlier_one() -> None:
     """Client 1 has faded by round 10, but there client 0, forgotten from round 2, is beyond; at 1
     it was too."""
     psi = [np.array([[0, 0], [9, 2], [3, 8], [9, 7], [9, 1]], dtype=float), rising(0.0, 0.1)]
-    assert restart(psi, [(0, 2)], [1], limit=4.0, forgotten=[0]) == (0, 0)
+    assert restart(psi, [(0, 2)], [1], limit=4.0, unlearned=[0]) == (0, 0)
 
 
 def test_a_set_counts_as_its_worst_client() -> None:
@@ -74,10 +74,10 @@ def test_every_node_of_the_oracle_covers_everyone_forgotten(
 ) -> None:
     """Theorem 5.3's invariant: at each node (s, n) of O(r), every forgotten client is within
     Psi*."""
-    psi, oracle, gone = [rising(*a)], [], []
+    psi, nodes, gone = [rising(*a)], [], []
     for client, later in ((0, [0.0, *b[1:]]), (1, [0.0, 0.0, b[2]]), (2, [0.0, 0.0, 0.0])):
-        oracle = grown(oracle, restart(psi, oracle, [client], limit))
+        nodes = extended(nodes, restart(psi, nodes, [client], limit))
         gone.append(client)
-        for s, n in oracle:
+        for s, n in nodes:
             assert influence(psi[s], gone)[n] <= limit
         psi.append(rising(*later))

@@ -1,4 +1,4 @@
-"""The ledger: what really happened, durable and append-only."""
+"""The ledger: a durable, append-only record of every round of a run."""
 
 from poise.ledger.models import Keep
 from poise.ledger.run import Run

@@ -1,7 +1,7 @@
-"""What the clients keep to themselves between rounds, on disk.
+"""The state that clients keep between rounds, on disk.
 
-Each round writes one file with what its clients keep now (``<version>.clients``). A file stays for
-as long as it holds the newest of some client, or held it one round ago (to fall back on).
+Each round writes one file with the new states of its clients (``<version>.clients``). A file stays
+as long as it holds the newest state of a client, or held it one round ago (to fall back on).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from poise.core.types import HELD, PERSONAL, Record
 from poise.ledger import models
 from poise.ledger.models import ModelStore
-from poise.ledger.rows import Hashes
+from poise.ledger.rows import Hashes, LedgerEntry
 
 __all__ = ["HELD", "PERSONAL", "ClientStateFiles", "key", "put", "read"]
 
@@ -21,51 +21,55 @@ if TYPE_CHECKING:
 
 
 def key(version: int) -> str:
-    """Where what clients keep since this version lies."""
+    """Return the key of the client states that a version wrote."""
     return f"{models.name(version)}.clients"
 
 
-def put(store: ModelStore, version: int, own: Mapping[int, Mapping[str, Vector]]) -> str:
-    """Write what these clients keep; the hash of it, empty where they keep nothing."""
-    tensors = {f"{client}/{name}": v for client, named in own.items() for name, v in named.items()}
+def put(store: ModelStore, version: int, states: Mapping[int, Mapping[str, Vector]]) -> str:
+    """Write the states of clients and return their hash; empty where there are none."""
+    tensors = {}
+    for client, state in states.items():
+        for name, value in state.items():
+            tensors[f"{client}/{name}"] = value
     return store.put(key(version), tensors) if tensors else ""
 
 
-def read(
-    store: ModelStore, entries: Sequence[tuple[Record, Hashes, str]]
-) -> dict[int, dict[str, Vector]]:
-    """What every client keeps after these rounds."""
-    own: dict[int, dict[str, Vector]] = {}
-    newest = _newest((r, h) for r, h, _ in entries)
+def read(store: ModelStore, entries: Sequence[LedgerEntry]) -> dict[int, dict[str, Vector]]:
+    """Read the state of every client after these rounds."""
+    states: dict[int, dict[str, Vector]] = {}
+    newest = _newest_versions((entry.record, entry.hashes) for entry in entries)
     for version in sorted(set(newest.values())):
-        for path, value in store.get(key(version), entries[version - 1][1].clients).items():
-            client, name = path.split("/", 1)
-            if newest[int(client)] == version:
-                own.setdefault(int(client), {})[name] = value
-    return own
+        tensors = store.get(key(version), entries[version - 1].hashes.clients)
+        for path, value in tensors.items():
+            number, name = path.split("/", 1)
+            client = int(number)
+            if newest[client] == version:
+                states.setdefault(client, {})[name] = value
+    return states
 
 
 class ClientStateFiles:
-    """Says which of the files are no longer needed."""
+    """Decides which files of client states are no longer needed."""
 
     def __init__(self, written: Iterable[tuple[Record, Hashes]] = ()) -> None:
         entries = list(written)
-        self._newest = _newest(entries)
-        self._before = _newest(entries[:-1])
+        self._newest = _newest_versions(entries)
+        self._before = _newest_versions(entries[:-1])
 
     def surplus(self, record: Record) -> list[int]:
-        """The versions whose file can go, now that this record's is written."""
-        had = {*self._newest.values(), *self._before.values()}
+        """Return the versions whose file can go after this record is written."""
+        needed_before = {*self._newest.values(), *self._before.values()}
         self._before = dict(self._newest)
-        self._newest |= dict.fromkeys((c.client for c in record.contributions), record.index + 1)
-        return sorted(had - {*self._newest.values(), *self._before.values()})
+        for contribution in record.contributions:
+            self._newest[contribution.client] = record.index + 1
+        return sorted(needed_before - {*self._newest.values(), *self._before.values()})
 
 
-def _newest(written: Iterable[tuple[Record, Hashes]]) -> dict[int, int]:
-    """The version of each client's newest file."""
-    return {
-        c.client: record.index + 1
-        for record, h in written
-        if h.clients
-        for c in record.contributions
-    }
+def _newest_versions(written: Iterable[tuple[Record, Hashes]]) -> dict[int, int]:
+    """Return the version of each client's newest state."""
+    versions = {}
+    for record, hashes in written:
+        if hashes.clients:
+            for contribution in record.contributions:
+                versions[contribution.client] = record.index + 1
+    return versions

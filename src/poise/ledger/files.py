@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and what to say where the disk refuses them."""
+"""Write files whole or not at all, and turn disk failures into errors with a hint."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from poise.core.errors import LedgerError
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write beside the place and move there: a reader never sees half a file, whenever the writer
-    dies.
-    """
+    """Write a temporary file and rename it, so that readers never see half a file."""
     part = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -21,25 +19,24 @@ def write_whole(path: Path, content: bytes) -> None:
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise refused(path, error) from error
+        raise write_failure(path, error) from error
 
 
-def refused(path: Path, error: OSError) -> LedgerError:
-    """The failure of a file that could not be written."""
+def write_failure(path: Path, error: OSError) -> LedgerError:
+    """Return the error for a file that could not be written."""
     return LedgerError(f"cannot write {path}: {error.strerror}", hint(path, error))
 
 
 def hint(path: Path | None, error: Exception) -> str:
-    """What to do about a failure of the disk or the database."""
+    """Return what to do about a failure of the disk or the database."""
     no_room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    full = no_room or "full" in str(error) or _no_space(path)
-    return f"{'free some space' if full else 'remove the cause'}, then `poise resume` the run"
+    full = no_room or "full" in str(error) or _disk_is_full(path)
+    remedy = "free some space" if full else "remove the cause"
+    return f"{remedy}, then `poise resume` the run"
 
 
-def _no_space(path: Path | None) -> bool:
-    """Whether hardly anything is left where the path lies; SQLite calls some cases of that an I/O
-    error.
-    """
+def _disk_is_full(path: Path | None) -> bool:
+    """Whether less than 1 MiB is free; SQLite reports some full disks as I/O errors."""
     try:
         return path is not None and shutil.disk_usage(path.parent).free < 2**20
     except OSError:

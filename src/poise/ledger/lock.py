@@ -1,4 +1,4 @@
-"""One writer per run folder."""
+"""The lock of a run folder: one writer at a time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import IO
 
 from poise.core.errors import RunLocked
-from poise.ledger.files import refused
+from poise.ledger.files import write_failure
 
 
 class Lock:
-    """An exclusive lock that the operating system lets go of when its holder dies, however it dies.
+    """An exclusive lock that the operating system releases when its holder dies.
 
-    The file names the holder, so that a second process can say whom it is waiting for.
+    The lock file names the holder, so that a second process can report which process has it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -27,31 +27,29 @@ class Lock:
     def acquire(self) -> None:
         """Take the lock, or raise `RunLocked` with the holder's process id and host."""
         try:
-            file = open(self.path, "a+", encoding="utf-8")  # noqa: SIM115 - held open for as long as the lock
+            file = open(self.path, "a+", encoding="utf-8")  # noqa: SIM115 - open while locked
         except OSError as error:
-            raise refused(self.path, error) from error
+            raise write_failure(self.path, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(file.fileno(), 0)
-            os.write(
-                file.fileno(),
-                json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(),
-            )
+            holder = {"pid": os.getpid(), "host": socket.gethostname()}
+            os.write(file.fileno(), json.dumps(holder).encode())
         except BlockingIOError as error:
             file.seek(0)
-            holder = _holder(file.read())
+            process = _process_name(file.read())
             file.close()
             raise RunLocked(
-                f"{self.path.parent} is being written by {holder}",
-                "wait for it, or stop that process first",
+                f"{self.path.parent} is being written by {process}",
+                "wait for that process to end, or stop it",
             ) from error
         except OSError as error:
             file.close()
-            raise refused(self.path, error) from error
+            raise write_failure(self.path, error) from error
         self._file = file
 
     def release(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if self._file is not None:
             self._file.seek(0)
             self._file.truncate()
@@ -60,17 +58,19 @@ class Lock:
 
 
 def held(path: Path) -> bool:
-    """Whether somebody writes to the run whose lock this is, told without touching the lock.
+    """Whether a process writes to the run of this lock file; does not touch the lock.
 
-    To try the lock would be surer, but a run that begins at that very moment would find it taken. A
-    holder that died left its name in the file: its process is gone, or began after the file was
-    written (then the number was given away again). A holder on another host is believed.
+    Trying the lock would be surer, but a run that starts at that moment would find it taken. A
+    holder that died left its name in the file: its process is gone, or started after the file was
+    written (the system reused the process id). A holder on another host counts as alive.
     """
     try:
-        who = json.loads(path.read_text(encoding="utf-8"))
-        pid, host, written = int(who["pid"]), who["host"], path.stat().st_mtime
+        holder = json.loads(path.read_text(encoding="utf-8"))
+        pid = int(holder["pid"])
+        host = holder["host"]
+        written = path.stat().st_mtime
     except (OSError, ValueError, KeyError, TypeError):
-        return False  # let go of, or never taken
+        return False  # released, or never taken
     if host != socket.gethostname():
         return True
     try:
@@ -78,16 +78,16 @@ def held(path: Path) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's, and alive
-    return _age(pid) > time.time() - written - TICK
+        pass  # the process of another user, and alive
+    return _process_age(pid) > time.time() - written - TICK
 
 
 TICK = 2.0
-"""Seconds by which the clocks of processes and of files may differ."""
+"""Seconds by which process start times and file times may differ."""
 
 
-def _age(pid: int) -> float:
-    """Seconds since a process began; infinite where the system does not say."""
+def _process_age(pid: int) -> float:
+    """Return the seconds since a process started; infinite where the system does not tell."""
     try:
         start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
         uptime = Path("/proc/uptime").read_text(encoding="utf-8").split()[0]
@@ -96,9 +96,9 @@ def _age(pid: int) -> float:
         return float("inf")
 
 
-def _holder(text: str) -> str:
+def _process_name(text: str) -> str:
     try:
-        who = json.loads(text)
-        return f"process {who['pid']} on {who['host']}"
+        holder = json.loads(text)
+        return f"process {holder['pid']} on {holder['host']}"
     except (ValueError, KeyError, TypeError):
         return "another process"

@@ -1,7 +1,7 @@
-"""Models on disk: one safetensors file per kept version, and which versions are kept.
+"""Stores of models: one safetensors file per kept version, or memory for runs without a folder.
 
-A file is written beside its place and moved there when it is whole, so a reader never sees half a
-model. Its hash stands in the ledger.
+poise writes a temporary file and renames it, so a reader never sees half a model. The ledger holds
+the hash of every model.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ Keep: TypeAlias = Literal["all", "unlearnable", "last"]
 
 
 class ModelStore(Protocol):
-    """Where tensors are kept by key: a version's model under ``name(version)``, the server's under
-    ``.state``.
+    """Stores tensors by key.
+
+    A version's model has the key ``name(version)``; the server's state has the suffix ``.state``.
     """
 
     def put(self, key: str, tensors: Tensors) -> str:
-        """Keep tensors and return their hash."""
+        """Store tensors and return their hash."""
 
     def get(self, key: str, digest: str | None = None) -> dict[str, Vector]:
-        """Read tensors, checked against their hash."""
+        """Read tensors, and check them against their hash."""
 
     def keys(self) -> list[str]:
-        """What is kept, in order."""
+        """Return the stored keys, in order."""
 
     def drop(self, key: str) -> None:
-        """Forget a key."""
+        """Delete the tensors of a key."""
 
 
 def name(version: int) -> str:
-    """The key of a version's model.
+    """Return the key of a version's model.
 
     >>> name(12)
     '00000012'
@@ -55,7 +56,7 @@ UPDATES = "updates"
 
 
 def updates(n: int) -> str:
-    """The key of the updates that aggregation n brought together.
+    """Return the key of the updates of aggregation n.
 
     >>> updates(11)
     '00000012.updates'
@@ -64,71 +65,67 @@ def updates(n: int) -> str:
 
 
 def versions(store: ModelStore) -> list[int]:
-    """The versions whose models are kept, ascending."""
-    kept = store.keys()
-    return [int(key) for key in kept if key.isdigit()]
+    """Return the versions whose models are kept, ascending."""
+    keys = store.keys()
+    return [int(key) for key in keys if key.isdigit()]
 
 
 class MemoryStore:
-    """The models of a run without a folder."""
+    """Stores the models of a run without a folder."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, dict[str, Vector]] = {}
+        self._tensors: dict[str, dict[str, Vector]] = {}
 
     def put(self, key: str, tensors: Tensors) -> str:
-        """Keep tensors."""
-        self._kept[key] = {name: t.clone() for name, t in tensors.items()}
+        """Store tensors and return their hash."""
+        self._tensors[key] = {name: t.clone() for name, t in tensors.items()}
         return content_hash(tensors)
 
     def get(self, key: str, digest: str | None = None) -> dict[str, Vector]:
         """Read tensors."""
-        if key not in self._kept:
+        if key not in self._tensors:
             raise LedgerError(f"model {key} was not kept", "train with keep='all'")
-        return {name: t.clone() for name, t in self._kept[key].items()}
+        return {name: t.clone() for name, t in self._tensors[key].items()}
 
     def keys(self) -> list[str]:
-        """What is kept."""
-        return sorted(self._kept)
+        """Return the stored keys, in order."""
+        return sorted(self._tensors)
 
     def drop(self, key: str) -> None:
-        """Forget a key."""
-        self._kept.pop(key, None)
+        """Delete the tensors of a key."""
+        self._tensors.pop(key, None)
 
 
-def _apart(tensors: Tensors) -> dict[str, Vector]:
-    """Tensors as they are written: the same vector under two names is there twice, which the format
-    insists on.
-    """
-    found: dict[str, Vector] = {}
+def _without_sharing(tensors: Tensors) -> dict[str, Vector]:
+    """Copy tensors that share memory: safetensors refuses shared storage."""
+    separate: dict[str, Vector] = {}
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous()
-        shared = any(
-            plain.untyped_storage().data_ptr() == t.untyped_storage().data_ptr()
-            for t in found.values()
-        )
-        found[name] = plain.clone() if shared else plain
-    return found
+        address = plain.untyped_storage().data_ptr()
+        shared = any(address == t.untyped_storage().data_ptr() for t in separate.values())
+        separate[name] = plain.clone() if shared else plain
+    return separate
 
 
 class FileStore:
-    """Models as ``models/<key>.safetensors``."""
+    """Stores models as files ``models/<key>.safetensors``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def path(self, key: str) -> Path:
-        """Where a key's tensors lie."""
+        """Return the file of a key."""
         return self.folder / f"{key}.safetensors"
 
     def put(self, key: str, tensors: Tensors) -> str:
-        """Write a file that is whole or not there."""
+        """Write a file, whole or not at all, and return the hash of its tensors."""
         from safetensors.torch import save
 
-        write_whole(self.path(key), save(_apart(tensors)))
+        write_whole(self.path(key), save(_without_sharing(tensors)))
         return content_hash(tensors)
 
     def get(self, key: str, digest: str | None = None) -> dict[str, Vector]:
-        """Read tensors; a missing, truncated or altered file is named."""
+        """Read tensors; raise an error that names a missing, truncated or altered file."""
         from safetensors.torch import load
 
         path = self.path(key)
@@ -139,16 +136,20 @@ class FileStore:
         try:
             tensors = load(path.read_bytes())
         except (SafetensorError, OSError, ValueError) as error:
-            raise LedgerError(f"{path} is damaged: {error}") from error
+            raise LedgerError(
+                f"{path} is damaged: {error}", "`poise resume` goes back to the last good round"
+            ) from error
         if digest is not None and content_hash(tensors) != digest:
-            raise LedgerError(f"{path} is not what the ledger recorded")
+            raise LedgerError(
+                f"{path} is not what the ledger recorded",
+                "`poise resume` goes back to the last good round",
+            )
         return dict(tensors)
 
     def keys(self) -> list[str]:
-        """What is kept."""
-        return sorted(
-            p.name.removesuffix(".safetensors") for p in self.folder.glob("*.safetensors")
-        )
+        """Return the stored keys, in order."""
+        files = self.folder.glob("*.safetensors")
+        return sorted(file.name.removesuffix(".safetensors") for file in files)
 
     def drop(self, key: str) -> None:
         """Delete a key's file."""
@@ -156,17 +157,19 @@ class FileStore:
 
 
 def content_hash(tensors: Tensors) -> str:
-    """Hash of names, shapes, types and values.
+    """Return the hash of names, shapes, types and values.
 
     >>> import torch
     >>> content_hash({"theta": torch.zeros(2)}) == content_hash({"theta": torch.zeros(2)})
     True
     """
-    state = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(tensors):
-        t = tensors[name].detach().cpu().contiguous()
-        state.update(f"{name}:{t.dtype}:{tuple(t.shape)};".encode())
-        state.update(
-            t.numpy().tobytes() if t.numel() < 4096 else t.numpy().reshape(-1).view("uint8").data
-        )
-    return state.hexdigest()
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
+        values = tensor.numpy()
+        if tensor.numel() < 4096:
+            digest.update(values.tobytes())
+        else:
+            digest.update(values.reshape(-1).view("uint8").data)  # without a copy
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Taking a run up again: from the last round that is whole, whatever happened to the files."""
+"""Reopen a run at its last good round, after a stop, a crash or damage to its files."""
 
 from __future__ import annotations
 
@@ -14,54 +14,48 @@ from numpy.typing import NDArray
 from poise.core.errors import IncompatibleParts, LedgerError
 from poise.core.types import InFlight, Record
 from poise.ledger import client_states, models, rows, schema
-from poise.ledger.rows import Hashes
+from poise.ledger.rows import LedgerEntry
 from poise.ledger.store import DATABASE, Ledger
 
 if TYPE_CHECKING:
     from poise.core.vectors import Vector
 
-Entry = tuple[Record, Hashes, str]
-
 
 @dataclass(frozen=True)
 class Restart:
-    """Where a run can go on: after ``index`` aggregations, or from the start where ``theta`` is
-    None.
-    """
+    """The state to resume from after ``index`` aggregations; from the start if theta is None."""
 
     index: int
     theta: Vector | None
     server: Mapping[str, Vector]
     in_flight: InFlight
     versions: Mapping[int, Vector]
-    own: Mapping[int, Mapping[str, Vector]] = field(default_factory=dict)
+    client_states: Mapping[int, Mapping[str, Vector]] = field(default_factory=dict)
     records: tuple[Record, ...] = ()
 
 
 UNREADABLE = (sqlite3.Error, struct.error, ValueError, TypeError, LookupError, AttributeError)
-"""What reading a record raises where its bytes are not those that were written."""
+"""Exceptions that reading a record raises where its bytes have changed."""
 
 
-def good_entries(database: sqlite3.Connection) -> tuple[list[Entry], str]:
-    """The records up to the first that is missing, damaged or altered, and what was wrong with that
-    one.
+def good_entries(database: sqlite3.Connection) -> tuple[list[LedgerEntry], str]:
+    """Read the records up to the first missing, damaged or altered one, and describe that one.
+
+    The description is empty where all records are good.
     """
-    entries: list[Entry] = []
-    database.execute("BEGIN")  # one view of the ledger, also where someone is writing to it
+    entries: list[LedgerEntry] = []
+    database.execute("BEGIN")  # one consistent view, also while a run writes
     try:
         while True:
-            found = rows.select(
-                database, len(entries), entries[-1][0].in_flight if entries else InFlight()
-            )
-            if found is None:
-                return entries, _beyond(database, len(entries))
-            record, hashes, digest = found
-            if (
-                rows.digest_of(entries[-1][2] if entries else rows.GENESIS, record, hashes)
-                != digest
-            ):
-                return entries, f"round {len(entries)} is not as it was recorded"
-            entries.append(found)
+            n = len(entries)
+            in_flight = entries[-1].record.in_flight if entries else InFlight()
+            previous = entries[-1].digest if entries else rows.GENESIS
+            entry = rows.select(database, n, in_flight)
+            if entry is None:
+                return entries, _missing_round(database, n)
+            if rows.digest_of(previous, entry.record, entry.hashes) != entry.digest:
+                return entries, f"round {n} is not as it was recorded"
+            entries.append(entry)
     except UNREADABLE as error:
         if isinstance(error, sqlite3.Error) and not schema.is_damage(error):
             raise
@@ -71,10 +65,8 @@ def good_entries(database: sqlite3.Connection) -> tuple[list[Entry], str]:
             database.execute("ROLLBACK")
 
 
-def _beyond(database: sqlite3.Connection, n: int) -> str:
-    """What is wrong where something of a round after n stands in the ledger, but not the round
-    n.
-    """
+def _missing_round(database: sqlite3.Connection, n: int) -> str:
+    """Report round n as missing where the ledger has rows of it or of later rounds."""
     for table in schema.PER_ROUND:
         if database.execute(f"SELECT 1 FROM {table} WHERE n >= ? LIMIT 1", (n,)).fetchone():
             return f"round {n} is missing"
@@ -84,101 +76,115 @@ def _beyond(database: sqlite3.Connection, n: int) -> str:
 def reopen(
     path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> tuple[Ledger, Restart]:
-    """Open a run for going on, at its last good round.
+    """Open a run at its last good round, to resume it.
 
-    A damaged database is moved aside and a new one is made of its good records. Records whose model
-    cannot be read are taken back: the rounds are deterministic and will be the same again.
+    poise moves a damaged database aside and makes a new one from its good records. It drops records
+    whose model cannot be read: rounds are deterministic, so the same records come again.
     """
     ledger = Ledger(path, writing=True)
     try:
         ledger.connect()
         with ledger.guard():
-            return _reopen(ledger, path, meta, arrays)
+            return ledger, _restart(ledger, path, meta=meta, arrays=arrays)
     except BaseException:
         ledger.close()
         raise
 
 
-def _reopen(
-    ledger: Ledger, path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-) -> tuple[Ledger, Restart]:
-    entries, broken = _health(ledger, path)
-    recorded = _facts(ledger)
+def _restart(
+    ledger: Ledger, path: Path, *, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> Restart:
+    """Find the last good round of an open ledger, and remove the records after it."""
+    entries, damage = _read_entries(ledger, path)
+    recorded = _recorded_meta(ledger)
     if recorded.get("federation") not in (None, meta.get("federation")):
-        raise IncompatibleParts(f"{path}: the clients' data are not those the run began with")
-    restart, complaint = _last_restart(ledger, entries, recorded.get("initial"))
-    if broken:
-        ledger.replace_database(_aside(path), meta, arrays, entries[: restart.index])
-        ledger.event(f"{DATABASE} was damaged ({broken}); kept {restart.index} of its rounds")
+        raise IncompatibleParts(
+            f"{path}: the clients' data are not those the run began with",
+            "resume with the data of the original run",
+        )
+    restart, problem = _last_restart(ledger, entries, recorded.get("initial"))
+    if damage:
+        good = entries[: restart.index]
+        ledger.replace_database(_unused_name(path), meta=meta, arrays=arrays, entries=good)
+        ledger.event(f"{DATABASE} was damaged ({damage}); kept {restart.index} of its rounds")
     elif restart.index < len(entries):
-        ledger.take_back(restart.index)
-        ledger.event(f"went back to round {restart.index}: {complaint}")
-    return ledger, restart
+        ledger.drop_rounds(restart.index)
+        ledger.event(f"went back to round {restart.index}: {problem}")
+    return restart
 
 
-def _health(ledger: Ledger, path: Path) -> tuple[list[Entry], str]:
-    """The good records, and what is wrong with the database (empty: nothing)."""
+def _read_entries(ledger: Ledger, path: Path) -> tuple[list[LedgerEntry], str]:
+    """Read the good records, and describe the damage to the database (empty: none)."""
     try:
         schema.write_ahead(ledger.database)
         schema.check_version(ledger.database, path / DATABASE)
         schema.upgrade(ledger.database)
-        complaint = ledger.database.execute("PRAGMA quick_check(1)").fetchone()[0]
+        quick_check = ledger.database.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.Error as error:
         if not schema.is_damage(error):
             raise
         return [], str(error)
-    entries, broken = good_entries(ledger.database)
-    if not broken and complaint != "ok":
-        broken = str(complaint)
-    return entries, broken
+    entries, damage = good_entries(ledger.database)
+    if not damage and quick_check != "ok":
+        damage = str(quick_check)
+    return entries, damage
 
 
-def _facts(ledger: Ledger) -> dict[str, str]:
-    """What the ledger says about the run, where that can be read."""
+def _recorded_meta(ledger: Ledger) -> dict[str, str]:
+    """Return the metadata of the run; empty where it cannot be read."""
     try:
         return ledger.meta()
     except sqlite3.Error:
         return {}
 
 
-def _last_restart(ledger: Ledger, entries: list[Entry], initial: str | None) -> tuple[Restart, str]:
-    """The newest round whose model, server state and versions in flight can all be read."""
-    complaint = ""
+def _last_restart(
+    ledger: Ledger, entries: list[LedgerEntry], initial: str | None
+) -> tuple[Restart, str]:
+    """Find the newest round whose model, server state and models in flight can all be read.
+
+    Also return the first problem that made it skip a newer round.
+    """
+    problem = ""
     for index in range(len(entries), 0, -1):
-        record, hashes, _ = entries[index - 1]
         try:
-            theta = ledger.store.get(models.name(index), hashes.model)["theta"]
-            server = (
-                ledger.store.get(f"{models.name(index)}.state", hashes.state)
-                if hashes.state
-                else {}
-            )
-            versions = {
-                v: ledger.store.get(models.name(v), entries[v - 1][1].model if v else initial)[
-                    "theta"
-                ]
-                for v in {f.version for f in record.in_flight.assignments}
-            }
-            kept = client_states.read(ledger.store, entries[:index])
+            restart = _restart_at(ledger, entries[:index], initial)
         except LedgerError as error:
-            complaint = complaint or error.message
+            problem = problem or error.message
             continue
-        records = tuple(r for r, _, _ in entries[:index])
-        ledger.own_files = client_states.ClientStateFiles((r, h) for r, h, _ in entries[:index])
-        restart = Restart(
-            index,
-            theta,
-            server=server,
-            in_flight=record.in_flight,
-            versions=versions,
-            own=kept,
-            records=records,
-        )
-        return restart, complaint
-    return Restart(0, None, {}, InFlight(), {}), complaint
+        written = [(entry.record, entry.hashes) for entry in entries[:index]]
+        ledger.state_files = client_states.ClientStateFiles(written)
+        return restart, problem
+    from_start = Restart(0, None, server={}, in_flight=InFlight(), versions={})
+    return from_start, problem
 
 
-def _aside(path: Path) -> Path:
+def _restart_at(ledger: Ledger, entries: list[LedgerEntry], initial: str | None) -> Restart:
+    """Read the state after these rounds; raise `LedgerError` where a file cannot be read."""
+    index = len(entries)
+    record = entries[-1].record
+    hashes = entries[-1].hashes
+    theta = ledger.store.get(models.name(index), hashes.model)["theta"]
+    server: dict[str, Vector] = {}
+    if hashes.state:
+        server = ledger.store.get(f"{models.name(index)}.state", hashes.state)
+    versions = {}
+    for version in {assignment.version for assignment in record.in_flight.assignments}:
+        digest = entries[version - 1].hashes.model if version else initial
+        versions[version] = ledger.store.get(models.name(version), digest)["theta"]
+    return Restart(
+        index,
+        theta,
+        server=server,
+        in_flight=record.in_flight,
+        versions=versions,
+        client_states=client_states.read(ledger.store, entries),
+        records=tuple(entry.record for entry in entries),
+    )
+
+
+def _unused_name(path: Path) -> Path:
+    """Return an unused file name for a damaged database."""
     number = 1
     while (path / f"ledger.damaged-{number}.sqlite").exists():
         number += 1

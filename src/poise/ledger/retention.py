@@ -1,4 +1,4 @@
-"""Which models stay on disk."""
+"""Retention rules: which models stay on disk."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ RULES = ("all", "last", "unlearnable")
 
 
 class Retention:
-    """Says after each record which versions are no longer needed.
+    """Decides after each record which versions are no longer needed.
 
     ``all`` needs every version. ``last`` needs the newest model, the one before it (to fall back on
-    if a file is damaged), the initial one, and the versions that are still being worked on.
+    if a file is damaged), the initial one, and the versions that clients still work on.
     ``unlearnable`` also needs, for every client, the newest model to which the client's sensitivity
-    was within the
-    limit: a request to forget that client restarts from it.
+    was within the limit: a request to unlearn that client restarts from it.
 
     >>> rule = Retention("last")
     >>> [rule.surplus(Record(n, 0.0, (), {}, 0, 0)) for n in range(4)]
@@ -37,24 +36,28 @@ class Retention:
         self._restart: dict[int, int] = {}  # by client beyond the limit: the last version within it
 
     def follow(self, record: Record) -> None:
-        """Take in a record: who is beyond the limit now, and from where it could be forgotten."""
+        """Take in a record: update which clients are beyond the limit, and their restart model."""
         if self.keep != "unlearnable":
             return
-        everyone = self._psi.add(record) != 1
-        for client in self._psi.values if everyone else {c.client for c in record.contributions}:
+        all_changed = self._psi.add(record) != 1
+        changed: Iterable[int] = {c.client for c in record.contributions}
+        if all_changed:
+            changed = self._psi.values
+        for client in changed:
             if self._psi.of(client) > self._limit:
                 self._restart.setdefault(client, record.index)
             else:
                 self._restart.pop(client, None)
 
     def surplus(self, record: Record) -> list[int]:
-        """The versions to drop now that this record is written."""
+        """Return the versions to drop after this record is written."""
         newest = record.index + 1
         self._held.add(newest)
         self.follow(record)
         if self.keep == "all":
             return []
-        flying = {f.version for f in record.in_flight.assignments}
-        surplus = self._held - {0, newest, newest - 1} - set(self._restart.values()) - flying
+        in_use = {assignment.version for assignment in record.in_flight.assignments}
+        needed = {0, newest, newest - 1} | set(self._restart.values()) | in_use
+        surplus = self._held - needed
         self._held -= surplus
         return sorted(surplus)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import sqlite3
 import struct
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +14,27 @@ import numpy as np
 from poise.core.types import Assignment, Contribution, Floats, InFlight, Record, Refusal
 
 GENESIS = "0" * 64
-NO_SKY = InFlight()
+NOTHING_IN_FLIGHT = InFlight()
+
+CONTRIBUTION_COLUMNS = (
+    "client",
+    "version",
+    "occurrence",
+    "base",
+    "coefficient",
+    "norm",
+    "samples",
+    "steps",
+    "loss_before",
+    "loss_after",
+)
+_contribution_values = attrgetter(*CONTRIBUTION_COLUMNS)
 
 
 class Hashes(NamedTuple):
-    """Hashes of the model after an aggregation, the server's state, what clients keep, the updates
-    (empty: none).
+    """Hashes of the files of an aggregation; empty where there is no file.
+
+    They are of the new model, the server's state, the clients' states and the updates.
     """
 
     model: str
@@ -27,12 +43,26 @@ class Hashes(NamedTuple):
     updates: str = ""
 
 
+class LedgerEntry(NamedTuple):
+    """A record with the hashes of its files, and its digest."""
+
+    record: Record
+    hashes: Hashes
+    digest: str
+
+
+class PackedValues(NamedTuple):
+    """Measurements of one round as the database holds them; width 0 is one number per row."""
+
+    dtype: str
+    width: int
+    data: bytes
+
+
 def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, digest: str) -> None:
     """Write one record; the caller holds the transaction."""
     n = record.index
-    assignments = json.dumps(
-        [[f.finish, f.client, f.occurrence, f.weight] for f in departed(record)]
-    )
+    started = [[a.finish, a.client, a.occurrence, a.weight] for a in started_in(record)]
     connection.execute(
         "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -40,81 +70,50 @@ def insert(connection: sqlite3.Connection, record: Record, hashes: Hashes, diges
             record.time,
             record.bytes_up,
             record.bytes_down,
-            assignments,
+            json.dumps(started),
             *hashes[:3],
             digest,
             hashes.updates,
         ),
     )
+    contributions = [
+        (n, row, *_contribution_values(contribution))
+        for row, contribution in enumerate(record.contributions)
+    ]
     connection.executemany(
-        "INSERT INTO contributions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                n,
-                k,
-                c.client,
-                c.version,
-                c.occurrence,
-                c.base,
-                c.coefficient,
-                c.norm,
-                c.samples,
-                c.steps,
-                c.loss_before,
-                c.loss_after,
-            )
-            for k, c in enumerate(record.contributions)
-        ],
+        "INSERT INTO contributions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", contributions
     )
-    for name, value in record.metrics.items():
-        many = isinstance(value, np.ndarray)
-        row = (n, name, None, value.astype("<f8").tobytes()) if many else (n, name, value, None)  # type: ignore[union-attr]
-        connection.execute("INSERT INTO metrics VALUES (?, ?, ?, ?)", row)
-    for k, r in enumerate(record.refusals):
-        values = (n, k, r.client, r.version, r.reason, r.occurrence)
-        connection.execute("INSERT INTO refusals VALUES (?, ?, ?, ?, ?, ?)", values)
-    for name, read in record.measurements.items():
+    for name, metric in record.metrics.items():
+        scalar = None if isinstance(metric, np.ndarray) else metric
+        blob = metric.astype("<f8").tobytes() if isinstance(metric, np.ndarray) else None
+        connection.execute("INSERT INTO metrics VALUES (?, ?, ?, ?)", (n, name, scalar, blob))
+    for row, r in enumerate(record.refusals):
+        refusal = (n, row, r.client, r.version, r.reason, r.occurrence)
+        connection.execute("INSERT INTO refusals VALUES (?, ?, ?, ?, ?, ?)", refusal)
+    for name, measured in record.measurements.items():
         connection.execute(
-            "INSERT INTO measurements VALUES (?, ?, ?, ?, ?)", (n, name, *packed(read))
+            "INSERT INTO measurements VALUES (?, ?, ?, ?, ?)", (n, name, *packed(measured))
         )
     connection.execute("INSERT INTO timings VALUES (?, ?)", (n, record.seconds))
 
 
 def select(
-    connection: sqlite3.Connection, n: int, before: InFlight = NO_SKY
-) -> tuple[Record, Hashes, str] | None:
-    """Read record n back, with the hashes of what it led to and its digest; None where there is
-    none.
+    connection: sqlite3.Connection, n: int, before: InFlight = NOTHING_IN_FLIGHT
+) -> LedgerEntry | None:
+    """Read record n with its hashes and digest; None where the ledger has no record n.
 
-    ``before`` is the in_flight that the record before it left.
+    ``before`` is the work in flight after the previous record.
     """
     row = connection.execute("SELECT * FROM rounds WHERE n = ?", (n,)).fetchone()
     if row is None:
         return None
-    _, time, up, down, assignments, model, state, clients, digest, *updates = (
-        row  # schema 3 has no updates
+    _, time, up, down, started, model, state, clients, digest, *updates = (
+        row  # schema 3: no updates
     )
-    columns = (
-        "client, version, occurrence, base, coefficient, norm, samples, steps, loss_before, "
-        "loss_after"
-    )
-    contributions = tuple(
-        Contribution(*r)
-        for r in connection.execute(
-            f"SELECT {columns} FROM contributions WHERE n = ? ORDER BY row", (n,)
-        )
-    )
-    metrics: dict[str, float | Floats] = {
-        name: np.frombuffer(blob, dtype="<f8")
-        if blob is not None
-        else (float("nan") if value is None else value)
-        for name, value, blob in connection.execute(
-            "SELECT name, value, per_client FROM metrics WHERE n = ?", (n,)
-        )
-    }
+    contributions = _select_contributions(connection, n)
     refusals = tuple(
-        Refusal(*r)
-        for r in connection.execute(
+        Refusal(*values)
+        for values in connection.execute(
             "SELECT client, version, reason, occurrence FROM refusals WHERE n = ? ORDER BY row",
             (n,),
         )
@@ -125,36 +124,52 @@ def select(
             "SELECT name, dtype, width, data FROM measurements WHERE n = ?", (n,)
         )
     }
-    seconds = _seconds(connection, n)
     arrived: tuple[Contribution | Refusal, ...] = (*contributions, *refusals)
     landed = {(a.version, a.client, a.occurrence) for a in arrived}
-    new = tuple(Assignment(f, c, n, o, w) for f, c, o, w in json.loads(assignments))
-    in_flight = InFlight(time, (*(f for f in before.assignments if f.key not in landed), *new))
+    still_working = [a for a in before.assignments if a.key not in landed]
+    new = [
+        Assignment(finish, client, n, occurrence, weight)
+        for finish, client, occurrence, weight in json.loads(started)
+    ]
     record = Record(
         n,
         time,
         contributions=contributions,
-        metrics=metrics,
+        metrics=_select_metrics(connection, n),
         bytes_up=up,
         bytes_down=down,
-        in_flight=in_flight,
+        in_flight=InFlight(time, (*still_working, *new)),
         refusals=refusals,
         measurements=measurements,
-        seconds=seconds,
+        seconds=_select_seconds(connection, n),
     )
-    return record, Hashes(model, state, clients, *updates), digest
+    return LedgerEntry(record, Hashes(model, state, clients, *updates), digest)
 
 
-def packed(read: Floats) -> tuple[str, int, bytes]:
-    """Measurements of one round as (type, width, bytes); width 0 for one number per
-    contribution.
-    """
-    dtype = "<f4" if read.dtype == np.float32 else "<f8"
-    return (
-        dtype,
-        0 if read.ndim == 1 else read.shape[1],
-        np.where(np.isnan(read), np.nan, read).astype(dtype).tobytes(),
-    )
+def _select_contributions(connection: sqlite3.Connection, n: int) -> tuple[Contribution, ...]:
+    columns = ", ".join(CONTRIBUTION_COLUMNS)
+    query = f"SELECT {columns} FROM contributions WHERE n = ? ORDER BY row"
+    return tuple(Contribution(*values) for values in connection.execute(query, (n,)))
+
+
+def _select_metrics(connection: sqlite3.Connection, n: int) -> dict[str, float | Floats]:
+    """Read the metrics of a round; SQLite stores nan as NULL."""
+    metrics: dict[str, float | Floats] = {}
+    query = "SELECT name, value, per_client FROM metrics WHERE n = ?"
+    for name, value, blob in connection.execute(query, (n,)):
+        if blob is not None:
+            metrics[name] = np.frombuffer(blob, dtype="<f8")
+        else:
+            metrics[name] = float("nan") if value is None else value
+    return metrics
+
+
+def packed(values: Floats) -> PackedValues:
+    """Pack the measurements of one round; nan gets one bit pattern."""
+    dtype = "<f4" if values.dtype == np.float32 else "<f8"
+    width = 0 if values.ndim == 1 else values.shape[1]
+    data = np.where(np.isnan(values), np.nan, values).astype(dtype).tobytes()
+    return PackedValues(dtype, width, data)
 
 
 def unpacked(dtype: str, width: int, blob: bytes) -> Floats:
@@ -163,10 +178,8 @@ def unpacked(dtype: str, width: int, blob: bytes) -> Floats:
     return values.reshape(-1, width) if width else values
 
 
-def _seconds(connection: sqlite3.Connection, n: int) -> float:
-    """How long the round took, 0 where that is lost: no part of the experiment, so nothing worth
-    going back for.
-    """
+def _select_seconds(connection: sqlite3.Connection, n: int) -> float:
+    """Read how long the round took; 0 where that is lost, which is no damage to the experiment."""
     try:
         row = connection.execute("SELECT seconds FROM timings WHERE n = ?", (n,)).fetchone()
     except sqlite3.DatabaseError:
@@ -174,40 +187,33 @@ def _seconds(connection: sqlite3.Connection, n: int) -> float:
     return float(row[0]) if row and isinstance(row[0], float) else 0.0
 
 
-def departed(record: Record) -> list[Assignment]:
-    """The work that began with this record and is still under way after it; older work stands in
-    older records.
-    """
-    return [f for f in record.in_flight.assignments if f.version == record.index]
+def started_in(record: Record) -> list[Assignment]:
+    """Return the assignments in flight that this record started; earlier records hold the rest."""
+    return [a for a in record.in_flight.assignments if a.version == record.index]
 
 
 def digest_of(previous: str, record: Record, hashes: Hashes) -> str:
-    """The digest of a record, chained to the one before it: it vouches for all that was recorded so
-    far.
-    """
-    state = hashlib.sha256(bytes.fromhex(previous))
-    state.update(
+    """Return the digest of a record, chained to the previous one: it covers all records so far."""
+    digest = hashlib.sha256(bytes.fromhex(previous))
+    digest.update(
         struct.pack("<qdqq", record.index, record.time, record.bytes_up, record.bytes_down)
     )
     for c in record.contributions:
         counts = (c.client, c.version, c.occurrence, c.samples, c.steps)
-        weights = (
-            c.base,
-            c.coefficient,
-            c.norm,
-            *(np.nan if v is None else v for v in (c.loss_before, c.loss_after)),
-        )
-        state.update(struct.pack("<qqqqq5d", *counts, *weights))
-    for name, value in sorted(record.metrics.items()):
-        numbers = np.asarray(value, dtype="<f8")
-        state.update(name.encode() + b"\0" + np.where(np.isnan(numbers), np.nan, numbers).tobytes())
-    for name, read in sorted(record.measurements.items()):
-        dtype, width, blob = packed(read)
-        state.update(f"{name}\0{dtype}{width}".encode() + blob)
-    for f in departed(record):
-        assignment = (f.finish, f.client, f.version, f.occurrence, f.weight)
-        state.update(struct.pack("<dqqqd", *assignment))
+        losses = [np.nan if loss is None else loss for loss in (c.loss_before, c.loss_after)]
+        digest.update(struct.pack("<qqqqq5d", *counts, c.base, c.coefficient, c.norm, *losses))
+    for name, metric in sorted(record.metrics.items()):
+        numbers = np.asarray(metric, dtype="<f8")
+        numbers = np.where(np.isnan(numbers), np.nan, numbers)
+        digest.update(name.encode() + b"\0" + numbers.tobytes())
+    for name, measured in sorted(record.measurements.items()):
+        values = packed(measured)
+        digest.update(f"{name}\0{values.dtype}{values.width}".encode() + values.data)
+    for a in started_in(record):
+        assignment = (a.finish, a.client, a.version, a.occurrence, a.weight)
+        digest.update(struct.pack("<dqqqd", *assignment))
     for r in record.refusals:
-        state.update(struct.pack("<qqq", r.client, r.version, r.occurrence) + r.reason.encode())
-    state.update("/".join(hashes if hashes.updates else hashes[:3]).encode())
-    return state.hexdigest()
+        digest.update(struct.pack("<qqq", r.client, r.version, r.occurrence) + r.reason.encode())
+    parts = hashes if hashes.updates else hashes[:3]
+    digest.update("/".join(parts).encode())
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""A run as the user sees it: everything is read from the ledger."""
+"""`Run`: the results of a run, read from its ledger."""
 
 from __future__ import annotations
 
@@ -38,15 +38,12 @@ COLUMNS = np.dtype(
 class Run:
     """A finished, stopped or still running run; arrays have one row per aggregation.
 
-    What was recorded before a damaged page of the ledger stays readable; ``damage`` says what is
-    wrong.
+    Rounds before a damaged page of the ledger stay readable; ``damage`` describes the damage.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.histories: Any = (
-            None  # of a run without a folder: the branches that requests to forget made of it
-        )
+        self.histories: Any = None  # the unlearning branches of a run in memory
 
     @property
     def path(self) -> Path | None:
@@ -55,22 +52,20 @@ class Run:
 
     @cached_property
     def meta(self) -> dict[str, str]:
-        """Facts about the run: seed, state, versions."""
+        """Metadata of the run: seed, state, versions."""
         with self._ledger.guard():
             return self._ledger.meta()
 
     @property
     def experiment(self) -> str:
-        """The experiment file of the run."""
-        return (
-            (self.path / EXPERIMENT).read_text(encoding="utf-8")
-            if self.path is not None
-            else self.meta["experiment"]
-        )
+        """The text of the experiment file of the run."""
+        if self.path is None:
+            return self.meta["experiment"]
+        return (self.path / EXPERIMENT).read_text(encoding="utf-8")
 
     @cached_property
     def rounds(self) -> int:
-        """Number of aggregations that can be read, R."""
+        """Number of readable aggregations, R."""
         database = self._ledger.database
         with self._ledger.guard():
             try:
@@ -81,7 +76,8 @@ class Run:
                 database.execute(
                     "SELECT sum(value), sum(length(per_client)) FROM metrics"
                 ).fetchone()
-                if count == (0 if last is None else last + 1):
+                expected = 0 if last is None else last + 1
+                if count == expected:
                     return int(count)
             except sqlite3.Error as error:
                 if not schema.is_damage(error):
@@ -90,9 +86,7 @@ class Run:
 
     @cached_property
     def damage(self) -> str:
-        """What is wrong with the first round that is missing, damaged or altered; empty where all
-        are as recorded.
-        """
+        """The problem of the first missing, damaged or altered round; empty if there is none."""
         with self._ledger.guard():
             return good_entries(self._ledger.database)[1]
 
@@ -107,13 +101,13 @@ class Run:
         return self.digest_after(self.rounds)
 
     def digest_after(self, n: int) -> str:
-        """The hash of the first n rounds."""
-        found = self._query("SELECT digest FROM rounds WHERE n < ? AND n = ?", n - 1)
-        return str(found[0][0]) if found else rows.GENESIS
+        """Return the hash of the first n rounds."""
+        digests = self._query("SELECT digest FROM rounds WHERE n < ? AND n = ?", n - 1)
+        return str(digests[0][0]) if digests else rows.GENESIS
 
     @property
     def trainable(self) -> int:
-        """How many entries of the model are trained; batch-norm statistics come after them."""
+        """Number of trained entries of the model; batch-norm statistics come after them."""
         return int(self.meta["trainable"])
 
     @property
@@ -125,23 +119,24 @@ class Run:
         """The model after n aggregations, (d,), if it was kept; n = 0 is the initial one."""
         if not 0 <= n <= self.rounds:
             raise InvalidOption(
-                f"the run has no model after {n} aggregations", f"it has {self.rounds}"
+                f"the run has no model after {n} aggregations",
+                f"it has {self.rounds} aggregations",
             )
         theta: Vector = self._ledger.store.get(models.name(n), self.model_hash(n))["theta"]
         return np.asarray(theta.cpu().numpy())
 
     def client_model(self, client: int) -> Floats:
-        """The model that one client uses, (d,): the newest one, with the client's personal layers
-        in it.
+        """The model that a client uses, (d,): the newest one with the client's personal layers.
 
-        A client that has not worked yet uses the newest model as it is.
+        A client that has not taken part yet uses the newest model unchanged.
         """
         require(
             0 <= client < self.clients,
             f"there is no client {client}",
             f"clients are 0 to {self.clients - 1}",
         )
-        model, positions = self.model.copy(), self.array("personal")
+        model = self.model.copy()
+        positions = self.array("personal")
         if positions is None and "personal" not in self.experiment:
             return model
         with self._ledger.guard():
@@ -149,56 +144,56 @@ class Run:
             state = client_states.read(self._ledger.store, entries).get(client, {})
         if HELD in state:
             raise LedgerError(
-                f"the personal layers of client {client} are on its node", "they do not leave it"
+                f"the personal layers of client {client} are on its node and do not leave it",
+                "read them on the node",
             )
         if PERSONAL in state:
             if positions is None:
                 raise LedgerError(
-                    (
-                        "the run was made by poise 0.1, which did not record where personal entries "
-                        "lie"
-                    ),
-                    "poise resume RUN --rounds N records it",
+                    "poise 0.1 made this run and did not record which entries are personal",
+                    "`poise resume RUN --rounds N` records them",
                 )
             model[positions] = state[PERSONAL].cpu().numpy()
         return model
 
     @property
     def kept(self) -> list[int]:
-        """The n for which `models` can be read."""
+        """The n for which `models` has a model."""
         return [v for v in models.versions(self._ledger.store) if v <= self.rounds]
 
     def model_file(self, n: int) -> Path | None:
-        """Where the model after n aggregations lies; None for a run in memory."""
-        return None if self.path is None else self.path / MODELS / f"{models.name(n)}.safetensors"
+        """Return the file of the model after n aggregations; None for a run in memory."""
+        if self.path is None:
+            return None
+        return self.path / MODELS / f"{models.name(n)}.safetensors"
 
     def model_hash(self, n: int) -> str | None:
-        """The hash of the model after n aggregations, as recorded."""
+        """Return the recorded hash of the model after n aggregations."""
         if n == 0:
             return self.meta.get("initial")
-        found = self._query("SELECT model FROM rounds WHERE n < ? AND n = ?", n - 1)
-        return str(found[0][0]) if found else None
+        hashes = self._query("SELECT model FROM rounds WHERE n < ? AND n = ?", n - 1)
+        return str(hashes[0][0]) if hashes else None
 
     def updates(self, n: int) -> Floats:
-        """The updates of aggregation n, one row for each of its contributions, (m, d), if they were
-        kept.
-        """
+        """The updates of aggregation n, (m, d), one row per contribution, if they were kept."""
         if not 0 <= n < self.rounds:
-            raise InvalidOption(f"the run has no aggregation {n}", f"it has {self.rounds}")
+            raise InvalidOption(
+                f"the run has no aggregation {n}", f"it has {self.rounds} aggregations"
+            )
         if not self.keeps_updates:
             raise LedgerError(
-                f"{self!r} kept no updates",
+                f"{self!r} did not keep its updates",
                 "train with keep_updates=True ([run] keep_updates = true)",
             )
         ((digest,),) = self._query("SELECT updates FROM rounds WHERE n < ? AND n = ?", n)
-        if not digest:  # nobody came
+        if not digest:  # no client contributed
             return np.zeros((0, len(self.models(0))))
         stack: Vector = self._ledger.store.get(models.updates(n), digest)[models.UPDATES]
         return np.asarray(stack.cpu().numpy())
 
     @property
     def keeps_updates(self) -> bool:
-        """Whether `updates` can be read."""
+        """Whether the run kept its updates."""
         return "keep_updates" in self.meta
 
     @cached_property
@@ -218,11 +213,9 @@ class Run:
 
     @cached_property
     def seconds(self) -> Floats:
-        """Seconds that each aggregation really took, (R,); of the process, so no part of the
-        digest.
-        """
-        found = dict(self._query("SELECT n, seconds FROM timings WHERE n < ?"))
-        return np.array([found.get(n, 0.0) for n in range(self.rounds)], dtype=np.float64)
+        """Measured duration of each aggregation in seconds, (R,); not part of the digest."""
+        seconds = dict(self._query("SELECT n, seconds FROM timings WHERE n < ?"))
+        return np.array([seconds.get(n, 0.0) for n in range(self.rounds)], dtype=np.float64)
 
     def _column(self, name: str) -> Floats:
         query = f"SELECT {name} FROM rounds WHERE n < ? ORDER BY n"
@@ -240,25 +233,23 @@ class Run:
         if name not in self.metrics:
             raise InvalidOption(f"the run has no metric {name!r}", suggest(name, self.metrics))
         query = "SELECT n, value, per_client FROM metrics WHERE n < ? AND name = ? ORDER BY n"
-        found = self._query(query, name)
-        per_client = any(blob is not None for _, _, blob in found)
-        result = np.full((self.rounds, self.clients) if per_client else self.rounds, np.nan)
-        for n, value, blob in found:
-            result[n] = (
-                np.frombuffer(blob, dtype="<f8")
-                if blob is not None
-                else np.nan
-                if value is None
-                else value
-            )
+        values = self._query(query, name)
+        per_client = any(blob is not None for _, _, blob in values)
+        shape = (self.rounds, self.clients) if per_client else (self.rounds,)
+        result = np.full(shape, np.nan)
+        for n, value, blob in values:
+            if blob is not None:
+                result[n] = np.frombuffer(blob, dtype="<f8")
+            elif value is not None:
+                result[n] = value
         return result
 
     @cached_property
     def contributions(self) -> np.ndarray:
         """Every client's part in every aggregation, a structured array (see `COLUMNS`)."""
         names = ", ".join("n" if c == "round" else c for c in COLUMNS.names or ())
-        found = self._query(f"SELECT {names} FROM contributions WHERE n < ? ORDER BY n, row")
-        return np.array(found, dtype=COLUMNS)  # a loss that nobody reported, None, becomes nan
+        values = self._query(f"SELECT {names} FROM contributions WHERE n < ? ORDER BY n, row")
+        return np.array(values, dtype=COLUMNS)  # a loss that was not reported, None, becomes nan
 
     @cached_property
     def weights(self) -> Floats:
@@ -270,54 +261,50 @@ class Run:
 
     @cached_property
     def schedule(self) -> list[Step]:
-        """Who arrived when, from which version: what `poise.clocks.save_schedule` writes and
-        `Replay` plays again.
-        """
+        """The arrivals of each aggregation, for `poise.clocks.save_schedule` and `Replay`."""
         arrived: list[list[Assignment]] = [[] for _ in range(self.rounds)]
         for c in self.contributions:
             n = int(c["round"])
-            arrived[n].append(
-                Assignment(
-                    float(self.times[n]), int(c["client"]), int(c["version"]), int(c["occurrence"])
-                )
+            assignment = Assignment(
+                float(self.times[n]),
+                client=int(c["client"]),
+                version=int(c["version"]),
+                occurrence=int(c["occurrence"]),
             )
+            arrived[n].append(assignment)
         return [
             Step(n, float(self.times[n]), tuple(assignments))
             for n, assignments in enumerate(arrived)
         ]
 
     def measurement(self, name: str) -> Floats:
-        """What a probe read of every contribution, one row for each of `contributions`; nan where
-        it read nothing.
-        """
+        """The values of a probe, one row for each of `contributions`; nan where it has none."""
         query = "SELECT n, dtype, width, data FROM measurements WHERE n < ? AND name = ? ORDER BY n"
-        found = {n: rows.unpacked(*cells) for n, *cells in self._query(query, name)}
-        if not found:
+        by_round = {n: rows.unpacked(*cells) for n, *cells in self._query(query, name)}
+        if not by_round:
             raise InvalidOption(
-                f"the run has no reading {name!r}", suggest(name, self.measurements)
+                f"the run has no measurement {name!r}", suggest(name, self.measurements)
             )
-        shape = next(iter(found.values())).shape[1:]
+        shape = next(iter(by_round.values())).shape[1:]
         counts = np.bincount(self.contributions["round"], minlength=self.rounds)
-        unread = [np.full((int(k), *shape), np.nan) for k in counts]
-        return np.concatenate([found.get(n, unread[n]) for n in range(self.rounds)])
+        missing = [np.full((int(k), *shape), np.nan) for k in counts]
+        return np.concatenate([by_round.get(n, missing[n]) for n in range(self.rounds)])
 
     @property
     def measurements(self) -> list[str]:
-        """The names that `reading` knows."""
+        """The names that `measurement` knows."""
         return sorted(
             name for (name,) in self._query("SELECT DISTINCT name FROM measurements WHERE n < ?")
         )
 
     def array(self, name: str) -> np.ndarray | None:
-        """Facts about the clients kept with the run: sizes, importance, label_counts, trait/…."""
+        """Return data about the clients: sizes, importance, label_counts, trait/…; or None."""
         with self._ledger.guard():
             return self._ledger.array(name)
 
     @property
     def traits(self) -> dict[str, Floats]:
-        """What sets clients apart by design, (N,) each, by name: imbalance or flip ratios, where
-        the data have them.
-        """
+        """Designed differences between clients, (N,) each, by name: imbalance or flip ratios."""
         with self._ledger.guard():
             query = "SELECT name FROM arrays WHERE name LIKE 'trait/%' ORDER BY name"
             names = [name for (name,) in self._ledger.database.execute(query).fetchall()]
@@ -325,43 +312,35 @@ class Run:
 
     @property
     def refusals(self) -> list[tuple[int, int, str]]:
-        """(round, client, reason) of every update that was not averaged in."""
-        return [
-            tuple(r)
-            for r in self._query(
-                "SELECT n, client, reason FROM refusals WHERE n < ? ORDER BY n, row"
-            )
-        ]
+        """(round, client, reason) of every update that the server refused."""
+        query = "SELECT n, client, reason FROM refusals WHERE n < ? ORDER BY n, row"
+        return [tuple(values) for values in self._query(query)]
 
     @property
     def events(self) -> list[str]:
-        """What was noted about the process: resumed, went back, clients that the audit suspected or
-        quarantined.
-        """
+        """Events of the process: resumed, went back, clients that the audit suspected, …."""
         return self._ledger.events()
 
     def rounds_to(self, target: float, metric: str = "accuracy") -> int | None:
-        """The first aggregation (counted from 1) after which the metric reached the target; None if
-        it never did.
-        """
+        """The first aggregation (counted from 1) whose metric reached the target; None if none."""
         reached = np.flatnonzero(self._curve(metric) >= target)
         return int(reached[0]) + 1 if len(reached) else None
 
     def smoothness(self, metric: str = "accuracy") -> float:
-        """std(delta)/|mean(delta)| of the changes from one measurement to the next; small is smooth
-        [Mansour 2023, Table 4].
+        """std(delta)/|mean(delta)| of the changes between measurements; small is smooth.
+
+        Source: [Mansour 2023, Table 4].
         """
         values = self._curve(metric)
         changes = np.diff(values[~np.isnan(values)])
         if not len(changes):
             return float("nan")
-        with np.errstate(
-            divide="ignore", invalid="ignore"
-        ):  # no change on average: inf, or nan where none at all
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # inf where the mean change is 0, nan where nothing changes
             return float(np.std(changes) / abs(np.mean(changes)))
 
     def _curve(self, metric: str) -> Floats:
-        """A metric with one value per aggregation."""
+        """Return a metric with one value per aggregation."""
         values = self.metric(metric)
         require(
             values.ndim == 1, f"{metric} has one value per client", "choose a metric of the model"
@@ -369,18 +348,16 @@ class Run:
         return values
 
     def verify(self) -> None:
-        """Recompute every digest; raise `LedgerError` naming the first round that is not as it was
-        recorded.
-        """
+        """Recompute every digest; raise `LedgerError` with the first round that has changed."""
         if self.damage:
+            file = self.path / DATABASE if self.path else "ledger"
             hint = "`poise resume` goes back to the last good round"
-            raise LedgerError(
-                f"{self.path / DATABASE if self.path else 'ledger'}: {self.damage}", hint
-            )
+            raise LedgerError(f"{file}: {self.damage}", hint)
         for n in self.kept:
             self.models(n)
-        for n in range(self.rounds) if self.keeps_updates else ():
-            self.updates(n)
+        if self.keeps_updates:
+            for n in range(self.rounds):
+                self.updates(n)
 
     def close(self) -> None:
         """Close the files."""
@@ -396,9 +373,9 @@ class Run:
 
 
 def open_run(path: str | Path) -> Run:
-    """The run in a folder, to read; also while it is still going on.
+    """Open the run in a folder, to read it; the run may still be going on.
 
-    A folder with one run per seed (``DIR/seed-0``, …) is not a run: open one of them.
+    A folder with one run per seed (``DIR/seed-0``, …) is not a run: open one of its folders.
     """
     folder = Path(path)
     seeds = sorted(p.name for p in folder.glob("seed-*")) if folder.is_dir() else []

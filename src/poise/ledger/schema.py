@@ -1,4 +1,4 @@
-"""The tables of a ledger."""
+"""The SQLite tables of a ledger, and upgrades of older schemas."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ READABLE = (3, 4, VERSION)
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE arrays (name TEXT PRIMARY KEY, dtype TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE arrays (
+    name TEXT PRIMARY KEY, dtype TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE rounds (
-    n INTEGER PRIMARY KEY, time REAL NOT NULL, bytes_up INTEGER NOT NULL, bytes_down INTEGER NOT NULL,
-    in_flight TEXT NOT NULL, model TEXT NOT NULL, state TEXT NOT NULL, clients TEXT NOT NULL, digest TEXT NOT NULL,
+    n INTEGER PRIMARY KEY, time REAL NOT NULL, bytes_up INTEGER NOT NULL,
+    bytes_down INTEGER NOT NULL, in_flight TEXT NOT NULL, model TEXT NOT NULL,
+    state TEXT NOT NULL, clients TEXT NOT NULL, digest TEXT NOT NULL,
     updates TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE contributions (
@@ -28,21 +31,22 @@ CREATE TABLE metrics (
     n INTEGER NOT NULL, name TEXT NOT NULL, value REAL, per_client BLOB, PRIMARY KEY (n, name)
 ) WITHOUT ROWID;
 CREATE TABLE refusals (
-    n INTEGER NOT NULL, row INTEGER NOT NULL, client INTEGER NOT NULL, version INTEGER NOT NULL, reason TEXT NOT NULL,
-    occurrence INTEGER NOT NULL,
+    n INTEGER NOT NULL, row INTEGER NOT NULL, client INTEGER NOT NULL, version INTEGER NOT NULL,
+    reason TEXT NOT NULL, occurrence INTEGER NOT NULL,
     PRIMARY KEY (n, row)
 ) WITHOUT ROWID;
 CREATE TABLE measurements (
-    n INTEGER NOT NULL, name TEXT NOT NULL, dtype TEXT NOT NULL, width INTEGER NOT NULL, data BLOB NOT NULL,
+    n INTEGER NOT NULL, name TEXT NOT NULL, dtype TEXT NOT NULL, width INTEGER NOT NULL,
+    data BLOB NOT NULL,
     PRIMARY KEY (n, name)
 ) WITHOUT ROWID;
 CREATE TABLE timings (n INTEGER PRIMARY KEY, seconds REAL NOT NULL);
-CREATE TABLE events (id INTEGER PRIMARY KEY, at TEXT NOT NULL, n INTEGER NOT NULL, what TEXT NOT NULL);
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY, at TEXT NOT NULL, n INTEGER NOT NULL, what TEXT NOT NULL
+);
 """
 PER_ROUND = ("rounds", "contributions", "metrics", "refusals", "measurements", "timings")
-"""`timings` and `events` tell of the process, not of the experiment: they are no part of the
-digest."""
-
+"""Tables with rows per round; `timings` and `events` are not part of the digest."""
 
 TRANSIENT = {
     sqlite3.SQLITE_BUSY,
@@ -54,13 +58,11 @@ TRANSIENT = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_READONLY,
 }
-"""Failures of the machine: the database may be whole, and can be read when the cause is gone."""
+"""Failures of the machine: the database may be whole, and readable once the cause is removed."""
 
 
 def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
-    """Open the database of a run; None is a database in memory. The file itself is not touched
-    yet.
-    """
+    """Open the database of a run (None: in memory), without touching the file yet."""
     connection = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
     connection.execute("PRAGMA foreign_keys = ON")
     if path is not None:
@@ -71,28 +73,27 @@ def connect(path: Path | None, writing: bool) -> sqlite3.Connection:
 
 
 def write_ahead(connection: sqlite3.Connection) -> None:
-    """Records go to a log first: readers do not wait, and a process may die at any moment."""
+    """Switch to write-ahead logging: readers do not wait, and a process may die at any moment."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the database itself is wrong, and not the machine it lies on."""
+    """Whether an error means a damaged database, and not a failure of the machine."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in TRANSIENT
 
 
 def check_version(connection: sqlite3.Connection, path: Path | None) -> None:
-    """Refuse a ledger that this version of poise cannot read; name the tables of an older one as
-    they are named now.
-    """
+    """Raise where this poise cannot read a ledger; give the tables of older ones today's names."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    found = row[0] if row else "none"
-    if found not in map(str, READABLE):
+    version = row[0] if row else "none"
+    if version not in map(str, READABLE):
+        readable = f"{READABLE[0]} to {READABLE[-1]}"
         raise LedgerError(
-            f"{path} has schema version {found}, this poise reads {VERSION}",
-            "use the poise that wrote it",
+            f"{path} has schema version {version}, this poise reads versions {readable}",
+            "use the version of poise that wrote it",
         )
-    if found != str(VERSION) and "readings" in _tables(connection):
+    if version != str(VERSION) and "readings" in _tables(connection):
         (read_only,) = connection.execute("PRAGMA query_only").fetchone()
         connection.execute("PRAGMA query_only = OFF")  # a temporary view changes nothing on disk
         connection.execute(
@@ -102,14 +103,12 @@ def check_version(connection: sqlite3.Connection, path: Path | None) -> None:
 
 
 def _tables(connection: sqlite3.Connection) -> set[str]:
-    return {
-        name
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    }
+    query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    return {name for (name,) in connection.execute(query)}
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
-    """Bring a ledger of an older schema up to date before poise writes to it.
+    """Upgrade a ledger of an older schema before poise writes to it.
 
     Schema 3 had no hash of a round's updates. Schemas 3 and 4 called the table `measurements`
     `readings`.

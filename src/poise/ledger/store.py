@@ -1,4 +1,4 @@
-"""The writing side of a run: append a record, keep its model, never lose what is there."""
+"""`Ledger`: write the records and models of a run, so that a crash never loses a round."""
 
 from __future__ import annotations
 
@@ -24,27 +24,30 @@ from poise.ledger.retention import Retention
 if TYPE_CHECKING:
     from poise.core.vectors import Stack, Vector
 
-DATABASE, MODELS, LOCK, EXPERIMENT = "ledger.sqlite", "models", "lock", "experiment.toml"
+DATABASE = "ledger.sqlite"
+MODELS = "models"
+LOCK = "lock"
+EXPERIMENT = "experiment.toml"
 
 
 class Ledger:
     """The records and models of one run.
 
-    ``append`` first writes the model, then commits the record in one transaction: whatever moment a
-    process dies at, the ledger ends with a whole round whose model is there.
+    ``append`` first writes the model, then commits the record in one transaction: whenever a
+    process dies, the ledger ends with a whole round whose model exists.
     """
 
     def __init__(self, path: Path | None, writing: bool) -> None:
         self.path = path
         self.store: ModelStore = MemoryStore() if path is None else FileStore(path / MODELS)
         self._rule: Retention | None = None
-        self.own_files = client_states.ClientStateFiles()
+        self.state_files = client_states.ClientStateFiles()
         self._lock = Lock(path / LOCK) if path is not None and writing else None
         if self._lock is not None:
             self._lock.acquire()
 
     def connect(self) -> None:
-        """Open the database, which makes the file where there is none."""
+        """Open the database; creates the file if it does not exist."""
         with self.guard():
             self.database = schema.connect(
                 self.path and self.path / DATABASE, writing=self._lock is not None
@@ -58,7 +61,7 @@ class Ledger:
         arrays: Mapping[str, NDArray[Any]],
         experiment: str = "",
     ) -> Ledger:
-        """Begin a new run; a folder that holds one already is refused."""
+        """Begin a new run; raise where the folder holds a run already."""
         if path is not None:
             _refuse_taken(path)
             try:
@@ -68,10 +71,9 @@ class Ledger:
         ledger = cls(path, writing=True)
         try:
             if path is not None:
-                _refuse_taken(path)  # by someone who was quicker to take the lock
-                write_whole(
-                    path / EXPERIMENT, experiment.encode()
-                )  # first: `resume` needs nothing else
+                _refuse_taken(path)  # another process may have had the lock before
+                # The experiment comes first, because `resume` needs nothing else.
+                write_whole(path / EXPERIMENT, experiment.encode())
             ledger.connect()
             ledger._begin(meta, arrays)
         except BaseException:
@@ -83,11 +85,9 @@ class Ledger:
         self,
         meta: Mapping[str, Any],
         arrays: Mapping[str, NDArray[Any]],
-        entries: Sequence[tuple[Record, rows.Hashes, str]] = (),
+        entries: Sequence[rows.LedgerEntry] = (),
     ) -> None:
-        """Make the tables and fill them, in one transaction: a ledger has its facts or does not
-        exist.
-        """
+        """Make the tables and fill them in one transaction: no ledger lacks its metadata."""
         with self.guard():
             if self.path is not None:
                 schema.write_ahead(self.database)
@@ -101,14 +101,16 @@ class Ledger:
                 self.database.executemany(
                     "INSERT INTO arrays VALUES (?, ?, ?, ?)", _array_rows(arrays)
                 )
-                for record, hashes, digest in entries:
-                    rows.insert(self.database, record, hashes, digest)
+                for entry in entries:
+                    rows.insert(self.database, *entry)
 
     @classmethod
     def open(cls, path: Path, writing: bool = False) -> Ledger:
-        """Open an existing run, for reading or (with its lock) for going on."""
+        """Open an existing run, to read it or (with its lock) to write to it."""
         if not (path / DATABASE).exists():
-            raise LedgerError(f"{path} is not a run folder: it has no {DATABASE}")
+            raise LedgerError(
+                f"{path} is not a run folder: it has no {DATABASE}", "name the folder of a run"
+            )
         ledger = cls(path, writing)
         try:
             ledger.connect()
@@ -123,7 +125,7 @@ class Ledger:
         return ledger
 
     def start(self, theta: Vector) -> None:
-        """Keep the initial model."""
+        """Store the initial model."""
         digest = self.store.put(models.name(0), {"theta": theta})
         with self.guard(), self._transaction():
             self.database.execute("INSERT OR REPLACE INTO meta VALUES ('initial', ?)", (digest,))
@@ -133,42 +135,44 @@ class Ledger:
         record: Record,
         theta: Vector,
         server: Mapping[str, Vector],
-        kept: Mapping[int, Mapping[str, Vector]] | None = None,
+        states: Mapping[int, Mapping[str, Vector]] | None = None,
         updates: Stack | None = None,
     ) -> None:
-        """Keep a record, the model it led to, the server's state, what the clients keep and the
-        updates, durably.
-        """
+        """Store a record durably, with its model, server state, client states and updates."""
         after = models.name(record.index + 1)
-        model = self.store.put(after, {"theta": theta})
-        state = self.store.put(f"{after}.state", server) if server else ""
-        mine = client_states.put(self.store, record.index + 1, kept or {})
-        stack = {} if updates is None or not len(updates) else {models.UPDATES: updates}
         hashes = rows.Hashes(
-            model, state, mine, self.store.put(models.updates(record.index), stack) if stack else ""
+            model=self.store.put(after, {"theta": theta}),
+            state=self.store.put(f"{after}.state", server) if server else "",
+            clients=client_states.put(self.store, record.index + 1, states or {}),
+            updates=self._put_updates(record.index, updates),
         )
         with self.guard(), self._transaction():
-            rows.insert(
-                self.database, record, hashes, rows.digest_of(self.digest(), record, hashes)
-            )
+            digest = rows.digest_of(self.digest(), record, hashes)
+            rows.insert(self.database, record, hashes, digest)
         self._drop_surplus(record, bool(hashes.clients))
 
+    def _put_updates(self, n: int, updates: Stack | None) -> str:
+        """Store the updates of a round and return their hash; empty where there are none."""
+        if updates is None or not len(updates):
+            return ""
+        return self.store.put(models.updates(n), {models.UPDATES: updates})
+
     def digest(self) -> str:
-        """The digest of the newest record, which vouches for all before it."""
+        """Return the digest of the newest record, which covers all records before it."""
         row = self.database.execute("SELECT digest FROM rounds ORDER BY n DESC LIMIT 1").fetchone()
         return str(row[0]) if row else rows.GENESIS
 
     def rounds(self) -> int:
-        """Number of aggregations recorded."""
+        """Return the number of recorded aggregations."""
         row = self.database.execute("SELECT max(n) FROM rounds").fetchone()
         return 0 if row[0] is None else int(row[0]) + 1
 
     def meta(self) -> dict[str, str]:
-        """Facts about the run."""
+        """Return the metadata of the run."""
         return dict(self.database.execute("SELECT key, value FROM meta"))
 
     def array(self, name: str) -> NDArray[Any] | None:
-        """A table of facts about the clients."""
+        """Return an array of data about the clients; None if the ledger has none of that name."""
         row = self.database.execute(
             "SELECT dtype, shape, data FROM arrays WHERE name = ?", (name,)
         ).fetchone()
@@ -176,25 +180,22 @@ class Ledger:
             return None
         return np.frombuffer(row[2], dtype=row[0]).reshape([int(k) for k in row[1].split(",") if k])
 
-    def event(self, what: str) -> None:
-        """Note something about the process (resumed, stopped, went back)."""
+    def event(self, text: str) -> None:
+        """Record an event of the process (resumed, stopped, went back)."""
         with self.guard(), self._transaction():
             now = datetime.now(UTC).isoformat(timespec="seconds")
             self.database.execute(
-                "INSERT INTO events (at, n, what) VALUES (?, ?, ?)", (now, self.rounds(), what)
+                "INSERT INTO events (at, n, what) VALUES (?, ?, ?)", (now, self.rounds(), text)
             )
 
     def events(self) -> list[str]:
-        """What was noted about the process, in order."""
+        """Return the events of the process, in order."""
+        query = "SELECT what FROM events ORDER BY id"
         with self.guard():
-            return [
-                what for (what,) in self.database.execute("SELECT what FROM events ORDER BY id")
-            ]
+            return [text for (text,) in self.database.execute(query)]
 
     def set(self, key: str, value: object) -> None:
-        """Note a fact about the run; what is so already is not written again, which would change
-        the file.
-        """
+        """Record metadata of the run; an equal value is not written again, to leave the file."""
         with self.guard():
             if self.meta().get(key) == str(value):
                 return
@@ -202,24 +203,20 @@ class Ledger:
             self.database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(value)))
 
     def add_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Keep facts about the clients that the ledger does not have yet; those that it has stay as
-        they are.
-        """
+        """Store arrays about the clients; arrays that the ledger has already stay unchanged."""
         with self.guard(), self._transaction():
             self.database.executemany(
                 "INSERT OR IGNORE INTO arrays VALUES (?, ?, ?, ?)", _array_rows(arrays)
             )
 
     def set_experiment(self, text: str) -> None:
-        """Note that the run goes on as another experiment than it began, for instance with more
-        rounds.
-        """
+        """Replace the experiment of the run, for instance to resume it with more rounds."""
         if self.path is not None:
             write_whole(self.path / EXPERIMENT, text.encode())
         self.set("experiment", text)
 
-    def take_back(self, index: int) -> None:
-        """Drop the records from ``index`` on, to be made again."""
+    def drop_rounds(self, index: int) -> None:
+        """Drop the records from ``index`` on; the run makes them again."""
         with self.guard(), self._transaction():
             for table in schema.PER_ROUND:
                 self.database.execute(f"DELETE FROM {table} WHERE n >= ?", (index,))
@@ -228,11 +225,12 @@ class Ledger:
     def replace_database(
         self,
         aside: Path,
+        *,
         meta: Mapping[str, Any],
         arrays: Mapping[str, NDArray[Any]],
-        entries: Sequence[tuple[Record, rows.Hashes, str]],
+        entries: Sequence[rows.LedgerEntry],
     ) -> None:
-        """Move a damaged database aside and make a new one of the records that are good."""
+        """Move a damaged database aside and make a new one from the good records."""
         assert self.path is not None
         with self.guard():
             self.database.close()
@@ -245,38 +243,41 @@ class Ledger:
         self._rule = None
 
     def close(self) -> None:
-        """Close the database and let go of the lock."""
+        """Close the database and release the lock."""
         if hasattr(self, "database"):
             self.database.close()
         if self._lock is not None:
             self._lock.release()
 
-    def _drop_surplus(self, record: Record, keeps: bool) -> None:
-        """Delete what the retention rule no longer needs."""
+    def _drop_surplus(self, record: Record, has_states: bool) -> None:
+        """Delete the files that are no longer needed after this record."""
         for version in self._retention().surplus(record):
             self.store.drop(models.name(version))
         self.store.drop(f"{models.name(record.index - 1)}.state")
-        for version in self.own_files.surplus(record) if keeps else ():
-            self.store.drop(client_states.key(version))
+        if has_states:
+            for version in self.state_files.surplus(record):
+                self.store.drop(client_states.key(version))
 
     def _retention(self) -> Retention:
-        """The rule, with its memory of earlier rounds read from the ledger when it is first
-        needed.
-        """
+        """Return the retention rule; its first use replays the earlier rounds of the ledger."""
         if self._rule is None:
-            facts = self.meta()
-            fading, rate = float(facts.get("fading", 1.0)), float(facts.get("rate", 1.0))
-            psi = Psi(fading, importance=self.array("optimism"), lr=rate)
-            self._rule = Retention(
-                facts.get("keep", "last"),  # type: ignore[arg-type]
-                models.versions(self.store),
-                float(facts.get("limit", 0.0)),
-                psi,
+            meta = self.meta()
+            psi = Psi(
+                float(meta.get("fading", 1.0)),
+                importance=self.array("optimism"),
+                lr=float(meta.get("rate", 1.0)),
             )
-            for n in range(self.rounds() - 1 if self._rule.keep == "unlearnable" else 0):
-                found = rows.select(self.database, n)
-                if found is not None:
-                    self._rule.follow(found[0])
+            self._rule = Retention(
+                meta.get("keep", "last"),  # type: ignore[arg-type]
+                models.versions(self.store),
+                limit=float(meta.get("limit", 0.0)),
+                psi=psi,
+            )
+            if self._rule.keep == "unlearnable":
+                for n in range(self.rounds() - 1):
+                    entry = rows.select(self.database, n)
+                    if entry is not None:
+                        self._rule.follow(entry.record)
         return self._rule
 
     @contextmanager
@@ -292,7 +293,7 @@ class Ledger:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Failures of the disk or the database, by the name of the file."""
+        """Turn failures of the disk or the database into errors that name the file."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -300,15 +301,14 @@ class Ledger:
 
     def _failure(self, error: Exception) -> LedgerError:
         file = self.path and self.path / DATABASE
-        damaged = isinstance(error, sqlite3.Error) and schema.is_damage(error)
-        what_to_do = (
-            "`poise resume` goes back to the last good round" if damaged else hint(file, error)
-        )
-        return LedgerError(f"{file or 'the ledger in memory'}: {error}", what_to_do)
+        remedy = hint(file, error)
+        if isinstance(error, sqlite3.Error) and schema.is_damage(error):
+            remedy = "`poise resume` goes back to the last good round"
+        return LedgerError(f"{file or 'the ledger in memory'}: {error}", remedy)
 
 
 def begun(folder: Path) -> bool:
-    """Whether a run began in a folder; killed in its first moments, it has no ledger yet."""
+    """Whether a run began in a folder; a run killed at once has a lock but no ledger yet."""
     return (folder / DATABASE).exists() or (
         (folder / EXPERIMENT).exists() and (folder / LOCK).exists()
     )
@@ -322,8 +322,9 @@ def _refuse_taken(path: Path) -> None:
 
 
 def _array_rows(arrays: Mapping[str, NDArray[Any]]) -> list[tuple[str, str, str, bytes]]:
-    """Arrays as the table ``arrays`` holds them: name, number type, shape and bytes."""
-    return [
-        (name, a.dtype.str, ",".join(map(str, a.shape)), np.ascontiguousarray(a).tobytes())
-        for name, a in arrays.items()
-    ]
+    """Return arrays as rows of the table ``arrays``: name, number type, shape and bytes."""
+    table = []
+    for name, array in arrays.items():
+        shape = ",".join(map(str, array.shape))
+        table.append((name, array.dtype.str, shape, np.ascontiguousarray(array).tobytes()))
+    return table

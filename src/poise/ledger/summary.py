@@ -1,4 +1,4 @@
-"""What a run says at a read_summary: a few rows of its ledger, however long it is."""
+"""The summary of a run: its state and newest values, from a few rows of its ledger."""
 
 from __future__ import annotations
 
@@ -15,31 +15,29 @@ State: TypeAlias = Literal["running", "done", "stopped", "failed", "damaged"]
 Stamp: TypeAlias = tuple[tuple[int, int], ...]
 
 CERTIFICATE = "certificate.json"
-"""Lies in a run that honoured a request to forget: it stopped because it had reached what was
-asked."""
+"""The file in a branch whose unlearning request is fulfilled."""
 
 REQUEST = "request.json"
-"""Lies in a run that was made by a request to forget: what was asked, and what was decided about
-it."""
+"""The file in a branch made by an unlearning request: its options, and the decision about it."""
 
 LATEST = 20
-"""Aggregations whose pace is taken for that of the next ones."""
+"""Number of newest aggregations that pace and speed are averaged over."""
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run, without reading it.
+    """The state and the newest values of a run.
 
     Args:
-        state: a run whose process died is stopped, whatever it last said of itself.
-        trouble: why it cannot be read, or how it failed; else empty.
-        experiment: the experiment file.
-        meta: facts about the run.
-        rounds: aggregations recorded.
-        time: simulated time of the newest one; 0 before the first.
-        scores: scalar metrics at their last measurement; not a number where the run diverged.
-        pace: seconds per aggregation, mean over the latest; 0 where none is known.
-        speed: simulated time per aggregation, likewise.
+        state: ``stopped`` if the run's process died, even if the ledger says ``running``.
+        trouble: why the run cannot be read, or how it failed; else empty.
+        experiment: the text of the experiment file.
+        meta: metadata of the run.
+        rounds: number of recorded aggregations.
+        time: simulated time of the newest aggregation; 0 before the first.
+        scores: scalar metrics at their last measurement; nan where the run diverged.
+        pace: seconds per aggregation, mean over the newest; 0 where unknown.
+        speed: simulated time per aggregation, mean over the newest; 0 where unknown.
         changed: when the ledger was last written, in seconds since 1970.
     """
 
@@ -56,74 +54,99 @@ class RunSummary:
 
 
 def stamp(folder: Path) -> Stamp:
-    """What changes whenever the ledger, the experiment or a certificate does: times and sizes of
-    files; cheap.
-    """
-    found = []
+    """Return times and sizes of the ledger, experiment and certificate, to detect changes."""
+    stamps = []
     for name in (DATABASE, f"{DATABASE}-wal", EXPERIMENT, CERTIFICATE):
+        file_stamp = (0, 0)
         try:
-            facts = (folder / name).stat()
-            found.append(
-                (facts.st_mtime_ns, facts.st_size) if facts.st_size else (0, 0)
-            )  # readers leave an empty log
+            status = (folder / name).stat()
+            if status.st_size:  # readers leave an empty log, which is no change
+                file_stamp = (status.st_mtime_ns, status.st_size)
         except OSError:
-            found.append((0, 0))
-    return tuple(found)
+            pass
+        stamps.append(file_stamp)
+    return tuple(stamps)
 
 
 def read_summary(folder: Path) -> RunSummary:
-    """Look at a run folder; what is wrong with a ledger is told, not raised."""
+    """Summarise a run folder; problems of its ledger go into the summary and do not raise."""
     try:
         experiment = (folder / EXPERIMENT).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         experiment = ""
     writing = held(folder / LOCK)
-    if not (folder / DATABASE).exists():  # killed, or looked at, in its first moments
-        return RunSummary("running" if writing else "stopped", "", experiment, {})
+    if not (folder / DATABASE).exists():  # the run has just begun, or was killed at once
+        state: State = "running" if writing else "stopped"
+        return RunSummary(state, trouble="", experiment=experiment, meta={})
     changed = max(time for time, _ in stamp(folder)) / 1e9
     try:
         ledger = Ledger.open(folder)
     except LedgerError as error:
-        return RunSummary("damaged", str(error), experiment, {}, changed=changed)
+        return _damaged(error, experiment, changed)
     try:
         with ledger.guard():
-            found = _look(ledger, experiment, writing, changed)
-            honoured = found.state == "stopped" and (folder / CERTIFICATE).exists()
-            return replace(found, state="done") if honoured else found
+            summary = _summarise(ledger, experiment, writing=writing, changed=changed)
     except LedgerError as error:
-        return RunSummary("damaged", str(error), experiment, {}, changed=changed)
+        return _damaged(error, experiment, changed)
     finally:
         ledger.close()
+    if summary.state == "stopped" and (folder / CERTIFICATE).exists():
+        return replace(summary, state="done")  # the request is fulfilled
+    return summary
 
 
-def _look(ledger: Ledger, experiment: str, writing: bool, changed: float) -> RunSummary:
-    database, meta, rounds = ledger.database, ledger.meta(), ledger.rounds()
-    status = meta.get("status", "")
-    state: State = "running" if writing and status == "running" else "stopped"
-    if status in ("done", "failed"):
-        state = status  # type: ignore[assignment]
-    failures = [e for e in ledger.events() if e.startswith("failed: ")] if state == "failed" else []
-    (last,) = database.execute("SELECT max(n) FROM metrics").fetchone()
-    found = database.execute(
-        "SELECT name, value FROM metrics WHERE n = ? AND per_client IS NULL", (last,)
-    ).fetchall()
-    scores = {name: math.nan if value is None else float(value) for name, value in found}
-    times = database.execute(
-        "SELECT time FROM rounds WHERE n >= ? ORDER BY n", (rounds - 1 - LATEST,)
-    ).fetchall()
-    passed = [float(t) for (t,) in times]
+def _damaged(error: LedgerError, experiment: str, changed: float) -> RunSummary:
+    return RunSummary("damaged", str(error), experiment=experiment, meta={}, changed=changed)
+
+
+def _summarise(ledger: Ledger, experiment: str, *, writing: bool, changed: float) -> RunSummary:
+    """Summarise an open ledger."""
+    database = ledger.database
+    meta = ledger.meta()
+    rounds = ledger.rounds()
+    state = _state(meta.get("status", ""), writing)
+    first = rounds - 1 - LATEST
+    rows = database.execute("SELECT time FROM rounds WHERE n >= ? ORDER BY n", (first,)).fetchall()
+    times = [float(time) for (time,) in rows]
+    speed = sum(times)
+    if len(times) > 1:
+        speed = (times[-1] - times[0]) / (len(times) - 1)
     query = "SELECT avg(seconds) FROM timings WHERE n >= ?"
     (pace,) = database.execute(query, (rounds - LATEST,)).fetchone()
-    speed = (passed[-1] - passed[0]) / (len(passed) - 1) if len(passed) > 1 else sum(passed)
     return RunSummary(
         state=state,
-        trouble=failures[-1].removeprefix("failed: ") if failures else "",
+        trouble=_last_failure(ledger) if state == "failed" else "",
         experiment=experiment or meta.get("experiment", ""),
         meta=meta,
         rounds=rounds,
-        time=passed[-1] if passed else 0.0,
-        scores=scores,
+        time=times[-1] if times else 0.0,
+        scores=_last_scores(ledger),
         pace=float(pace or 0.0),
         speed=speed,
         changed=changed,
     )
+
+
+def _state(status: str, writing: bool) -> State:
+    """Return the state from the recorded status, and from whether a process holds the lock."""
+    if status == "done":
+        return "done"
+    if status == "failed":
+        return "failed"
+    return "running" if writing and status == "running" else "stopped"
+
+
+def _last_failure(ledger: Ledger) -> str:
+    """Return the newest failure that the ledger records; empty if there is none."""
+    failures = [event for event in ledger.events() if event.startswith("failed: ")]
+    return failures[-1].removeprefix("failed: ") if failures else ""
+
+
+def _last_scores(ledger: Ledger) -> dict[str, float]:
+    """Return the scalar metrics of the newest measured round; SQLite stores nan as NULL."""
+    (last,) = ledger.database.execute("SELECT max(n) FROM metrics").fetchone()
+    query = "SELECT name, value FROM metrics WHERE n = ? AND per_client IS NULL"
+    scores = {}
+    for name, value in ledger.database.execute(query, (last,)):
+        scores[name] = math.nan if value is None else float(value)
+    return scores

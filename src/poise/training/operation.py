@@ -262,7 +262,7 @@ def resume_run(
             ledger.event("resumed" + _other_numerics(recorded_meta))
             ledger.set("status", "running")
         history = _history(prepared)
-        history.resume(restart.records, restart.own, restart.server)
+        history.resume(restart.records, restart.client_states, restart.server)
         return _run_rounds(prepared, ledger, state, history, Watchers(tuple(callbacks), stop))
 
 
@@ -291,7 +291,7 @@ def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.St
         server={name: values for name, values in tensors.items() if "/" not in name},
         in_flight=restart.in_flight,
         models={version: model.to(like) for version, model in restart.versions.items()},
-        algorithm_state=AlgorithmState.of(tensors, restart.own),
+        algorithm_state=AlgorithmState.of(tensors, restart.client_states),
     )
 
 

@@ -1,7 +1,6 @@
-"""Forgetting: certified client unlearning (IFU, SIFU), its baselines, and certificates that can be
-checked.
+"""Certified client unlearning (IFU, SIFU), its baselines, and verifiable certificates.
 
-`poise.unlearn` is the operation; here are its pieces. Names load when they are first used.
+`poise.unlearn` is the operation; this package holds its parts. Names load on first use.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from poise.unlearning.privacy_accounting import privacy_spent
     from poise.unlearning.verification import verify
 
-_HOMES = {
+_MODULES = {
     "Budget": "poise.privacy.budget",
     "epsilon_at": "poise.privacy.gaussian",
     "examine": "poise.unlearning.empirical_checks",
@@ -44,6 +43,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'poise.unlearning' has no attribute {name!r}")

@@ -1,4 +1,8 @@
-"""The certificate: what was promised, what it rests on, and hashes of everything that shows it."""
+"""Write and read certificates: the guarantee of a request, its grounds, and hashes of the evidence.
+
+The keys and texts of a certificate are part of its format: `poise verify` recomputes and compares
+them, so they keep the spelling of format 1.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,8 @@ from poise.ledger.run import Run
 from poise.ledger.store import DATABASE
 from poise.privacy.gaussian import epsilon_at
 from poise.unlearning import privacy_accounting
-from poise.unlearning.histories import CERTIFICATE, Histories, members_of
-from poise.unlearning.methods import CERTIFIED, along
+from poise.unlearning.histories import CERTIFICATE, Histories, owners_of
+from poise.unlearning.methods import CERTIFIED, sensitivity_along
 from poise.unlearning.proof import Grounds
 from poise.unlearning.request import Request
 from poise.unlearning.retraining import HELD_OUT
@@ -30,20 +34,28 @@ FORMAT = 1
 def certify(
     histories: Histories,
     request: Request,
+    *,
     grounds: Grounds,
     score: str,
     reached: bool,
-    forgotten: float | None,
+    unlearned_score: float | None,
 ) -> dict[str, Any]:
-    """The certificate of the newest branch; ``forgotten`` is the score on the clients it forgot,
-    where measured.
+    """Make the certificate of the newest branch.
+
+    Args:
+        histories: the training and its branches; the newest branch is the one to certify.
+        request: the request that the branch fulfils.
+        grounds: what the guarantee rests on.
+        score: the metric of the target.
+        reached: whether retraining reached the target.
+        unlearned_score: the score on the unlearned clients; None where it was not measured.
     """
-    made = histories.run(request.index)
+    branch = histories.run(request.index)
     document: dict[str, Any] = {
         "certificate": FORMAT,
         "poise": __version__,
         "clients": list(request.clients),
-        "forgotten so far": histories.forgotten,
+        "forgotten so far": histories.unlearned,
         "request": {
             "index": request.index,
             "method": request.method,
@@ -54,37 +66,37 @@ def certify(
         },
         "guarantee": _guarantee(histories, request),
         "restart": {"branch": request.node[0], "round": request.node[1]},
-        "history": [list(node) for node in histories.oracle],
+        "history": [list(node) for node in histories.nodes],
         "grounds": {
             "theorem": grounds.theorem,
-            "assumed": [*grounds.assumed, *_several(histories)],
+            "assumed": [*grounds.assumed, *_note_on_several_noises(histories)],
             "not proved": list(grounds.gaps),
             "statistics outside the optimiser": grounds.buffers,
         },
         "noise": {"sigma": request.sigma, "drawn": request.noise, "commitment": request.commitment},
         "result": {
-            "rounds": made.rounds,
-            "bytes up": int(made.bytes_up.sum()),
-            "bytes down": int(made.bytes_down.sum()),
+            "rounds": branch.rounds,
+            "bytes up": int(branch.bytes_up.sum()),
+            "bytes down": int(branch.bytes_down.sum()),
             "score": score,
-            **_scored(made, score),
+            **_final_scores(branch, score),
             "target reached": reached,
-            "on forgotten clients": forgotten,
+            "on forgotten clients": unlearned_score,
         },
         "evidence": {
             "training": evidence(histories.run(0)),
             "branches": [evidence(histories.run(s)) for s in range(1, request.index + 1)],
             "restart model": model_hash(histories.run(request.node[0]), request.node[1]),
-            "start": model_hash(made, 0),
-            "model": model_hash(made, made.rounds),
+            "start": model_hash(branch, 0),
+            "model": model_hash(branch, branch.rounds),
         },
     }
     return {**document, "digest": digest_of(document)}
 
 
-def _several(histories: Histories) -> list[str]:
-    """What is said where more than one noise covers the forgotten."""
-    if len(histories.oracle) < 2:
+def _note_on_several_noises(histories: Histories) -> list[str]:
+    """Return the note for histories in which several noises cover the unlearned clients."""
+    if len(histories.nodes) < 2:
         return []
     return [
         (
@@ -95,9 +107,12 @@ def _several(histories: Histories) -> list[str]:
 
 
 def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
-    """What is promised for everyone forgotten so far; None where the method promises nothing."""
+    """Return the guarantee for all clients unlearned so far.
+
+    ``promised`` is False where the method gives no guarantee.
+    """
     budget = request.budget
-    said = {
+    requested = {
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "calibration": budget.calibration,
@@ -105,11 +120,11 @@ def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
         "strong convexity": budget.strong_convexity,
     }
     if request.method not in CERTIFIED:
-        return {"promised": False, **said}
+        return {"promised": False, **requested}
     if request.method == "scratch":
         return {
             "promised": True,
-            **said,
+            **requested,
             "epsilon": 0.0,
             "delta": 0.0,
             "psi limit": 0.0,
@@ -117,68 +132,72 @@ def _guarantee(histories: Histories, request: Request) -> dict[str, Any]:
             "composed epsilon": 0.0,
         }
     if request.method == "dp":
-        found = privacy_accounting.guarantee(
-            histories, histories.oracle, histories.forgotten, budget.epsilon, budget.delta
+        spent = privacy_accounting.guarantee(
+            histories,
+            histories.nodes,
+            clients=histories.unlearned,
+            requested_epsilon=budget.epsilon,
+            delta=budget.delta,
         )
-        return {"promised": True, **found}
-    nodes = (
-        histories.oracle if request.method == "last" else [request.node]
-    )  # its noise covers the whole history
-    psi = along(histories, nodes, request.clients, budget)
+        return {"promised": True, **spent}
+    nodes = [request.node]
+    if request.method == "last":
+        nodes = histories.nodes  # its noise covers the whole history
+    psi = sensitivity_along(histories, nodes, clients=request.clients, budget=budget)
     return {
         "promised": True,
-        **said,
+        **requested,
         "psi limit": replace(budget, sigma=request.sigma).limit,
         "psi": {str(c): float(value) for c, value in zip(request.clients, psi, strict=True)},
-        "composed epsilon": _composed(histories, request),
+        "composed epsilon": _composed_epsilon(histories, request),
     }
 
 
-def _composed(histories: Histories, request: Request) -> float:
-    """The least epsilon, at the request's delta, that all noises of the present history give the
-    worst client.
+def _composed_epsilon(histories: Histories, request: Request) -> float:
+    """Return the epsilon that all noises of the present history together give the worst client.
 
-    A client that worked in several branches is covered by the noise at each node; Gaussian
-    mechanisms compose like one with the root of the sum of the squares of Psi/sigma. Theorem 5.3
-    looks at each node by itself.
+    It holds at the request's delta. The noise at each node covers a client that worked in several
+    branches; Gaussian mechanisms compose like one with the root of the sum of the squares of
+    Psi/sigma. Theorem 5.3 looks at each node by itself.
     """
-    made_by = {b.request.node: b.request.sigma for b in histories.finished}
+    sigma_at = {b.request.node: b.request.sigma for b in histories.finished}
     worst = 0.0
-    for client in histories.forgotten:
+    for client in histories.unlearned:
         squares = 0.0
-        for node in histories.oracle:
-            moved, sigma = histories.psi(node[0], request.budget)[node[1], client], made_by[node]
-            squares += 0.0 if moved == 0 else (moved / sigma) ** 2 if sigma else np.inf
+        for node in histories.nodes:
+            psi = histories.psi(node[0], request.budget)[node[1], client]
+            sigma = sigma_at[node]
+            if psi == 0:
+                continue
+            squares += (psi / sigma) ** 2 if sigma else np.inf
         worst = max(worst, float(np.sqrt(squares)))
     return epsilon_at(worst, request.budget.delta)
 
 
-def _scored(made: Run, score: str) -> dict[str, float | None]:
-    """How good the new model is, and on what."""
-    value = _last(made, score)
+def _final_scores(branch: Run, score: str) -> dict[str, float | None]:
+    """Return the score of the new model, under the name of the data that it was measured on."""
+    value = _last_value(branch, score)
     if score == HELD_OUT:
         return {"on remaining clients": None, "on held-out data": value}
     return {"on remaining clients": value}
 
 
-def _last(run: Run, score: str) -> float | None:
-    value = float(run.metric(score)[-1])
+def _last_value(run: Run, metric: str) -> float | None:
+    value = float(run.metric(metric)[-1])
     return None if np.isnan(value) else value
 
 
 def evidence(run: Run) -> dict[str, Any]:
-    """What a run's ledger says, as hashes: the chain of its rounds, the facts beside them, and the
-    file itself.
-    """
+    """Return hashes of a run: the digest chain of its rounds, its metadata, and its files."""
     facts = hashlib.sha256()
     for key in ("clients", "federation", "initial", "keep", "limit", "fading", "seed"):
         facts.update(f"{key}={run.meta.get(key)}\n".encode())
     for name in ("sizes", "importance", "optimism"):
-        found = run.array(name)
-        facts.update(
-            name.encode() + (b"" if found is None else np.ascontiguousarray(found).tobytes())
-        )
-    facts.update(np.ascontiguousarray(members_of(run)).tobytes())
+        facts.update(name.encode())
+        values = run.array(name)
+        if values is not None:
+            facts.update(np.ascontiguousarray(values).tobytes())
+    facts.update(np.ascontiguousarray(owners_of(run)).tobytes())
     return {
         "rounds": run.rounds,
         "digest": run.digest,
@@ -189,43 +208,45 @@ def evidence(run: Run) -> dict[str, Any]:
 
 
 def file_hash(path: Path) -> str | None:
-    """The hash of a ledger's file; None while a log of changes lies beside it."""
+    """Return the hash of a ledger file; None while a write-ahead log lies beside it."""
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size:
         return None
     if not path.exists():
-        raise LedgerError(f"{path} is gone, and the certificate rests on it")
+        raise LedgerError(
+            f"{path} is gone, and the certificate rests on it",
+            "restore the file from a backup",
+        )
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def model_hash(run: Run, n: int) -> dict[str, Any]:
-    """The hash that the ledger has of a model, and of the file it lies in."""
-    found = run.model_file(n)
-    return {"content": run.model_hash(n), "file": None if found is None else file_hash(found)}
+    """Return the recorded hash of the model after n aggregations, and the hash of its file."""
+    path = run.model_file(n)
+    return {"content": run.model_hash(n), "file": None if path is None else file_hash(path)}
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """The one way to write a certificate down."""
+    """Return a certificate as bytes, in the one format that poise writes and accepts."""
     return (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
-    """The hash of a certificate without its own."""
-    return hashlib.sha256(
-        canonical({k: v for k, v in document.items() if k != "digest"})
-    ).hexdigest()
+    """Return the hash of a certificate without its ``digest`` entry."""
+    content = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(canonical(content)).hexdigest()
 
 
 def write(document: Mapping[str, Any], folder: Path) -> Path:
-    """Write the certificate of a branch; with it, the request is done."""
+    """Write the certificate into the folder of its branch; this finishes the request."""
     path = folder / CERTIFICATE
     write_whole(path, canonical(document))
     return path
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A certificate as it was written, to the byte; anything else is refused."""
+    """Read a certificate; raise `LedgerError` where the file differs from what poise wrote."""
     try:
         content = path.read_bytes()
         document = json.loads(content)
@@ -234,7 +255,13 @@ def read(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise LedgerError(f"{path} is no certificate: {error}") from error
     if not isinstance(document, dict) or document.get("certificate") != FORMAT:
-        raise LedgerError(f"{path} is no certificate that this poise reads")
+        raise LedgerError(
+            f"{path} is no certificate in a format that this poise reads",
+            "name a certificate.json, or use the version of poise that wrote it",
+        )
     if content != canonical(document) or document.get("digest") != digest_of(document):
-        raise LedgerError(f"{path} was altered: it is not what its digest says")
+        raise LedgerError(
+            f"{path} was altered: its content does not match its digest",
+            "restore the file from a backup",
+        )
     return document

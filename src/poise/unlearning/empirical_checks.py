@@ -1,8 +1,7 @@
-"""Whether forgetting worked, seen from outside: by the forgotten clients' own data, and by their
-watermark.
+"""Empirical checks of unlearning: score models on the unlearned clients' data and watermarks.
 
-This reads the data of the forgotten, which `poise.unlearn` does not; it is for experiments, and for
-clients who want to see for themselves.
+`examine` reads the data of the unlearned clients, which `poise.unlearn` does not. Use it in
+experiments, or let a client check the result on its own data.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from poise.core.federations import FederationLike, TaskLike
 from poise.core.types import Floats
 from poise.data import Federation
 from poise.ledger.run import Run
-from poise.unlearning.retraining import composition_of, score_of, score_on, without
+from poise.unlearning.retraining import composition_of, federation_without, score_name, score_on
 
 
 @dataclass(frozen=True)
-class Trace:
-    """What a model still knows of some clients.
+class ResidualKnowledge:
+    """What a model still knows about the unlearned clients.
 
     Attributes:
-        score: of the model on their data (accuracy, or the loss where there is none).
-        unmarked: the same on the same samples without their watermark; None where there is none.
+        score: of the model on the clients' data (accuracy, or the loss where there is none).
+        unmarked: the score on the same samples without the watermark; None without a watermark.
     """
 
     score: float
@@ -34,9 +33,7 @@ class Trace:
 
     @property
     def recognition(self) -> float | None:
-        """How much better it does because it has seen the watermark; about 0 for a model that never
-        did.
-        """
+        """The gain in score from the watermark; about 0 for a model that never saw it."""
         return None if self.unmarked is None else self.score - self.unmarked
 
 
@@ -46,33 +43,33 @@ def examine(
     clients: Sequence[int],
     federation: FederationLike | None = None,
     task: TaskLike | None = None,
-) -> dict[str, Trace]:
-    """Look for traces of clients in models: before, after, and after retraining from scratch, side
-    by side.
+) -> dict[str, ResidualKnowledge]:
+    """Score models on the data of unlearned clients: before, after, and retrained from scratch.
 
     Args:
-        training: the training run, whose federation is looked at.
+        training: the training run, whose federation has the clients' data.
         models: by name, runs (their newest model) or models (d,).
-        clients: who should have been forgotten.
-        federation: needed where the run was made with data given as Python objects.
-        task: likewise for its task.
+        clients: the unlearned clients.
+        federation: required if the run was made with data given as Python objects.
+        task: required if the run was made with a task given as a Python object.
 
     Source: [Fraboni 2023, §5.5.2, §5.5.3].
     """
     whole = composition_of(training, federation, task)
     others = np.setdiff1d(np.arange(whole.federation.clients), np.asarray(clients))
-    marked = without(whole.federation, others)
+    marked = federation_without(whole.federation, others)
     oracles = [whole.task.bind(marked, whole.backend.device)]
     if isinstance(marked, Federation):
         plain = tuple(c for c in marked.corruptions if c.name != "watermark")
         if len(plain) < len(marked.corruptions):
-            oracles.append(
-                whole.task.bind(replace(marked, corruptions=plain), whole.backend.device)
-            )
-    score = score_of(oracles[0].metrics)
-    found = {}
+            unmarked = replace(marked, corruptions=plain)
+            oracles.append(whole.task.bind(unmarked, whole.backend.device))
+    score = score_name(oracles[0].metrics)
+    results = {}
     for name, model in models.items():
-        theta = torch.from_numpy(np.array(model.model if isinstance(model, Run) else model))
-        values = [score_on(oracle, theta, score) for oracle in oracles]
-        found[name] = Trace(values[0], values[1] if len(values) > 1 else None)
-    return found
+        values = model.model if isinstance(model, Run) else model
+        theta = torch.from_numpy(np.array(values))
+        scores = [score_on(oracle, theta, score=score) for oracle in oracles]
+        without_mark = scores[1] if len(scores) > 1 else None
+        results[name] = ResidualKnowledge(scores[0], without_mark)
+    return results

@@ -1,4 +1,4 @@
-"""Psi(n, i) of a run, read from its ledger."""
+"""Psi(n, i) of a run, computed from its ledger."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from poise import servers as _servers  # noqa: F401 - parts are known by name once their module is loaded
+from poise import servers as _servers  # noqa: F401 - registers the parts by name
 from poise import solvers as _solvers  # noqa: F401
 from poise.core.errors import InvalidOption
 from poise.core.parts import build
@@ -29,37 +29,44 @@ def sensitivity(
     round whose coefficients add up to more than 2).
 
     Args:
-        run: a run; inf where it stopped following a client that no declared budget can reach any
-            more.
+        run: a run; inf once poise stopped tracking a client that exceeded the declared budget.
         participation: ``conservative``, or ``optimistic`` (see `Budget`).
         strong_convexity: mu of the clients' losses.
 
     Source: [Fraboni 2023, eq. 5.8, 5.11, D.25].
     """
     budget = Budget(participation=participation, strong_convexity=strong_convexity)
-    return counted(run, budget)
+    return budget_sensitivity(run, budget)
 
 
-def counted(run: Run, budget: Budget, clients: Sequence[int] | None = None) -> Floats:
-    """`sensitivity` as a budget counts it; of some clients only, (R + 1, len(clients)), where they
-    are named.
+def budget_sensitivity(run: Run, budget: Budget, clients: Sequence[int] | None = None) -> Floats:
+    """Compute `sensitivity` with the counting rules of a budget.
+
+    The result is (R + 1, N), or (R + 1, len(clients)) for the given clients.
     """
     importance = run.array("importance")
     if budget.participation == "optimistic" and importance is None:
         raise InvalidOption(
-            "the run keeps no table of its clients: optimistic sensitivities need p_i"
+            "the run did not record p_i of its clients, which optimistic sensitivities need",
+            "use participation='conservative'",
         )
     shares = np.zeros(0) if importance is None else importance
     psi = budget.tracker(part_of(run, "solver"), part_of(run, "server"), shares)
-    c = run.contributions
-    read = run.measurement(MOVED) if run.rounds and len(c) else np.zeros(0)
-    ends = np.searchsorted(c["round"], np.arange(run.rounds + 1))
-    result = np.zeros((run.rounds + 1, run.clients if clients is None else len(clients)))
+    contributions = run.contributions
+    moved = np.zeros(0)
+    if run.rounds and len(contributions):
+        moved = run.measurement(MOVED)
+    ends = np.searchsorted(contributions["round"], np.arange(run.rounds + 1))
+    columns = run.clients if clients is None else len(clients)
+    result = np.zeros((run.rounds + 1, columns))
     for n in range(run.rounds):
         span = slice(int(ends[n]), int(ends[n + 1]))
         if ends[n] < ends[n + 1]:
             psi.take(
-                c["client"][span], c["coefficient"][span], read[span], int(c["steps"][span].min())
+                contributions["client"][span],
+                contributions["coefficient"][span],
+                moved[span],
+                int(contributions["steps"][span].min()),
             )
         if clients is None:
             result[n + 1, list(psi.values)] = list(psi.values.values())
@@ -69,8 +76,8 @@ def counted(run: Run, budget: Budget, clients: Sequence[int] | None = None) -> F
 
 
 def part_of(run: Run, slot: str) -> Any:
-    """The part that a run's experiment names for a slot."""
+    """Build the part that a run's experiment names for a slot."""
     return build(slot, tomllib.loads(run.experiment).get(slot, {}))
 
 
-__all__ = ["counted", "part_of", "sensitivity"]
+__all__ = ["budget_sensitivity", "part_of", "sensitivity"]

@@ -1,4 +1,4 @@
-"""Where each method restarts from, and with how much noise."""
+"""The unlearning methods: where each restarts, how much noise it adds, and when it applies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from poise.core.types import Floats
 from poise.core.vectors import Vector
 from poise.engine.plan import Parts
 from poise.privacy.budget import Budget
-from poise.unlearning.fed_accum import reaggregated, refuse_unstored
+from poise.unlearning.fed_accum import reaggregate, require_stored_updates
 from poise.unlearning.histories import Histories
 from poise.unlearning.noise import perturbed
 from poise.unlearning.privacy_accounting import mechanism
@@ -21,16 +21,20 @@ from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import Node, influence, restart
 
 CERTIFIED = ("sifu", "scratch", "last", "dp")
-"""Methods that promise something; the others keep what they were trained on."""
+"""Methods that give a guarantee; after the others the model may still know the clients."""
 
-TOGETHER = ("sifu", "scratch", "last")
-"""Methods whose promises hold side by side in one history."""
+COMPATIBLE = ("sifu", "scratch", "last")
+"""Methods whose guarantees hold side by side in one history."""
 
 
 @dataclass(frozen=True)
-class Decision:
-    """Restart at ``node`` with noise ``sigma``; ``ideal`` is the node that would be taken if every
-    model were kept.
+class RestartDecision:
+    """The decision about a request: where to restart, and with how much noise.
+
+    Args:
+        node: the kept model to restart from.
+        sigma: standard deviation of the noise on it.
+        ideal: the node that the method would take if every model had been kept.
     """
 
     node: Node
@@ -38,118 +42,136 @@ class Decision:
     ideal: Node
 
 
-def decide(method: str, histories: Histories, clients: tuple[int, ...], budget: Budget) -> Decision:
-    """What a method does with a request."""
+def decide(
+    method: str, histories: Histories, clients: tuple[int, ...], budget: Budget
+) -> RestartDecision:
+    """Decide where a method restarts for these clients, and with how much noise."""
     newest = histories.newest
     last = (newest, histories.run(newest).rounds)
     if method == "scratch":
-        return Decision((0, 0), 0.0, (0, 0))
+        return RestartDecision((0, 0), sigma=0.0, ideal=(0, 0))
     if method == "last":
-        return Decision(
-            last, noise_for(histories, [*histories.oracle, last], clients, budget), last
-        )
-    if method != "sifu":  # fine-tune, dp, and fed-accum, which re-aggregates up to there
-        return Decision(last, 0.0, last)
+        nodes = [*histories.nodes, last]
+        sigma = noise_for(histories, nodes, clients=clients, budget=budget)
+        return RestartDecision(last, sigma=sigma, ideal=last)
+    if method != "sifu":  # fine-tune and dp; fed-accum re-aggregates all rounds up to the last
+        return RestartDecision(last, sigma=0.0, ideal=last)
     psi = [histories.psi(s, budget) for s in range(newest + 1)]
-    branch, most = restart(psi, histories.oracle, clients, budget.limit, histories.forgotten)
-    fine = influence(psi[branch], [*clients, *histories.forgotten]) <= budget.limit
-    kept = [n for n in histories.run(branch).kept if n <= most and fine[n]]
-    return Decision((branch, max(kept)), budget.sigma, (branch, most))
+    branch, latest = restart(
+        psi,
+        histories.nodes,
+        clients=clients,
+        limit=budget.limit,
+        unlearned=histories.unlearned,
+    )
+    within = influence(psi[branch], [*clients, *histories.unlearned]) <= budget.limit
+    kept = [n for n in histories.run(branch).kept if n <= latest and within[n]]
+    return RestartDecision((branch, max(kept)), sigma=budget.sigma, ideal=(branch, latest))
 
 
 def noise_for(
-    histories: Histories, nodes: list[Node], clients: tuple[int, ...], budget: Budget
+    histories: Histories, nodes: list[Node], *, clients: tuple[int, ...], budget: Budget
 ) -> float:
-    """The noise that the last of these nodes needs: sensitivities add up along the history.
+    """Return the noise that the last node needs: sensitivities add up along the history.
 
     Source: [Fraboni 2023, eq. 5.12].
     """
-    total = along(histories, nodes, clients, budget).max()
+    total = sensitivity_along(histories, nodes, clients=clients, budget=budget).max()
     if not np.isfinite(total):
         raise IncompatibleParts(
             (
-                "last: the run stopped following a client that its declared budget could not reach "
-                "any more"
+                "last: the run stopped tracking a client whose sensitivity exceeded the declared "
+                "budget"
             ),
-            "train without a budget (unlearning=) to use this method",
+            "to use this method, train without a declared budget (unlearning=)",
         )
     return float(total / replace(budget, sigma=1.0).limit)
 
 
-def least_noise(histories: Histories, request: Request) -> float:
-    """What a request that was honoured had to add at least, to keep what it promised."""
+def required_noise(histories: Histories, request: Request) -> float:
+    """Return the least noise that the guarantee of a fulfilled request needs."""
     if request.method == "last":
-        return noise_for(histories, histories.oracle, request.clients, request.budget)
+        return noise_for(histories, histories.nodes, clients=request.clients, budget=request.budget)
     return request.budget.sigma if request.method == "sifu" else 0.0
 
 
-def along(
-    histories: Histories, nodes: list[Node], clients: tuple[int, ...], budget: Budget
+def sensitivity_along(
+    histories: Histories, nodes: list[Node], *, clients: tuple[int, ...], budget: Budget
 ) -> Floats:
-    """Psi of each client, added up over the nodes of a history."""
-    return np.asarray(
-        np.sum([histories.psi(s, budget)[n, list(clients)] for s, n in nodes], axis=0)
-    )
+    """Return Psi of each client, added up over the nodes of a history."""
+    psi = [histories.psi(s, budget)[n, list(clients)] for s, n in nodes]
+    return np.asarray(np.sum(psi, axis=0))
 
 
-def start_of(request: Request, histories: Histories, parts: Parts, seed: int) -> Vector:
-    """The model that retraining starts from: the node's with the request's noise, or what
-    re-aggregation gives.
+def start_model(request: Request, histories: Histories, *, parts: Parts, seed: int) -> Vector:
+    """Return the model that retraining starts from.
+
+    It is the model at the request's node plus noise; for ``fed-accum`` the re-aggregated model.
     """
     branch, n = request.node
     if request.method == "fed-accum":
-        gone = [*histories.forgotten, *request.clients]
-        return reaggregated(histories, [*histories.oracle, request.node], parts, gone)
+        removed = [*histories.unlearned, *request.clients]
+        nodes = [*histories.nodes, request.node]
+        return reaggregate(histories, nodes, parts=parts, removed=removed)
     model = torch.from_numpy(histories.run(branch).models(n))
-    return perturbed(model, request.sigma, seed, request.index, histories.root.trainable)
+    return perturbed(
+        model,
+        request.sigma,
+        seed=seed,
+        index=request.index,
+        trainable=histories.root.trainable,
+    )
 
 
 def grounds_for(
     method: str, parts: Parts, buffers: bool, budget: Budget, *, audit: str | None = None
 ) -> Grounds:
-    """What a method's guarantee rests on; ``audit`` is what the run did with suspects."""
-    found = private_grounds(parts, buffers) if method == "dp" else grounds(parts, buffers, budget)
-    if audit != "quarantine":
-        return found
+    """Return the grounds of a method's guarantee; ``audit`` is the run's option of that name."""
     if method == "dp":
-        why = (
+        base = private_grounds(parts, buffers)
+    else:
+        base = grounds(parts, buffers, budget)
+    if audit != "quarantine":
+        return base
+    if method == "dp":
+        gap = (
             "audit='quarantine': who is kept out depends on what clients sent, and the others "
             "count for more"
         )
-        return replace(found, gaps=(*found.gaps, why))
+        return replace(base, gaps=(*base.gaps, gap))
     same = "without the client, the audit would have kept out the same others"
-    return replace(found, assumed=(*found.assumed, same))
+    return replace(base, assumed=(*base.assumed, same))
 
 
-def admit(method: str, histories: Histories, parts: Parts, budget: Budget) -> None:
-    """Raise where a method cannot be used on this history."""
-    refuse_mixture(method, histories, budget)
+def check_method(method: str, histories: Histories, *, parts: Parts, budget: Budget) -> None:
+    """Raise where a method does not apply to this history."""
+    _check_earlier_requests(method, histories, budget)
     if method == "dp":
         mechanism(parts)
     if method == "fed-accum":
-        refuse_unstored(histories, parts)
+        require_stored_updates(histories, parts)
 
 
-def refuse_mixture(method: str, histories: Histories, budget: Budget) -> None:
-    """A guarantee for all forgotten clients needs that none was forgotten by a method that promises
-    nothing.
+def _check_earlier_requests(method: str, histories: Histories, budget: Budget) -> None:
+    """Raise where the earlier requests of a history used another budget or an unlike method.
+
+    A guarantee for all unlearned clients needs that every request of the history gave it.
     """
-    before = {b.request.method for b in histories.finished}
-    other = [
-        b.request
-        for b in histories.finished
-        if b.request.method in ("sifu", "last") and b.request.budget != budget
-    ]
-    if other and method in TOGETHER:
+    requests = [branch.request for branch in histories.finished]
+    other_budget = [r for r in requests if r.method in ("sifu", "last") and r.budget != budget]
+    if other_budget and method in COMPATIBLE:
+        earlier = other_budget[0]
         raise IncompatibleParts(
-            f"request {other[0].index} of this history promised something else: {other[0].budget}",
+            f"request {earlier.index} of this history has another guarantee: {earlier.budget}",
             (
-                "one history has one budget, since its noise covers later requests too: use the same, "
-                "or out="
+                "use the same budget, because the noise of a history also covers its later "
+                "requests; or start another history with out="
             ),
         )
-    if not before <= (set(TOGETHER) if method in TOGETHER else {method}):
+    methods = {r.method for r in requests}
+    allowed = set(COMPATIBLE) if method in COMPATIBLE else {method}
+    if not methods <= allowed:
         raise IncompatibleParts(
-            f"{method}: earlier requests of this history used {', '.join(sorted(before))}",
-            "keep one history per method: out= (--out) names another folder",
+            f"{method}: earlier requests of this history used {', '.join(sorted(methods))}",
+            "use one history per method: out= (--out) names another folder",
         )

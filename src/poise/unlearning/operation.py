@@ -1,4 +1,4 @@
-"""`poise.unlearn`: from a request to a model that has forgotten, and a certificate of it."""
+"""`poise.unlearn`: unlearn clients of a run, and certify the result."""
 
 from __future__ import annotations
 
@@ -21,32 +21,39 @@ from poise.privacy.budget import Participation
 from poise.privacy.gaussian import Calibration
 from poise.training import Composition, never
 from poise.unlearning.certificate import certify, read, write
-from poise.unlearning.histories import CERTIFICATE, Branch, Histories, at_rest, one_at_a_time
-from poise.unlearning.methods import CERTIFIED, admit, decide, grounds_for, start_of
+from poise.unlearning.histories import CERTIFICATE, Branch, Histories, locked_folder, require_ended
+from poise.unlearning.methods import CERTIFIED, check_method, decide, grounds_for, start_model
 from poise.unlearning.noise import commitment
-from poise.unlearning.proof import Grounds, refuse
+from poise.unlearning.proof import Grounds, require_proof
 from poise.unlearning.request import Request, checked_clients, load
 from poise.unlearning.restart_tree import Node
 from poise.unlearning.retraining import (
     Goal,
-    aimed,
-    begun,
+    check_retraining,
     composition_of,
-    fits,
+    composition_without,
+    default_target,
+    federation_without,
+    for_request,
+    has_started,
     present_score,
-    remaining,
     retrain,
-    score_of,
+    score_name,
     score_on,
-    short_of,
-    without,
 )
 
 
 @dataclass(frozen=True)
 class Unlearned:
-    """What came of a request: the new branch, the rounds it took, where it restarted, and the
-    certificate.
+    """The result of a request.
+
+    Attributes:
+        run: the new branch.
+        rounds: rounds of retraining.
+        restart: (branch, round) of the model that retraining started from.
+        certificate: the certificate; empty where the request was stopped before its end.
+        reached: whether retraining reached the target.
+        path: the file of the certificate; None for a run in memory.
     """
 
     run: Run
@@ -81,45 +88,43 @@ def unlearn(
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
 ) -> Unlearned:
-    """Forget clients: restart from a model that they hardly moved, hide the rest by noise, retrain
-    without them.
+    """Unlearn clients: restart from a model that they hardly moved, add noise, retrain the others.
 
-    Requests add up: each goes on from the history that the last one left, as a new branch of the
-    run's folder, and covers everyone forgotten so far. A request that was interrupted is finished
-    by asking for it again.
+    Requests add up: each continues the history that the last one left, as a new branch of the run's
+    folder, and covers all clients unlearned so far. Repeat an interrupted request to finish it.
 
     Args:
         run: the training run (or any branch of it), or its folder.
-        clients: who is to be forgotten, numbered as in the training.
+        clients: the clients to unlearn, numbered as in the training.
         method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``, ``last``, ``dp``
             (for a run trained with `Clipped` weights and a `Noisy` server) or ``fed-accum`` (for a
             run with ``keep_updates``).
         epsilon: epsilon of the guarantee.
         delta: delta of the guarantee.
-        sigma: standard deviation of the noise (``last`` works out its own, ``dp`` had it while
-            training).
+        sigma: standard deviation of the noise (``last`` computes its own, ``dp`` added its noise
+            during training).
         target: accuracy on the remaining clients at which retraining ends (a loss, for tasks
-            without accuracy); by default 99 % of what the present model has on them.
+            without accuracy); by default 99 % of the present model's accuracy on them.
         calibration: of the Gaussian mechanism, ``analytic`` or ``classical`` (for epsilon < 1).
         participation: how partial participation counts: ``conservative`` renormalises inside the
-            cohort that really was, ``optimistic`` takes ``p_c/(1 - p_c)`` whoever took part, which
-            is smaller and no bound.
+            recorded cohort; ``optimistic`` takes ``p_c/(1 - p_c)`` for any cohort, which is smaller
+            and no bound.
         strong_convexity: mu of the clients' losses, where it is known.
         min_rounds: retrain for at least this many rounds.
-        max_rounds: give up after this many rounds.
-        heuristic: go on where the bound has no proof; the certificate says so.
-        noise: ``seeded`` draws it from the run's seed, which makes the result reproducible and the
-            noise known to whoever has the run; ``secret`` draws a seed that is not kept, and the
-            certificate only commits to it.
-        measure_forgotten: measure the new model on the forgotten clients too, which reads their
+        max_rounds: stop retraining after this many rounds.
+        heuristic: continue where the bound has no proof; the certificate says so.
+        noise: ``seeded`` draws the noise from the run's seed: the result is reproducible, and
+            anyone who has the run knows the noise. ``secret`` draws a seed that poise does not
+            keep; the certificate only commits to it.
+        measure_forgotten: also measure the new model on the unlearned clients, which reads their
             data.
-        held_out: aim at the accuracy on the held-out data instead of that on the remaining clients'
-            own.
+        held_out: the target is the accuracy on the held-out data, not on the remaining clients'
+            training data.
         out: folder of the branches; ``unlearning`` in the run's folder by default.
-        federation: needed where the run was made with data given as Python objects.
-        task: likewise for its task.
+        federation: required if the run was made with data given as Python objects.
+        task: required if the run was made with a task given as a Python object.
         callbacks: called with the record of each round of retraining.
-        stop: asked before each round; true stops, and asking again goes on.
+        stop: called before each round; true stops retraining, and the same request resumes it.
 
     Source: [Fraboni 2023, Alg. 6 and 7].
     """
@@ -152,127 +157,142 @@ def fulfil(
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
 ) -> Unlearned:
-    """Fulfil a request: decide where to restart, retrain on the clients that stay, and write the
-    certificate.
-    """
+    """Fulfil a request: decide where to restart, retrain the remaining clients, and certify."""
     trained = open_run(run) if isinstance(run, str | Path) else run
-    place = None if request.out is None else Path(request.out)
-    histories = Histories.of(trained, place)
-    at_rest(histories.root)
-    checked_clients(
-        request.clients, histories.root.clients, histories.forgotten
-    )  # before a folder is made
-    with one_at_a_time(histories.folder):
-        histories = Histories.of(trained, place)  # as the request before this one left them
-        wanted = checked_clients(request.clients, histories.root.clients, histories.forgotten)
-        situation = _situation(histories, replace(request, clients=wanted), federation, task)
-        job = _job(situation)
-        goal = Goal(job.request.asked, situation.score, stop)
-        return _finish(situation, job, goal, callbacks)
+    folder = None if request.out is None else Path(request.out)
+    histories = Histories.of(trained, folder)
+    require_ended(histories.root)
+    # Check the clients first: a wrong request must not create a folder.
+    checked_clients(request.clients, histories.root.clients, histories.unlearned)
+    with locked_folder(histories.folder):
+        histories = Histories.of(trained, folder)  # as the request before this one left them
+        clients = checked_clients(request.clients, histories.root.clients, histories.unlearned)
+        request = replace(request, clients=clients)
+        context = _context(histories, request, federation=federation, task=task)
+        prepared = _prepare(context)
+        goal = Goal(prepared.request.options, context.score, stop)
+        return _finish(context, prepared, goal=goal, callbacks=callbacks)
 
 
 @dataclass(frozen=True)
-class Situation:
-    """A request where it was made: the histories so far, the run as it was trained, and what is
-    left of it.
+class RequestContext:
+    """A request with the run that it concerns.
 
     Args:
-        asked: the request, with a target.
+        options: the options of the request, with a target.
         histories: the training and the branches of earlier requests.
         whole: the run as it was trained.
-        left: its recipe on the clients that stay.
+        remaining: the same run on the remaining clients.
         layout: of the models.
-        score: what the target is about.
+        score: the metric of the target.
     """
 
-    asked: UnlearnRequest
+    options: UnlearnRequest
     histories: Histories
     whole: Composition
-    left: Composition
+    remaining: Composition
     layout: Layout
     score: str
 
     @property
-    def gone(self) -> list[int]:
-        """Everyone forgotten so far, and by this request."""
-        return sorted({*self.histories.forgotten, *self.asked.clients})
+    def removed(self) -> list[int]:
+        """The clients of this request, and all clients unlearned before."""
+        return sorted({*self.histories.unlearned, *self.options.clients})
 
 
-def _situation(
+def _context(
     histories: Histories,
-    request: UnlearnRequest,
+    options: UnlearnRequest,
+    *,
     federation: FederationLike | None,
     task: TaskLike | None,
-) -> Situation:
-    """Compose the run again without the clients of a request; raises where it cannot be
-    retrained.
-    """
+) -> RequestContext:
+    """Compose the run without the clients of a request; raise where it cannot be retrained."""
     whole = composition_of(histories.root, federation, task)
     backend = whole.backend
     if federation is None and isinstance(backend, HasName) and backend.name == "flower":
         raise InvalidOption(
-            "the clients of this run are nodes of a deployment", "poise deploy unlearn RUN --to DIR"
+            "the clients of this run are nodes of a deployment",
+            "use `poise deploy unlearn RUN --to DIR`",
         )
-    left = remaining(whole, sorted({*histories.forgotten, *request.clients}))
-    oracle = left.task.bind(left.federation, left.backend.device)
-    score = score_of(oracle.metrics, request.held_out)
-    fits(
-        left, oracle, score
-    )  # before the request is written down, which only finishing it takes back
-    if request.target is None and left.parts.personal is not None:
+    removed = sorted({*histories.unlearned, *options.clients})
+    remaining = composition_without(whole, removed)
+    oracle = remaining.task.bind(remaining.federation, remaining.backend.device)
+    score = score_name(oracle.metrics, options.held_out)
+    # Check before request.json is written: only finishing the request removes it again.
+    check_retraining(remaining, oracle, score=score)
+    if options.target is None and remaining.parts.personal is not None:
         raise InvalidOption(
-            "personal layers: poise cannot tell how well the clients are served now", "give target="
+            "personal layers: poise cannot measure the present score of the clients' own models",
+            "give target=",
         )
-    if request.target is None:
-        request = replace(request, target=_target(histories, left, oracle, score))
-    return Situation(
-        asked=request,
+    if options.target is None:
+        target = _default_target(histories, remaining, oracle=oracle, score=score)
+        options = replace(options, target=target)
+    return RequestContext(
+        options=options,
         histories=histories,
         whole=whole,
-        left=left,
+        remaining=remaining,
         layout=oracle.layout,
         score=score,
     )
 
 
-def _target(histories: Histories, left: Composition, oracle: Oracle, score: str) -> float:
-    """The target of a request that names none: that of the request to be finished, or a little
-    below the present.
-    """
+def _default_target(
+    histories: Histories, remaining: Composition, *, oracle: Oracle, score: str
+) -> float:
+    """Return the target of the unfinished request, or else one from the present model's score."""
     if histories.open_request is not None:
         return histories.open_request.target
     newest = torch.from_numpy(histories.run(histories.newest).model)
-    return short_of(present_score(left, oracle, newest, score), score)
+    return default_target(present_score(remaining, oracle, model=newest, score=score), score)
 
 
 def _finish(
-    situation: Situation, job: Job, goal: Goal, callbacks: Iterable[Callable[[Record], None]]
+    context: RequestContext,
+    prepared: PreparedRequest,
+    *,
+    goal: Goal,
+    callbacks: Iterable[Callable[[Record], None]],
 ) -> Unlearned:
-    """Retrain until the goal is met, and certify the result; without certificate where somebody
-    said stop.
-    """
-    request, score, histories = job.request, situation.score, situation.histories
-    folder = histories.place(request.index)
-    made = retrain(aimed(situation.left, request, score), job.start, folder, goal, callbacks)
-    goal.follow(made)
-    if not goal.met and made.rounds < situation.asked.max_rounds:
-        return Unlearned(made, made.rounds, request.node, {}, reached=False)
-    histories.remember(Branch(request, made, done=True))
-    on_forgotten = None
-    if situation.asked.measure_forgotten:
-        on_forgotten = _on_forgotten(situation.whole, situation.gone, made, score)
+    """Retrain until the goal is met, and certify the result; a stopped request stays open."""
+    request = prepared.request
+    score = context.score
+    histories = context.histories
+    folder = histories.branch_folder(request.index)
+    branch = retrain(
+        for_request(context.remaining, request, score=score),
+        prepared.start,
+        folder=folder,
+        goal=goal,
+        callbacks=callbacks,
+    )
+    goal.follow(branch)
+    if not goal.met and branch.rounds < context.options.max_rounds:
+        return Unlearned(
+            branch,
+            rounds=branch.rounds,
+            restart=request.node,
+            certificate={},
+            reached=False,
+        )
+    histories.record(Branch(request, branch, done=True))
+    unlearned_score = None
+    if context.options.measure_forgotten:
+        unlearned_score = _score_on_removed(context, branch)
     document = certify(
         histories,
         request,
-        grounds=job.grounds,
+        grounds=prepared.grounds,
         score=score,
         reached=goal.met,
-        forgotten=on_forgotten,
+        unlearned_score=unlearned_score,
     )
     path = None if folder is None else write(document, folder)
     return Unlearned(
-        made,
-        rounds=made.rounds,
+        branch,
+        rounds=branch.rounds,
         restart=request.node,
         certificate=document,
         reached=goal.met,
@@ -280,76 +300,86 @@ def _finish(
     )
 
 
-def outcome(made: Run) -> Unlearned:
-    """What came of the request whose branch this is, from its folder; without certificate where it
-    is not finished.
+def outcome(branch: Run) -> Unlearned:
+    """Read the result of a request from the folder of its branch.
+
+    The certificate is empty where the request is not finished.
     """
-    assert made.path is not None
-    path = made.path / CERTIFICATE
+    assert branch.path is not None
+    path = branch.path / CERTIFICATE
     document = read(path) if path.exists() else {}
     reached = bool(document) and document["result"]["target reached"]
     return Unlearned(
-        made,
-        rounds=made.rounds,
-        restart=load(made.path).node,
+        branch,
+        rounds=branch.rounds,
+        restart=load(branch.path).node,
         certificate=document,
         reached=reached,
         path=path if document else None,
     )
 
 
-def _on_forgotten(whole: Composition, gone: list[int], made: Run, score: str) -> float:
-    """The score of the new model on those whom it should not know any more."""
-    others = [c for c in range(whole.federation.clients) if c not in set(gone)]
-    oracle = whole.task.bind(without(whole.federation, others), whole.backend.device)
-    return score_on(oracle, torch.from_numpy(made.model), score)
+def _score_on_removed(context: RequestContext, branch: Run) -> float:
+    """Return the score of the new model on the unlearned clients."""
+    whole = context.whole
+    removed = set(context.removed)
+    others = [c for c in range(whole.federation.clients) if c not in removed]
+    unlearned = federation_without(whole.federation, others)
+    oracle = whole.task.bind(unlearned, whole.backend.device)
+    return score_on(oracle, torch.from_numpy(branch.model), score=context.score)
 
 
 @dataclass(frozen=True)
-class Job:
-    """A request with what was decided about it; ``start`` is None where retraining has begun
-    already.
-    """
+class PreparedRequest:
+    """A request with its decision; ``start`` is None where retraining has already started."""
 
     request: Request
     grounds: Grounds
     start: Vector | None
 
 
-def _job(situation: Situation) -> Job:
-    """Decide about a request, and write the decision down before anything else happens."""
-    histories, whole, asked = situation.histories, situation.whole, situation.asked
+def _prepare(context: RequestContext) -> PreparedRequest:
+    """Decide about a request, and write the decision to disk before retraining."""
+    histories = context.histories
+    whole = context.whole
+    options = context.options
     unfinished = histories.open_request
     if unfinished is not None:
-        _refuse_another(Request(asked), unfinished)
-    budget = asked.budget
-    admit(asked.method, histories, whole.parts, budget)
-    partly_trained = situation.layout.trainable < situation.layout.size
+        _require_same(Request(options), unfinished)
+    budget = options.budget
+    check_method(options.method, histories, parts=whole.parts, budget=budget)
+    partly_trained = context.layout.trainable < context.layout.size
     grounds = grounds_for(
-        asked.method, whole.parts, partly_trained, budget, audit=whole.options.audit
+        options.method, whole.parts, partly_trained, budget, audit=whole.options.audit
     )
-    if asked.method in CERTIFIED and asked.method != "scratch":
-        refuse(grounds.gaps, asked.heuristic)
+    if options.method in CERTIFIED and options.method != "scratch":
+        require_proof(grounds.gaps, options.heuristic)
     index = histories.newest + 1
-    place = histories.place(index)
-    if unfinished is not None and begun(place):
-        return Job(unfinished, grounds, None)
-    decision = decide(asked.method, histories, asked.clients, budget)
-    seed = whole.seed if asked.noise == "seeded" else secrets.randbits(120)
-    bound = commitment(seed, index) if decision.sigma else ""
-    request = Request(asked, index, node=decision.node, sigma=decision.sigma, commitment=bound)
-    if place is not None:
-        request.save(place)
-    return Job(request, grounds, start_of(request, histories, whole.parts, seed))
+    folder = histories.branch_folder(index)
+    if unfinished is not None and has_started(folder):
+        return PreparedRequest(unfinished, grounds, start=None)
+    decision = decide(options.method, histories, options.clients, budget)
+    seed = whole.seed if options.noise == "seeded" else secrets.randbits(120)
+    request = Request(
+        options,
+        index,
+        node=decision.node,
+        sigma=decision.sigma,
+        commitment=commitment(seed, index) if decision.sigma else "",
+    )
+    if folder is not None:
+        request.save(folder)
+    start = start_model(request, histories, parts=whole.parts, seed=seed)
+    return PreparedRequest(request, grounds, start)
 
 
-def _refuse_another(asked: Request, unfinished: Request) -> None:
-    """Refuse a request that differs from the one to be finished."""
-    differences = asked.differences(unfinished)
+def _require_same(request: Request, unfinished: Request) -> None:
+    """Raise where a request differs from the unfinished one."""
+    differences = request.differences(unfinished)
     if differences:
-        named = ", ".join(map(str, unfinished.clients))
+        clients = ", ".join(map(str, unfinished.clients))
         options = ", ".join(f"{name} = {value}" for name, value in differences.items())
         raise InvalidOption(
-            f"request {unfinished.index} (clients {named}, {unfinished.method}) is not finished",
-            f"ask for it again to finish it, as it was asked: {options}",
+            f"request {unfinished.index} (clients {clients}, {unfinished.method}) is not finished",
+            f"finish it first: repeat it with the options {options}",
         )

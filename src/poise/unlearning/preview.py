@@ -1,4 +1,4 @@
-"""What a request would cost, before it is made."""
+"""Preview a request: where it would restart, and what it would cost. Changes nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from poise.ledger.run import Run, open_run
 from poise.privacy.budget import Budget
 from poise.training import experiment_of, parts_in
-from poise.unlearning.histories import Histories, at_rest
+from poise.unlearning.histories import Histories, require_ended
 from poise.unlearning.methods import CERTIFIED, decide, grounds_for
 from poise.unlearning.request import checked_clients
 from poise.unlearning.restart_tree import Node
@@ -19,19 +19,19 @@ from poise.unlearning.restart_tree import Node
 
 @dataclass(frozen=True)
 class Preview:
-    """Where a request would restart and what that means; nothing is changed by looking.
+    """Where a request would restart, and its cost.
 
     Attributes:
         restart: (branch, round) of the model that it would restart from.
         ideal: where it would restart if every model had been kept.
-        given_up: rounds of the present history that would be done for nothing.
+        given_up: rounds of the present history that the restart discards.
         sigma: noise on the restart model.
-        psi: sensitivity of the present model to each client asked for, counted along the present
-            history.
+        psi: sensitivity of the present model to each client of the request, counted along the
+            present history.
         limit: Psi*.
-        not_proved: why no guarantee can be given, if there is a reason.
-        kept: models on disk that a request could restart from.
-        kept_bytes: what these weigh.
+        not_proved: the reasons why poise cannot give a guarantee; empty if it can.
+        kept: number of models on disk that a request could restart from.
+        kept_bytes: their size in bytes.
     """
 
     restart: Node
@@ -45,23 +45,20 @@ class Preview:
     kept_bytes: int
 
     def rows(self) -> list[tuple[str, str]]:
-        """The same in words: what, and how much."""
+        """Return the preview as rows of a table: label and value."""
         worst = max(self.psi, key=lambda c: self.psi[c])
-        found = [
-            ("restart", f"branch {self.restart[0]}, round {self.restart[1]}"),
+        rows = [("restart", f"branch {self.restart[0]}, round {self.restart[1]}")]
+        if self.ideal != self.restart:
+            ideal = f"branch {self.ideal[0]}, round {self.ideal[1]}"
+            rows.append(("if every model were kept", ideal))
+        sensitivity = f"{self.psi[worst]:.4g} (client {worst}), limit {self.limit:.4g}"
+        rows += [
             ("rounds given up", str(self.given_up)),
             ("noise", f"{self.sigma:g}"),
-            (
-                "largest sensitivity",
-                f"{self.psi[worst]:.4g} (client {worst}), limit {self.limit:.4g}",
-            ),
+            ("largest sensitivity", sensitivity),
             ("models to restart from", f"{self.kept}, {self.kept_bytes / 2**20:.1f} MiB"),
         ]
-        if self.ideal != self.restart:
-            found.insert(
-                1, ("if every model were kept", f"branch {self.ideal[0]}, round {self.ideal[1]}")
-            )
-        return found + [("not proved", gap) for gap in self.not_proved]
+        return rows + [("not proved", gap) for gap in self.not_proved]
 
 
 def preview(
@@ -71,57 +68,66 @@ def preview(
     budget: Budget | None = None,
     out: str | Path | None = None,
 ) -> Preview:
-    """What `poise.unlearn` would do with a request.
+    """Tell what `poise.unlearn` would do with a request, without doing it.
 
     Args:
         run: the training run (or any branch of it), or its folder.
-        clients: who would be forgotten.
+        clients: the clients to unlearn.
         method: as for `poise.unlearn`.
-        budget: what would be promised; the default budget otherwise.
-        out: folder of the branches, where that is not the run's own.
+        budget: the parameters of the guarantee; the default budget otherwise.
+        out: folder of the branches; ``unlearning`` in the run's folder by default.
     """
     trained = open_run(run) if isinstance(run, str | Path) else run
     histories = Histories.of(trained, None if out is None else Path(out))
-    at_rest(histories.root)
-    wanted = checked_clients(clients, histories.root.clients, histories.forgotten)
-    asked = budget or Budget()
-    found = decide(method, histories, wanted, asked)
-    nodes = [*histories.oracle, (histories.newest, histories.run(histories.newest).rounds)]
-    psi = {c: float(sum(histories.psi(s, asked)[n, c] for s, n in nodes)) for c in wanted}
-    experiment = experiment_of(histories.root)
-    some = histories.run(0)
-    buffers = some.trainable < len(some.model)
-    gaps: tuple[str, ...] = ()
-    if method in CERTIFIED and method != "scratch":
-        audit = experiment.table("run").get("audit")
-        gaps = grounds_for(method, parts_in(experiment), buffers, asked, audit=audit).gaps
-    before = [n for s, n in histories.oracle if s < found.node[0]]
-    present = sum(n for _, n in nodes)
-    runs = [histories.run(s) for s in range(histories.newest + 1)]
-    files = [r.model_file(n) for r in runs for n in r.kept]
-    weight = sum(f.stat().st_size for f in files if f is not None and f.exists())
+    require_ended(histories.root)
+    requested = checked_clients(clients, histories.root.clients, histories.unlearned)
+    budget = budget or Budget()
+    decision = decide(method, histories, requested, budget)
+    nodes = [*histories.nodes, (histories.newest, histories.run(histories.newest).rounds)]
+    psi = {c: float(sum(histories.psi(s, budget)[n, c] for s, n in nodes)) for c in requested}
+    rounds_now = sum(n for _, n in nodes)
+    rounds_before = sum(n for s, n in histories.nodes if s < decision.node[0])
+    files = _kept_models(histories)
     return Preview(
-        restart=found.node,
-        ideal=found.ideal,
-        given_up=present - sum(before) - found.node[1],
-        sigma=found.sigma,
+        restart=decision.node,
+        ideal=decision.ideal,
+        given_up=rounds_now - rounds_before - decision.node[1],
+        sigma=decision.sigma,
         psi=psi,
-        limit=asked.limit,
-        not_proved=gaps,
+        limit=budget.limit,
+        not_proved=_gaps(histories, method, budget),
         kept=len(files),
-        kept_bytes=weight,
+        kept_bytes=sum(f.stat().st_size for f in files if f is not None and f.exists()),
     )
+
+
+def _gaps(histories: Histories, method: str, budget: Budget) -> tuple[str, ...]:
+    """Return the gaps in the proof of a method's guarantee."""
+    experiment = experiment_of(histories.root)
+    if method not in CERTIFIED or method == "scratch":
+        return ()
+    audit = experiment.table("run").get("audit")
+    buffers = histories.root.trainable < len(histories.root.model)
+    return grounds_for(method, parts_in(experiment), buffers, budget, audit=audit).gaps
+
+
+def _kept_models(histories: Histories) -> list[Path | None]:
+    """Return the files of all kept models; None for models in memory."""
+    files = []
+    for branch in range(histories.newest + 1):
+        run = histories.run(branch)
+        files += [run.model_file(n) for n in run.kept]
+    return files
 
 
 def declared_by(run: Run | str | Path) -> dict[str, Any]:
-    """The table [unlearning] of the training that a run belongs to."""
+    """Return the table [unlearning] of the training that a run belongs to."""
     trained = open_run(run) if isinstance(run, str | Path) else run
-    table: dict[str, Any] = tomllib.loads(Histories.of(trained).root.experiment).get(
-        "unlearning", {}
-    )
+    experiment = tomllib.loads(Histories.of(trained).root.experiment)
+    table: dict[str, Any] = experiment.get("unlearning", {})
     return table
 
 
 def declared_budget(run: Run | str | Path) -> Budget:
-    """The budget that the training declared; the default where it declared none."""
+    """Return the budget that the training declared, or the default."""
     return Budget.of(declared_by(run))

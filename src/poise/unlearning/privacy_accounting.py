@@ -1,9 +1,10 @@
-"""What a training with clipping and noise reveals of a client: (epsilon, delta), from the ledger.
+"""The (epsilon, delta) that a training with clipping and noise gives a client, from the ledger.
 
 Every round publishes ``D + N(0, sigma^2 I)``, and the next model follows from it. A client adds at
-most ``W C`` to D, with W the weight it was given and C the norm that updates are clipped to; so a
-round is a Gaussian mechanism whose means are ``W C / sigma`` standard deviations apart, and rounds
-compose.
+most ``W C`` to D, with W its weight and C the clipping norm. A round is therefore a Gaussian
+mechanism whose means are ``W C / sigma`` standard deviations apart, and rounds compose.
+
+Certificates store the texts EXACT, SUBSAMPLED, COMPARED and `Mechanism.sampling`: keep them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import floor, log10, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,8 +49,10 @@ COMPARED = (
 
 @dataclass(frozen=True)
 class Release:
-    """``count`` rounds to each of which a client, if drawn, adds at most ``ratio`` standard
-    deviations of the noise.
+    """``count`` rounds with the same bound on a client's influence.
+
+    In each, the client takes part with probability ``chance`` and then adds at most ``ratio``
+    standard deviations of the noise.
     """
 
     ratio: float
@@ -59,7 +62,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Clip to ``clip``, add noise ``sigma``, with these draws."""
+    """Updates clipped to norm ``clip``, noise ``sigma`` on their sum, clients from ``sampler``."""
 
     clip: float
     sigma: float
@@ -67,18 +70,19 @@ class Mechanism:
 
     @property
     def amplified(self) -> bool:
-        """Whether it counts that nobody knows who was drawn."""
-        drawn = traits_of(self.sampler, SamplerTraits)
-        return drawn.independent and not drawn.data_dependent and isinstance(self.sampler, HasCoins)
+        """Whether secret, independent draws of the clients amplify the privacy."""
+        draws = traits_of(self.sampler, SamplerTraits)
+        independent = draws.independent and not draws.data_dependent
+        return independent and isinstance(self.sampler, HasCoins)
 
     def coins(self, importance: Floats) -> Coins:
-        """The coins by which clients are drawn, where draws are independent."""
+        """Return the chances and weights of clients that are drawn independently."""
         assert isinstance(self.sampler, HasCoins)
         return self.sampler.coins(importance)
 
     @property
     def sampling(self) -> str:
-        """How participation is counted, in words."""
+        """The text of the certificate that tells how participation is counted."""
         name = type(self.sampler).__name__
         if self.amplified:
             return f"{name}: amplification by independent draws, which are not published"
@@ -91,9 +95,11 @@ class Mechanism:
 
 
 def mechanism(parts: Parts) -> Mechanism:
-    """The mechanism in a composition's parts; raises where there is none."""
-    weighting, server = parts.weighting, parts.server
-    weights, noise = traits_of(weighting, WeightingTraits), traits_of(server, ServerTraits).noise
+    """Return the mechanism of a composition's parts; raise where they add no clipping and noise."""
+    weighting = parts.weighting
+    server = parts.server
+    weights = traits_of(weighting, WeightingTraits)
+    noise = traits_of(server, ServerTraits).noise
     if weights.shortens_to is None or weights.shortens_to == np.inf or noise == 0:
         raise IncompatibleParts(
             (
@@ -108,62 +114,73 @@ def mechanism(parts: Parts) -> Mechanism:
     if not weights.proportional:
         raise IncompatibleParts(
             (
-                f"dp: the coefficients of {weighting!r} depend on what clients send, and carry no "
-                "noise"
+                f"dp: the coefficients of {weighting!r} depend on the clients' updates and carry "
+                "no noise"
             ),
             "clip proportional weights: Clipped(norm)",
         )
     if not traits_of(parts.aggregator, AggregatorTraits).linear:
         raise IncompatibleParts(
-            (
-                "dp: clipping bounds what a client adds to a weighted sum, not to "
-                f"{parts.aggregator!r}"
-            ),
+            (f"dp: clipping bounds a client's part of a weighted sum, not of {parts.aggregator!r}"),
             "leave the aggregator out",
         )
-    return Mechanism(float(weights.shortens_to), float(noise), parts.sampler)
+    return Mechanism(float(weights.shortens_to), sigma=float(noise), sampler=parts.sampler)
 
 
 def releases(run: Run, client: int, rounds: int | None = None) -> list[Release]:
-    """What the first ``rounds`` rounds of a run (None: all) released of a client, numbered as in
-    that run.
+    """Return the releases about a client in the first ``rounds`` rounds of a run (None: all).
 
-    Where clients are drawn by coins of their own, every round counts with the client's chance; else
-    those in which it took part, with the weight it had. Raises where the ledger shows an update
-    that was not clipped.
+    ``client`` is numbered as in that run. With independent draws, every round counts with the
+    client's chance; otherwise only the rounds in which it took part count, with its weight. Raises
+    where the ledger shows an update that was not clipped.
     """
-    made = mechanism(parts_in(parse(run.experiment)))
+    used = mechanism(parts_in(parse(run.experiment)))
     last = run.rounds if rounds is None else rounds
-    c = run.contributions[run.contributions["round"] < last]
-    beyond = c["coefficient"] * c["norm"] > c["base"] * made.clip * (1 + 1e-6)
-    if beyond.any():
-        n, who = c["round"][beyond][0], c["client"][beyond][0]
-        raise LedgerError(f"round {n}: the update of client {who} was not clipped to {made.clip:g}")
-    if made.amplified:
-        chance, weight = _coin(run, made, client)
-        return [Release(weight * made.clip / made.sigma, last, chance)] if last and chance else []
-    mine = c[c["client"] == client]
-    weights = np.bincount(mine["round"], mine["base"], minlength=1)
-    found, counts = np.unique(weights[weights > 0], return_counts=True)
+    contributions = run.contributions[run.contributions["round"] < last]
+    sent = contributions["coefficient"] * contributions["norm"]
+    too_long = sent > contributions["base"] * used.clip * (1 + 1e-6)
+    if too_long.any():
+        first = contributions[too_long][0]
+        raise LedgerError(
+            f"round {first['round']}: the update of client {first['client']} was not clipped to "
+            f"{used.clip:g}"
+        )
+    if used.amplified:
+        coin = _coin(run, used, client=client)
+        if not last or not coin.chance:
+            return []
+        return [Release(coin.weight * used.clip / used.sigma, last, coin.chance)]
+    of_client = contributions[contributions["client"] == client]
+    weights = np.bincount(of_client["round"], of_client["base"], minlength=1)
+    values, counts = np.unique(weights[weights > 0], return_counts=True)
     return [
-        Release(float(w) * made.clip / made.sigma, int(k))
-        for w, k in zip(found, counts, strict=True)
+        Release(float(weight) * used.clip / used.sigma, int(count))
+        for weight, count in zip(values, counts, strict=True)
     ]
 
 
-def _coin(run: Run, made: Mechanism, client: int) -> tuple[float, float]:
-    """The chance and the weight of a client that is drawn by a coin of its own."""
+class ClientCoin(NamedTuple):
+    """The probability that a round draws a client, and the client's weight when drawn."""
+
+    chance: float
+    weight: float
+
+
+def _coin(run: Run, used: Mechanism, *, client: int) -> ClientCoin:
+    """Return the chance and the weight of a client that is drawn independently."""
     importance = run.array("importance")
     if importance is None:
-        raise LedgerError("the run keeps no table of its clients: their chances are not known")
-    coins = made.coins(importance)
-    return float(coins.chances[client]), float(coins.weights[client])
+        raise LedgerError(
+            "the run did not record the importance of its clients: their chances are unknown"
+        )
+    coins = used.coins(importance)
+    return ClientCoin(float(coins.chances[client]), float(coins.weights[client]))
 
 
 def epsilon_of(released: Iterable[Release], delta: float) -> float:
-    """The least epsilon that can be shown at this delta; `accountant` says how it was found.
+    """Return the least epsilon that poise can prove at this delta.
 
-    ``epsilon_at(sqrt(sum count ratio^2), delta)`` where nothing is left to chance, which is exact.
+    ``epsilon_at(sqrt(sum count ratio^2), delta)`` where every chance is 1, which is exact.
 
     >>> round(epsilon_of([Release(0.1, 100)], 0.01), 4), round(epsilon_of([Release(1.0)], 0.01), 4)
     (2.3178, 2.3178)
@@ -172,52 +189,45 @@ def epsilon_of(released: Iterable[Release], delta: float) -> float:
 
     Source: [Balle 2018, Thm 8]; [Koskela 2020] for the subsampled mechanism.
     """
-    some = [r for r in released if r.ratio > 0 and r.count > 0 and r.chance > 0]
+    effective = [r for r in released if r.ratio > 0 and r.count > 0 and r.chance > 0]
     require(0 < delta < 1, f"delta must be between 0 and 1, not {delta}")
-    if all(r.chance >= 1 for r in some):
-        return epsilon_at(sqrt(sum(r.count * r.ratio**2 for r in some)), delta)
-    return by_distributions(tuple(some), delta)
+    if all(r.chance >= 1 for r in effective):
+        return epsilon_at(sqrt(sum(r.count * r.ratio**2 for r in effective)), delta)
+    return by_distributions(tuple(effective), delta)
 
 
-@lru_cache(maxsize=1024)  # clients of equal weight have the same
+@lru_cache(maxsize=1024)  # clients of equal weight share the result
 def by_distributions(released: tuple[Release, ...], delta: float) -> float:
-    """`epsilon_of` by composing privacy loss distributions on a grid, rounded so that it is an
-    upper bound.
-    """
+    """Compute an upper bound of `epsilon_of` by composing privacy loss distributions."""
     try:
         from dp_accounting import NeighboringRelation, dp_event
         from dp_accounting.pld import PLDAccountant
     except ImportError as error:
         raise PoiseError(
-            (
-                "the accountant of sampled clients is the package dp-accounting, which is not "
-                "installed"
-            ),
+            "the accountant of sampled clients needs the package dp-accounting",
             "pip install 'poise[dp]'",
         ) from error
-    span = sum(r.count * r.ratio**2 / 2 for r in released) + 8 * sqrt(
-        sum(r.count * r.ratio**2 for r in released)
-    )
-    books = PLDAccountant(
+    squares = sum(r.count * r.ratio**2 for r in released)
+    span = sum(r.count * r.ratio**2 / 2 for r in released) + 8 * sqrt(squares)
+    accountant = PLDAccountant(
         NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=max(1e-4, span / 1e5)
     )
-    for r in released:
-        noise = dp_event.GaussianDpEvent(1 / r.ratio)
-        books.compose(
-            noise if r.chance >= 1 else dp_event.PoissonSampledDpEvent(r.chance, noise), r.count
-        )
-    return float(books.get_epsilon(delta))
+    for release in released:
+        event = dp_event.GaussianDpEvent(1 / release.ratio)
+        if release.chance < 1:
+            event = dp_event.PoissonSampledDpEvent(release.chance, event)
+        accountant.compose(event, release.count)
+    return float(accountant.get_epsilon(delta))
 
 
 def privacy_spent(run: Run, clients: Iterable[int], delta: float = 0.01) -> dict[int, float]:
-    """The epsilon that a run with clipping and noise has spent on each of these clients, at this
-    delta.
+    """Return the epsilon that a run with clipping and noise has spent on each of these clients.
 
-    Compared with the run in which the client had sent no change at all.
+    The comparison is with the run in which the client sends no change at all.
 
     Args:
         run: a run with weighting `Clipped` and server `Noisy`.
-        clients: whom to account for, numbered as in the run.
+        clients: the clients to account for, numbered as in the run.
         delta: between 0 and 1.
 
     Source: [McMahan 2018]; [Fraboni 2023, §5.5.1].
@@ -226,47 +236,57 @@ def privacy_spent(run: Run, clients: Iterable[int], delta: float = 0.01) -> dict
 
 
 def guarantee(
-    histories: Histories, nodes: Sequence[Node], clients: Sequence[int], asked: float, delta: float
+    histories: Histories,
+    nodes: Sequence[Node],
+    *,
+    clients: Sequence[int],
+    requested_epsilon: float,
+    delta: float,
 ) -> dict[str, Any]:
-    """What branches that were all trained with clipping and noise give each of these clients,
-    beside what is asked.
+    """Return the guarantee of branches trained with clipping and noise, for a certificate.
 
-    Where the others share the weight of a client that is gone, the direction moves by up to ``2 W
-    C``, which is given as well; no amplification is claimed for it.
+    If the others share the weight of a removed client, the direction moves by up to ``2 W C``. The
+    epsilon of that comparison is given as well, without amplification.
     """
-    made = mechanism(parts_in(parse(histories.root.experiment)))
-    released = {c: _over(histories, nodes, c) for c in clients}
-    each = {str(c): rounded_up(epsilon_of(found, delta)) for c, found in released.items()}
-    twice = [[Release(2 * r.ratio, r.count) for r in found] for found in released.values()]
-    spent, shared = max(each.values()), max(rounded_up(epsilon_of(found, delta)) for found in twice)
+    used = mechanism(parts_in(parse(histories.root.experiment)))
+    each: dict[str, float] = {}
+    shared = 0.0
+    for client in clients:
+        released = _releases_along(histories, nodes, client=client)
+        each[str(client)] = rounded_up(epsilon_of(released, delta))
+        doubled = [Release(2 * r.ratio, r.count) for r in released]
+        shared = max(shared, rounded_up(epsilon_of(doubled, delta)))
+    spent = max(each.values())
     return {
         "epsilon": spent,
         "delta": delta,
-        "asked epsilon": asked,
-        "met": spent <= asked,
+        "asked epsilon": requested_epsilon,
+        "met": spent <= requested_epsilon,
         "epsilon of each": each,
-        "clipped to": made.clip,
-        "noise of a round": made.sigma,
-        "sampling": made.sampling,
-        "accountant": SUBSAMPLED if made.amplified else EXACT,
+        "clipped to": used.clip,
+        "noise of a round": used.sigma,
+        "sampling": used.sampling,
+        "accountant": SUBSAMPLED if used.amplified else EXACT,
         "compared with": COMPARED,
-        "had the others shared its weight": {"epsilon": shared, "met": shared <= asked},
+        "had the others shared its weight": {
+            "epsilon": shared,
+            "met": shared <= requested_epsilon,
+        },
     }
 
 
-def _over(histories: Histories, nodes: Sequence[Node], client: int) -> list[Release]:
-    """What all branches of a history, each up to its node, released of a client of the training."""
-    found: list[Release] = []
+def _releases_along(histories: Histories, nodes: Sequence[Node], *, client: int) -> list[Release]:
+    """Return the releases about a client of the training in all branches, each up to its node."""
+    released: list[Release] = []
     for branch, n in nodes:
-        run = histories.run(branch)
-        row = np.flatnonzero(histories.members(branch) == client)
-        found += releases(run, int(row[0]), n) if len(row) else []
-    return found
+        numbers = np.flatnonzero(histories.members(branch) == client)
+        if len(numbers):
+            released += releases(histories.run(branch), int(numbers[0]), n)
+    return released
 
 
 def rounded_up(value: float, digits: int = 6) -> float:
-    """The next number above with this many digits, so that a certificate does not hang on the last
-    bit.
+    """Round up to this many digits, so that certificates do not depend on the last bit.
 
     >>> rounded_up(2.31778904), rounded_up(0.0)
     (2.31779, 0.0)

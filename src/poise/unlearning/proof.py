@@ -1,10 +1,11 @@
-"""What the bound on a client's influence rests on, and where it has no proof.
+"""The grounds of the bound on a client's influence, and the gaps in its proof for a given run.
 
-[Fraboni 2023, Thm 5.1] speaks of FedAvg: everyone starts from the newest model, does plain
-(stochastic)
-gradient steps, and the server adds the average. A run that does something else may still be
-unlearned, but as a heuristic, and the certificate says so. A part is taken at its word: what it
-does not declare among its traits is not proved.
+[Fraboni 2023, Thm 5.1] is about FedAvg: every client starts from the newest model and makes plain
+(stochastic) gradient steps, and the server adds the average. `poise.unlearn` accepts other runs as
+a heuristic only, and the certificate says so. The proof reads the traits that parts declare, and
+takes an undeclared trait as not proved.
+
+Certificates store the texts of assumptions and gaps, and `poise verify` compares them: keep them.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from poise.privacy.budget import Budget
 
 ASSUMED = (
     (
-        "every client's loss is quadratic, with a positive semi-definite Hessian, between the models "
-        "compared (E Ass. 5.1)"
+        "every client's loss is quadratic, with a positive semi-definite Hessian, between the "
+        "models compared (E Ass. 5.1)"
     ),
     "the learning rate is at most 1/L, with L the largest curvature of a client's loss (E D.2)",
     (
@@ -43,8 +44,13 @@ ASSUMED = (
 
 @dataclass(frozen=True)
 class Grounds:
-    """What a guarantee rests on: ``theorem``, what is ``assumed``, and ``gaps`` in the proof for
-    this run.
+    """What a guarantee rests on.
+
+    Args:
+        theorem: the theorem that gives the bound.
+        assumed: its assumptions that poise cannot check.
+        gaps: reasons why the theorem does not cover this run; empty if it does.
+        buffers: whether the model has statistics that the optimiser does not train.
     """
 
     theorem: str
@@ -54,13 +60,13 @@ class Grounds:
 
 
 def grounds(parts: Parts, buffers: bool, budget: Budget) -> Grounds:
-    """Hold a composition's parts against the theorem."""
+    """Compare a composition's parts with the conditions of the theorem."""
     gaps = [
-        *_of_solver(parts.solver),
-        *_of_server(parts.server),
-        *_of_clock(parts.clock),
-        *_of_weighting(parts.weighting),
-        *_of_the_sum(parts),
+        *_solver_gaps(parts.solver),
+        *_server_gaps(parts.server),
+        *_clock_gaps(parts.clock),
+        *_weighting_gaps(parts.weighting),
+        *_sum_gaps(parts),
     ]
     if buffers:
         gaps.append(
@@ -80,11 +86,16 @@ def grounds(parts: Parts, buffers: bool, budget: Budget) -> Grounds:
             f"calibration='classical' is proved for epsilon < 1, not for {budget.epsilon:g}"
         )
     theorem = "E Theorem 5.1" if budget.strong_convexity is None else "E Corollary 5.1"
-    return Grounds(theorem, tuple(_assumed(parts, budget)), tuple(gaps), buffers)
+    return Grounds(
+        theorem,
+        assumed=tuple(_assumptions(parts, budget)),
+        gaps=tuple(gaps),
+        buffers=buffers,
+    )
 
 
-def _assumed(parts: Parts, budget: Budget) -> list[str]:
-    """What nobody can check, for these parts."""
+def _assumptions(parts: Parts, budget: Budget) -> list[str]:
+    """Return the assumptions about these parts that poise cannot check."""
     assumed = [*ASSUMED]
     if not traits_of(parts.sampler, SamplerTraits).selects_everyone:
         assumed.append(
@@ -101,10 +112,11 @@ def _assumed(parts: Parts, budget: Budget) -> list[str]:
     return assumed
 
 
-def _of_solver(solver: Solver) -> list[str]:
-    name, traits = type(solver).__name__, traits_of(solver, SolverTraits)
-    if why := undeclared(solver, SolverTraits):
-        return [f"{why}: the proof is for solvers that declare plain gradient steps"]
+def _solver_gaps(solver: Solver) -> list[str]:
+    name = type(solver).__name__
+    traits = traits_of(solver, SolverTraits)
+    if reason := undeclared(solver, SolverTraits):
+        return [f"{reason}: the proof is for solvers that declare plain gradient steps"]
     gaps = []
     if not traits.gradient_steps:
         gaps.append(
@@ -119,16 +131,17 @@ def _of_solver(solver: Solver) -> list[str]:
     return gaps
 
 
-def _of_server(server: Server) -> list[str]:
-    """Noise is the same with and without a client."""
-    name, traits = type(server).__name__, traits_of(server, ServerTraits)
-    if why := undeclared(server, ServerTraits):
-        return [f"{why}: the theorem's server adds the direction to the model"]
+def _server_gaps(server: Server) -> list[str]:
+    """Return the gaps of a server; noise is none, being the same with and without a client."""
+    name = type(server).__name__
+    traits = traits_of(server, ServerTraits)
+    if reason := undeclared(server, ServerTraits):
+        return [f"{reason}: the theorem's server adds the direction to the model"]
     if not traits.stateless:
         return [
             (
-                f"{name}: the server's own state carries a client's influence on; the theorem has no "
-                "such state"
+                f"{name}: the server's own state carries a client's influence on; the theorem "
+                "has no such state"
             )
         ]
     if not traits.adds or traits.rate is None:
@@ -136,25 +149,25 @@ def _of_server(server: Server) -> list[str]:
     if traits.rate > 1:
         return [
             (
-                f"{name}: with lr = {traits.rate:g} above 1 a round may expand what the proof needs "
-                "to contract"
+                f"{name}: with lr = {traits.rate:g} above 1 a round may expand what the proof "
+                "needs to contract"
             )
         ]
     return []
 
 
-def _of_clock(clock: Clock) -> list[str]:
+def _clock_gaps(clock: Clock) -> list[str]:
     if traits_of(clock, ClockTraits).one_version:
         return []
-    found = undeclared(clock, ClockTraits) or type(clock).__name__
-    return [f"{found}: clients work on models of different age; the theorem has one model"]
+    reason = undeclared(clock, ClockTraits) or type(clock).__name__
+    return [f"{reason}: clients work on models of different age; the theorem has one model"]
 
 
-def _of_weighting(weighting: Weighting) -> list[str]:
+def _weighting_gaps(weighting: Weighting) -> list[str]:
     if not traits_of(weighting, WeightingTraits).reads_updates:
         return []
-    if why := undeclared(weighting, WeightingTraits):
-        return [f"{why}: its coefficients may depend on the updates themselves"]
+    if reason := undeclared(weighting, WeightingTraits):
+        return [f"{reason}: its coefficients may depend on the updates themselves"]
     return [
         (
             f"{type(weighting).__name__}: an update that was shortened is no gradient step of a "
@@ -163,15 +176,15 @@ def _of_weighting(weighting: Weighting) -> list[str]:
     ]
 
 
-def _of_the_sum(parts: Parts) -> list[str]:
-    """The theorem has a weighted sum of the updates that clients made."""
+def _sum_gaps(parts: Parts) -> list[str]:
+    """Return the gaps of aggregator and channel: the theorem has a weighted sum of the updates."""
     gaps = []
     if not traits_of(parts.aggregator, AggregatorTraits).linear:
-        found = undeclared(parts.aggregator, AggregatorTraits) or type(parts.aggregator).__name__
-        gaps.append(f"{found}: the direction is no weighted sum of the updates")
+        reason = undeclared(parts.aggregator, AggregatorTraits) or type(parts.aggregator).__name__
+        gaps.append(f"{reason}: the direction is no weighted sum of the updates")
     if not traits_of(parts.channel, ChannelTraits).identity:
-        found = undeclared(parts.channel, ChannelTraits) or type(parts.channel).__name__
-        gaps.append(f"{found}: updates do not arrive as clients made them")
+        reason = undeclared(parts.channel, ChannelTraits) or type(parts.channel).__name__
+        gaps.append(f"{reason}: updates do not arrive as clients made them")
     return gaps
 
 
@@ -184,35 +197,41 @@ PRIVATE = (
 
 
 def private_grounds(parts: Parts, buffers: bool) -> Grounds:
-    """What a guarantee by clipping and noise rests on: that nothing else gets out."""
+    """Return the grounds of a guarantee by clipping and noise: no other data leaves the clients."""
     gaps = []
     if not traits_of(parts.solver, SolverTraits).sends_only_updates:
-        found = undeclared(parts.solver, SolverTraits) or type(parts.solver).__name__
+        reason = undeclared(parts.solver, SolverTraits) or type(parts.solver).__name__
         gaps.append(
-            f"{found}: what clients and server tell each other beside updates carries no noise"
+            f"{reason}: what clients and server tell each other beside updates carries no noise"
         )
     if traits_of(parts.sampler, SamplerTraits).data_dependent:
-        found = undeclared(parts.sampler, SamplerTraits) or type(parts.sampler).__name__
-        gaps.append(f"{found}: who is drawn may depend on the clients' data, and carries no noise")
+        reason = undeclared(parts.sampler, SamplerTraits) or type(parts.sampler).__name__
+        gaps.append(f"{reason}: who is drawn may depend on the clients' data, and carries no noise")
     if not traits_of(parts.clock, ClockTraits).one_version:
-        found = undeclared(parts.clock, ClockTraits) or type(parts.clock).__name__
-        gaps.append(f"{found}: how long clients take may depend on their data")
+        reason = undeclared(parts.clock, ClockTraits) or type(parts.clock).__name__
+        gaps.append(f"{reason}: how long clients take may depend on their data")
     elif traits_of(parts.clock, ClockTraits).leaves_clients_behind:
         gaps.append(
             f"{type(parts.clock).__name__}: who answers in time may depend on the clients' data"
         )
     if buffers:
         gaps.append("the model has batch-norm statistics, which are averaged without noise")
-    gaps += _of_the_sum(parts)
+    gaps += _sum_gaps(parts)
     return Grounds(
-        "Gaussian mechanism in every round, composed over all rounds", PRIVATE, tuple(gaps), buffers
+        "Gaussian mechanism in every round, composed over all rounds",
+        assumed=PRIVATE,
+        gaps=tuple(gaps),
+        buffers=buffers,
     )
 
 
-def refuse(gaps: Sequence[str], heuristic: bool) -> None:
-    """Raise where the bound has no proof, unless the user takes it as a heuristic."""
+def require_proof(gaps: Sequence[str], heuristic: bool) -> None:
+    """Raise where the bound has no proof, unless the user accepts a heuristic."""
     if gaps and not heuristic:
         raise IncompatibleParts(
-            "no guarantee can be given for this run: " + "; ".join(gaps),
-            "heuristic=True (--heuristic) goes on, and the certificate says what is not proved",
+            "poise cannot give a guarantee for this run: " + "; ".join(gaps),
+            (
+                "set heuristic=True (--heuristic) to continue; the certificate then lists what is "
+                "not proved"
+            ),
         )

@@ -1,6 +1,4 @@
-"""A request to forget in its folder: what is asked, and what was decided about it before any
-training.
-"""
+"""An unlearning request as `request.json` stores it: the options, and the decision about it."""
 
 from __future__ import annotations
 
@@ -23,23 +21,25 @@ from poise.unlearning.restart_tree import Node
 FILE = summary.REQUEST
 
 RECORDED = ("clients", "method", "target", "min_rounds", "max_rounds", "heuristic", "noise")
-"""Options that request.json holds beside the budget; the others say where and what to measure, not
-what to do."""
+"""Options that request.json holds beside the budget.
+
+The other options name folders and measurements; they do not change the result.
+"""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request W_r, and what was decided about it.
+    """A request W_r, and the decision about it.
 
     Args:
-        asked: the options, with a target.
+        options: the options of the request, with a target.
         index: r, counted from 1.
         node: (branch, round) of the restart.
         sigma: standard deviation of the noise on the restart model.
-        commitment: a hash that binds to the seed of the noise; empty where there is none.
+        commitment: a hash that binds to the seed of the noise; empty without noise.
     """
 
-    asked: UnlearnRequest
+    options: UnlearnRequest
     index: int = 0
     node: Node = (0, 0)
     sigma: float = 0.0
@@ -47,60 +47,61 @@ class Request:
 
     @property
     def clients(self) -> tuple[int, ...]:
-        """Who is to be forgotten, numbered as in the training."""
-        return self.asked.clients
+        """The clients to unlearn, numbered as in the training."""
+        return self.options.clients
 
     @property
     def method(self) -> str:
-        """How they are forgotten."""
-        return self.asked.method
+        """The unlearning method."""
+        return self.options.method
 
     @property
     def budget(self) -> Budget:
-        """What is guaranteed."""
-        return self.asked.budget
+        """The parameters of the guarantee."""
+        return self.options.budget
 
     @property
     def target(self) -> float:
         """The score at which retraining ends."""
-        assert self.asked.target is not None
-        return self.asked.target
+        assert self.options.target is not None
+        return self.options.target
 
     @property
     def min_rounds(self) -> int:
         """The fewest rounds of retraining."""
-        return self.asked.min_rounds
+        return self.options.min_rounds
 
     @property
     def max_rounds(self) -> int:
         """The most rounds of retraining."""
-        return self.asked.max_rounds
+        return self.options.max_rounds
 
     @property
     def heuristic(self) -> bool:
-        """Whether to go on where the bound has no proof."""
-        return self.asked.heuristic
+        """Whether to continue where the bound has no proof."""
+        return self.options.heuristic
 
     @property
     def noise(self) -> str:
         """How the noise is drawn."""
-        return self.asked.noise
+        return self.options.noise
 
     def differences(self, other: Request) -> dict[str, Any]:
-        """The options of another request, by name, that differ from those asked for here."""
-        mine, theirs = self._options(), other._options()
-        return {name: value for name, value in theirs.items() if mine[name] != value}
+        """Return the options of another request that differ from the options of this one."""
+        options = self._compared_options()
+        others = other._compared_options()
+        return {name: value for name, value in others.items() if options[name] != value}
 
-    def _options(self) -> dict[str, Any]:
+    def _compared_options(self) -> dict[str, Any]:
         return {**self._recorded(), **asdict(self.budget)}
 
     def _recorded(self) -> dict[str, Any]:
-        """The options that request.json holds beside the budget."""
-        asked = vars(self.asked)
-        return {name: asked[name] for name in RECORDED}
+        """Return the options that request.json holds beside the budget."""
+        options = vars(self.options)
+        return {name: options[name] for name in RECORDED}
 
     def save(self, folder: Path) -> None:
-        """Write the request, whole or not at all, before anything else happens in the folder."""
+        """Write request.json, whole or not at all, as the first file of the folder."""
         folder.mkdir(parents=True, exist_ok=True)
         document = {
             **self._recorded(),
@@ -114,55 +115,60 @@ class Request:
 
 
 def load(folder: Path) -> Request:
-    """The request in a folder."""
+    """Read the request in a folder."""
     path = folder / FILE
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         budget = document.pop("budget")
-        check_keys(budget, options_of(Budget), "budget")
-        asked = UnlearnRequest(
-            **{name: document.pop(name) for name in RECORDED if name in document}, **budget
-        )
+        known_keys(budget, options_of(Budget), "budget")
+        recorded = {name: document.pop(name) for name in RECORDED if name in document}
         branch, round = document.pop("node")
-        return Request(asked, node=(branch, round), **document)
+        options = UnlearnRequest(**recorded, **budget)
+        return Request(options, node=(branch, round), **document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise LedgerError(f"{path} cannot be read: {error}") from error
 
 
 def checked_clients(
-    clients: int | Iterable[int], total: int, forgotten: Iterable[int]
+    clients: int | Iterable[int], total: int, unlearned: Iterable[int]
 ) -> tuple[int, ...]:
-    """The clients of a request, sorted; unknown ones, repeated ones, forgotten ones and all of them
-    are refused.
+    """Return the clients of a request, sorted.
+
+    Raise for unknown clients, repeated ones, ones unlearned before, and for all clients at once.
     """
     given = client_numbers(clients)
-    require(len(given) > 0, "no client was named", "for example clients=[3, 7]", where="clients")
+    require(
+        len(given) > 0,
+        "the request names no client",
+        "for example clients=[3, 7]",
+        where="clients",
+    )
     for client in given:
-        whole = isinstance(client, int | np.integer) and not isinstance(client, bool)
-        require(whole, f"client {client!r} is not a client number", where="clients")
+        is_number = isinstance(client, int | np.integer) and not isinstance(client, bool)
+        require(is_number, f"client {client!r} is not a client number", where="clients")
         if not 0 <= client < total:
             raise InvalidOption(
                 f"there is no client {client}", f"clients are 0 to {total - 1}", where=("clients",)
             )
-    wanted = tuple(sorted({int(c) for c in given}))
+    requested = tuple(sorted({int(c) for c in given}))
     require(
-        len(wanted) == len(given),
+        len(requested) == len(given),
         f"a client is named twice in {[int(c) for c in given]}",
         where="clients",
     )
-    gone = set(forgotten)
-    for client in wanted:
+    before = set(unlearned)
+    for client in requested:
         require(
-            client not in gone,
-            f"client {client} was forgotten already",
+            client not in before,
+            f"client {client} was unlearned already",
             "leave it out",
             where="clients",
         )
-    left = total - len(gone) - len(wanted)
+    remaining = total - len(before) - len(requested)
     require(
-        left > 0,
-        f"all {total} clients would be forgotten: nobody could train",
-        "keep one",
+        remaining > 0,
+        f"all {total} clients would be unlearned: no client would be left to train",
+        "keep at least one client",
         where="clients",
     )
-    return wanted
+    return requested

@@ -1,4 +1,4 @@
-"""Retraining on the clients that remain, until they are served well enough."""
+"""Retrain on the remaining clients until their score reaches the target of the request."""
 
 from __future__ import annotations
 
@@ -26,110 +26,115 @@ from poise.training import Composition, begin, compose, experiment_of, recorded,
 from poise.unlearning.request import Request
 
 RESTARTING = ("sifu", "scratch")
-"""Methods after which a request may restart inside the branch; the others go on from its end."""
+"""Methods after which a request may restart inside the branch; the others continue at its end."""
 
-ACCURACY, LOSSES, HELD_OUT = "train_accuracy", ("train_loss", "loss"), "accuracy"
+ACCURACY = "train_accuracy"
+LOSSES = ("train_loss", "loss")
+HELD_OUT = "accuracy"
 
 
 def composition_of(
     run: Run, federation: FederationLike | None = None, task: TaskLike | None = None
 ) -> Composition:
-    """What a run was composed of, made again from its experiment; objects stand for tables that it
-    does not have.
+    """Compose a run again from its experiment.
+
+    ``federation`` and ``task`` replace tables that the experiment does not have.
     """
     experiment = experiment_of(run)
     return compose(experiment, experiment.seeds[0], federation, task)
 
 
-def score_of(metrics: Iterable[str], held_out: bool = False) -> str:
-    """What a target is about: accuracy on the training data of the clients, or the loss where there
-    is none.
+def score_name(metrics: Iterable[str], held_out: bool = False) -> str:
+    """Return the metric of a target: accuracy on the clients' training data, or else the loss.
 
-    ``held_out``: accuracy on the held-out data instead, which nobody has to be asked for.
+    With ``held_out``: accuracy on the held-out data, which the server can measure without clients.
     """
     known = set(metrics)
     if held_out:
         require(
-            HELD_OUT in known, "held_out: there is no accuracy on held-out data", "leave it out"
+            HELD_OUT in known,
+            "held_out: this task has no accuracy on held-out data",
+            "leave held_out out",
         )
         return HELD_OUT
     return next(name for name in (ACCURACY, *LOSSES) if name in known)
 
 
-def without(federation: FederationLike, gone: Sequence[int] | Ints) -> FederationLike:
-    """The federation that is left when these clients are gone."""
+def federation_without(federation: FederationLike, removed: Sequence[int] | Ints) -> FederationLike:
+    """Return the federation of the remaining clients."""
     if not isinstance(federation, LetsClientsLeave):
         raise IncompatibleParts(
-            f"{type(federation).__name__} cannot be asked for the clients that are left"
+            f"{type(federation).__name__} has no method without(clients), which unlearning needs",
+            "add the method, or use poise.federation",
         )
-    left: FederationLike = federation.without(gone)
-    return left
+    remaining: FederationLike = federation.without(removed)
+    return remaining
 
 
-def remaining(whole: Composition, gone: list[int]) -> Composition:
-    """The run's own recipe, on the clients that are left."""
-    left = without(whole.federation, gone)
-    stay = [c for c in range(whole.federation.clients) if c not in set(gone)]
+def composition_without(whole: Composition, removed: list[int]) -> Composition:
+    """Return the composition of a run on the remaining clients."""
+    federation = federation_without(whole.federation, removed)
+    stay = [c for c in range(whole.federation.clients) if c not in set(removed)]
     parts = for_clients(whole.parts, stay)
-    return replace(whole, federation=left, parts=parts, unlearning=None).with_options(start=None)
+    remaining = replace(whole, federation=federation, parts=parts, unlearning=None)
+    return remaining.with_options(start=None)
 
 
 def for_clients(parts: Parts, stay: Sequence[int]) -> Parts:
-    """The parts for the clients that stay: what was given client by client is given for these,
-    renumbered.
-    """
-    left: dict[str, Any] = {}
-    for slot, chosen in parts.chosen():
-        if slot != "attacks" and isinstance(chosen, PerClient):
-            left[slot] = chosen.for_clients(stay)
-    return replace(parts, **left, attacks=tuple(_attacking(parts.attacks, stay)))
+    """Return the parts for the clients that stay: options per client are selected, renumbered."""
+    changed: dict[str, Any] = {}
+    for slot, part in parts.chosen():
+        if slot != "attacks" and isinstance(part, PerClient):
+            changed[slot] = part.for_clients(stay)
+    return replace(parts, **changed, attacks=tuple(_remaining_attacks(parts.attacks, stay)))
 
 
-def _attacking(attacks: Sequence[Attack], stay: Sequence[int]) -> Iterator[Attack]:
-    """The attacks of those who stay, under their new numbers."""
-    place = {client: k for k, client in enumerate(stay)}
+def _remaining_attacks(attacks: Sequence[Attack], stay: Sequence[int]) -> Iterator[Attack]:
+    """Yield the attacks of the clients that stay, under their new numbers."""
+    new_number = {client: k for k, client in enumerate(stay)}
     for attack in attacks:
-        left = tuple(place[c] for c in attack.clients if c in place)
-        if left:
-            yield cast(Attack, replace(cast(Any, attack), clients=left))
+        attackers = tuple(new_number[c] for c in attack.clients if c in new_number)
+        if attackers:
+            yield cast(Attack, replace(cast(Any, attack), clients=attackers))
 
 
-def fits(left: Composition, oracle: Oracle, score: str) -> None:
-    """Raise where the recipe cannot be used on the clients that are left."""
-    if left.federation.on_demand:
+def check_retraining(remaining: Composition, oracle: Oracle, *, score: str) -> None:
+    """Raise where the run cannot be retrained on the remaining clients."""
+    if remaining.federation.on_demand:
         raise IncompatibleParts(
             (
-                "the clients of this run are made on demand: how well the remaining ones are served "
-                "cannot be measured"
+                "the clients of this run are made on demand: poise cannot measure the score on all "
+                "remaining clients"
             ),
-            "a run that may be asked to forget needs clients that are all there",
+            "to unlearn clients later, train with a federation that holds all of its clients",
         )
-    left.with_options(metrics=_measured(left, score)).plan(oracle)
+    remaining.with_options(metrics=_metrics_with(remaining, score)).plan(oracle)
 
 
-def _measured(left: Composition, score: str) -> tuple[str, ...]:
-    """The metrics of a run and the score that its retraining aims at."""
-    return tuple(sorted({*left.options.metrics, score}))
+def _metrics_with(composition: Composition, score: str) -> tuple[str, ...]:
+    """Return the metrics of a run and the score of the target."""
+    return tuple(sorted({*composition.options.metrics, score}))
 
 
-def aimed(left: Composition, request: Request, score: str) -> Composition:
-    """The same, for as long as a request allows, measuring what it aims at, with draws of its own.
+def for_request(remaining: Composition, request: Request, *, score: str) -> Composition:
+    """Return the composition of retraining: the request's rounds and score, and its own seed.
 
-    Models that are kept for later requests are kept for the budget of this one: a history has one
+    The branch keeps models for later requests within the budget of this one: a history has one
     budget.
     """
-    restarts = left.options.keep == "unlearnable" and request.method in RESTARTING
-    return replace(left, unlearning=request.budget if restarts else None).with_options(
+    restarts = remaining.options.keep == "unlearnable" and request.method in RESTARTING
+    budget = request.budget if restarts else None
+    return replace(remaining, unlearning=budget).with_options(
         rounds=request.max_rounds,
         time=None,
-        seed=address(left.seed, "branch", request.index) % 2**31,
-        metrics=_measured(left, score),
+        seed=address(remaining.seed, "branch", request.index) % 2**31,
+        metrics=_metrics_with(remaining, score),
     )
 
 
 @dataclass
 class Goal:
-    """Knows from the records when retraining may end."""
+    """Decides from the records of retraining when it ends."""
 
     request: UnlearnRequest
     score: str
@@ -144,82 +149,81 @@ class Goal:
         self.value = float(value) if isinstance(value, float) else np.nan
 
     def follow(self, run: Run) -> None:
-        """Take in what a run has recorded so far."""
+        """Take in the rounds that a run has recorded so far."""
         self.rounds = run.rounds
-        self.value = (
-            float(run.metric(self.score)[-1])
-            if run.rounds and self.score in run.metrics
-            else np.nan
-        )
+        self.value = np.nan
+        if run.rounds and self.score in run.metrics:
+            self.value = float(run.metric(self.score)[-1])
 
     @property
     def met(self) -> bool:
-        """Whether the remaining clients are served well enough."""
+        """Whether the score reached the target, after the least number of rounds."""
         target = self.request.target
         assert target is not None
-        more = self.score in (ACCURACY, HELD_OUT)
-        enough = self.value >= target if more else self.value <= target
+        if self.score in (ACCURACY, HELD_OUT):
+            enough = self.value >= target
+        else:
+            enough = self.value <= target
         return bool(enough) and self.rounds >= self.request.min_rounds
 
     def reached(self) -> bool:
-        """Whether to stop: the goal is met, or someone else says so."""
+        """Whether to stop: the goal is met, or the caller's ``stop`` returns true."""
         return self.met or self.stop()
 
 
-def begun(folder: Path | None) -> bool:
-    """Whether an earlier attempt wrote the model that it started from; without it, nothing is
-    lost.
-    """
+def has_started(folder: Path | None) -> bool:
+    """Whether an earlier attempt recorded its start model; if not, retraining can begin anew."""
     if folder is None or not (folder / DATABASE).exists():
         return False
     earlier = open_run(folder)
-    there = "initial" in earlier.meta
+    started = "initial" in earlier.meta
     earlier.close()
-    return there
+    return started
 
 
 def retrain(
     composition: Composition,
     start: Vector | None,
+    *,
     folder: Path | None,
     goal: Goal,
     callbacks: Iterable[Callable[[Record], None]] = (),
 ) -> Run:
-    """Train from ``start`` until the goal is met; None takes up what an earlier attempt left in the
-    folder.
-    """
+    """Train from ``start`` until the goal is met; None resumes the attempt in the folder."""
     observers = (goal.see, *callbacks)
     if start is not None:
-        for leftover in [] if folder is None else sorted(folder.glob(f"{DATABASE}*")):
+        leftovers = [] if folder is None else sorted(folder.glob(f"{DATABASE}*"))
+        for leftover in leftovers:
             leftover.unlink()
         return begin(composition, folder, observers, goal.reached, start=start.cpu().numpy())
     assert folder is not None
     earlier = open_run(folder)
     goal.follow(earlier)
     earlier.close()
-    begun_from = recorded(folder).tables["run"]["start"]
-    return resume_run(composition.with_options(start=begun_from), folder, observers, goal.reached)
+    recorded_start = recorded(folder).tables["run"]["start"]
+    resumed = composition.with_options(start=recorded_start)
+    return resume_run(resumed, folder, observers, goal.reached)
 
 
-def score_on(oracle: Oracle, model: Vector, score: str) -> float:
-    """The score of a model on the clients of an oracle."""
-    found = oracle.measure(model, frozenset({score}), lambda work, items: [work(i) for i in items])
-    return float(found[score])
-
-
-def present_score(left: Composition, oracle: Oracle, model: Vector, score: str) -> float:
-    """The score of a model on the clients that are left, measured where their data are."""
-    backend = left.backend.open(
-        LocalWork.plain(oracle, left.parts.solver), left.federation, left.seed
+def score_on(oracle: Oracle, model: Vector, *, score: str) -> float:
+    """Return the score of a model on the clients of an oracle."""
+    measured = oracle.measure(
+        model, frozenset({score}), lambda work, items: [work(i) for i in items]
     )
+    return float(measured[score])
+
+
+def present_score(remaining: Composition, oracle: Oracle, *, model: Vector, score: str) -> float:
+    """Return the score of a model on the remaining clients, measured by the run's backend."""
+    work = LocalWork.plain(oracle, remaining.parts.solver)
+    backend = remaining.backend.open(work, remaining.federation, remaining.seed)
     try:
         return float(backend.measure(model, frozenset({score}), AlgorithmState())[score])
     finally:
         backend.close()
 
 
-def short_of(value: float, score: str) -> float:
-    """The target where none is given: what the model to be cleaned has on the remaining clients,
-    short by 1 %.
-    """
-    return value * (0.99 if score in (ACCURACY, HELD_OUT) else 1.01)
+def default_target(value: float, score: str) -> float:
+    """Return the default target: 1 % worse than the present model's score ``value``."""
+    share = 0.99 if score in (ACCURACY, HELD_OUT) else 1.01
+    return value * share

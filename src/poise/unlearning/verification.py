@@ -1,4 +1,4 @@
-"""`poise verify`: hold a certificate against the ledger and the models that it rests on."""
+"""`poise verify`: check a certificate against the ledger and the models that it rests on."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 import torch
 
 from poise.core.errors import LedgerError
+from poise.core.vectors import Vector
 from poise.ledger.models import content_hash
 from poise.ledger.run import Run, open_run
 from poise.training import parts_in, recorded
 from poise.unlearning.certificate import certify, read
 from poise.unlearning.histories import FOLDER, Histories
-from poise.unlearning.methods import decide, grounds_for, least_noise, start_of
+from poise.unlearning.methods import decide, grounds_for, required_noise, start_model
 from poise.unlearning.noise import commitment
 from poise.unlearning.request import Request
 from poise.unlearning.restart_tree import influence
@@ -37,167 +38,181 @@ TABLES = (
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at; ``problem`` is empty where it is as it should be."""
+    """One check of a certificate; ``problem`` is empty where the check passed."""
 
-    what: str
+    label: str
     problem: str = ""
 
 
 def verify(path: str | Path, training: str | Path | None = None) -> list[Check]:
-    """Recompute everything in a certificate that the run folder allows; raises on the first byte
-    that was altered.
+    """Recompute a certificate from the run folder; raise at the first difference.
 
-    The measurements from which sensitivities are summed cannot be made again from the ledger, since
-    updates are not kept; the chain of digests shows that they are those that were written while
-    training.
+    The ledger holds no updates, so the measurements that sensitivities sum up cannot be recomputed.
+    The chain of digests shows that they are the ones that training wrote.
 
     Args:
-        path: ``certificate.json``, where it was written: in its branch's folder.
-        training: the run folder of the training, where branches do not lie inside it.
+        path: ``certificate.json`` in the folder of its branch.
+        training: the folder of the training run, if the branches do not lie inside it.
     """
     file = Path(path)
     document = read(file)
-    histories, request = _rebuilt(file, document, training)
-    checks = [Check("the certificate is as it was written")]
-    for what, problem in _examined(histories, request, document):
-        if problem:
-            raise LedgerError(f"{file}: {what}: {problem}", "this certificate does not hold")
-        checks.append(Check(what))
+    histories = _histories_at(file, document, training)
+    request = histories.branches[-1].request
+    checks = [Check("the certificate is unaltered")]
+    for check in _checks(histories, request, document):
+        if check.problem:
+            raise LedgerError(
+                f"{file}: {check.label}: {check.problem}", "this certificate does not hold"
+            )
+        checks.append(check)
     return checks
 
 
-def _rebuilt(
-    file: Path, document: dict[str, Any], training: str | Path | None
-) -> tuple[Histories, Request]:
-    """The histories as they were when the certificate was written."""
+def _histories_at(file: Path, document: dict[str, Any], training: str | Path | None) -> Histories:
+    """Return the histories as they were when the certificate was written."""
     branches = file.parent.parent
     if training is None and branches.name != FOLDER:
-        raise LedgerError(f"{file} does not lie in a run's folder", "name the training: --run")
+        raise LedgerError(
+            f"{file} does not lie in a run's folder", "name the training run with --run"
+        )
     root = open_run(branches.parent if training is None else training)
     histories = Histories.of(root, branches)
     index = document["request"]["index"]
     if index > len(histories.branches) or histories.branches[index - 1].run is None:
-        raise LedgerError(f"{branches} has no branch {index}")
+        raise LedgerError(f"{branches} has no branch {index}", "restore the folder of the branch")
     histories.branches = histories.branches[:index]
-    return histories, histories.branches[-1].request
+    return histories
 
 
-def _examined(
-    histories: Histories, request: Request, document: dict[str, Any]
-) -> Iterator[tuple[str, str]]:
-    """Every check with what is wrong, empty where nothing is."""
-    runs = [histories.run(s) for s in range(request.index + 1)]
-    said = [document["evidence"]["training"], *document["evidence"]["branches"]]
-    for s, (run, wanted) in enumerate(zip(runs, said, strict=True)):
-        yield f"the ledger of {_name(s)} is whole", run.damage or _grown(run, wanted, s)
-    yield from _recomputed(histories, request, document)
-    yield from _restarted(histories, request)
-    gone = set(histories.forgotten)
-    back = sorted(gone & set(histories.members(request.index).tolist()))
-    yield "the forgotten took no part in retraining", f"client {back[0]} did" if back else ""
+def _checks(histories: Histories, request: Request, document: dict[str, Any]) -> Iterator[Check]:
+    """Yield every check of a certificate."""
+    evidence = document["evidence"]
+    recorded_runs = [evidence["training"], *evidence["branches"]]
+    for s, then in enumerate(recorded_runs):
+        run = histories.run(s)
+        name = "the training" if s == 0 else f"branch {s}"
+        problem = run.damage or _growth_problem(run, then, branch=s)
+        yield Check(f"the ledger of {name} is whole", problem)
+    yield from _recomputed_tables(histories, request, document)
+    before = Histories(histories.root, histories.folder, histories.branches[:-1])
+    if request.method in ("sifu", "scratch"):
+        yield _restart_check(histories, before, request)
+    yield _noise_check(histories, request)
+    yield from _start_checks(histories, before, request)
+    members = set(histories.members(request.index).tolist())
+    present = sorted(set(histories.unlearned) & members)
+    problem = f"client {present[0]} did" if present else ""
+    yield Check("the unlearned clients took no part in retraining", problem)
 
 
-def _name(branch: int) -> str:
-    return "the training" if branch == 0 else f"branch {branch}"
-
-
-def _grown(run: Run, wanted: dict[str, Any], branch: int) -> str:
-    """A ledger may only have grown since."""
-    if run.rounds < wanted["rounds"]:
-        return f"it has {run.rounds} rounds, the certificate speaks of {wanted['rounds']}"
-    if branch and run.rounds > wanted["rounds"]:
+def _growth_problem(run: Run, then: dict[str, Any], *, branch: int) -> str:
+    """Return what is wrong with the number of rounds; a training may have grown since."""
+    if run.rounds < then["rounds"]:
+        return f"it has {run.rounds} rounds, the certificate names {then['rounds']}"
+    if branch and run.rounds > then["rounds"]:
         return f"it went on after the certificate, to {run.rounds} rounds"
     return ""
 
 
-def _recomputed(
+def _recomputed_tables(
     histories: Histories, request: Request, document: dict[str, Any]
-) -> Iterator[tuple[str, str]]:
-    """The certificate made again, table by table."""
-    root, said = histories.root, document["evidence"]["training"]
+) -> Iterator[Check]:
+    """Make the certificate again, and compare it table by table."""
+    root = histories.root
+    then = document["evidence"]["training"]
     assert root.path is not None
-    buffers = document["grounds"]["statistics outside the optimiser"]
     experiment = recorded(root.path)
-    audit = experiment.table("run").get("audit")
-    found = grounds_for(request.method, parts_in(experiment), buffers, request.budget, audit=audit)
+    grounds = grounds_for(
+        request.method,
+        parts_in(experiment),
+        document["grounds"]["statistics outside the optimiser"],
+        request.budget,
+        audit=experiment.table("run").get("audit"),
+    )
     result = document["result"]
     again = certify(
         histories,
         request,
-        grounds=found,
+        grounds=grounds,
         score=result["score"],
         reached=result["target reached"],
-        forgotten=result["on forgotten clients"],
+        unlearned_score=result["on forgotten clients"],
     )
-    if root.rounds > said["rounds"]:  # the training went on since: its first rounds are what counts
-        grown = {k: said[k] for k in ("rounds", "experiment", "file")}
-        then = {
-            **again["evidence"]["training"],
-            **grown,
-            "digest": root.digest_after(said["rounds"]),
-        }
-        again = {**again, "evidence": {**again["evidence"], "training": then}}
+    if root.rounds > then["rounds"]:  # the training went on: compare its first rounds only
+        now = again["evidence"]["training"]
+        grown = {key: then[key] for key in ("rounds", "experiment", "file")}
+        first = {**now, **grown, "digest": root.digest_after(then["rounds"])}
+        again = {**again, "evidence": {**again["evidence"], "training": first}}
     for table in TABLES:
-        yield f"{table}: recomputed", _difference(document[table], again[table])
+        yield Check(f"{table}: recomputed", _difference(document[table], again[table]))
 
 
 def _difference(left: Any, right: Any) -> str:
-    """Where two tables differ first, in words."""
+    """Describe the first difference of two tables; empty where they are equal."""
     if isinstance(left, dict) and isinstance(right, dict):
         for key in sorted({*left, *right}):
             if key not in left or key not in right:
                 return f"{key} is missing"
-            if inside := _difference(left[key], right[key]):
-                return (
-                    f"{key}: {inside}" if isinstance(left[key], dict | list) else f"{key} {inside}"
-                )
+            inside = _difference(left[key], right[key])
+            if inside:
+                separator = ": " if isinstance(left[key], dict | list) else " "
+                return f"{key}{separator}{inside}"
         return ""
     return "" if left == right else f"is {left}, recomputed {right}"
 
 
-def _restarted(histories: Histories, request: Request) -> Iterator[tuple[str, str]]:
-    """Whether retraining really started from the node's model with the noise committed to."""
-    before = Histories(histories.root, histories.folder, histories.branches[:-1])
+def _restart_check(histories: Histories, before: Histories, request: Request) -> Check:
+    """Check that the sensitivities allow the restart node."""
     branch, n = request.node
-    if request.method in ("sifu", "scratch"):
-        decision = decide(request.method, before, request.clients, request.budget)
-        late = decision.ideal[0] != branch or decision.ideal[1] < n
-        if request.method == "sifu":
-            moved = influence(histories.psi(branch, request.budget), histories.forgotten)[n]
-            late = late or bool(moved > request.budget.limit)
-        yield (
-            "the restart follows from the sensitivities",
-            f"round {n} of branch {branch} is too late" if late else "",
-        )
-    least = least_noise(histories, request)
-    said = (
-        f"it is {request.sigma:g}, {least:g} is due" if request.sigma < least * (1 - 1e-12) else ""
-    )
-    yield "the noise is as large as the promise asks for", said
-    made, seed = histories.run(request.index), int(histories.root.meta["seed"])
+    decision = decide(request.method, before, request.clients, request.budget)
+    late = decision.ideal[0] != branch or decision.ideal[1] < n
+    if request.method == "sifu":
+        moved = influence(histories.psi(branch, request.budget), histories.unlearned)[n]
+        late = late or bool(moved > request.budget.limit)
+    problem = f"round {n} of branch {branch} is too late" if late else ""
+    return Check("the restart follows from the sensitivities", problem)
+
+
+def _noise_check(histories: Histories, request: Request) -> Check:
+    """Check that the noise is large enough for the guarantee."""
+    least = required_noise(histories, request)
+    problem = ""
+    if request.sigma < least * (1 - 1e-12):
+        problem = f"it is {request.sigma:g}, the guarantee needs {least:g}"
+    return Check("the noise is as large as the guarantee needs", problem)
+
+
+def _start_checks(histories: Histories, before: Histories, request: Request) -> Iterator[Check]:
+    """Check that retraining started from the node's model, with the noise committed to."""
+    retrained = histories.run(request.index)
+    branch, n = request.node
     model = torch.from_numpy(histories.run(branch).models(n))
     if request.noise == "secret" and request.sigma:
-        start = torch.from_numpy(made.models(0))
-        spread = float((start - model).double().std()) / request.sigma
-        slack = 6 / np.sqrt(2 * len(model))  # six standard errors of a standard deviation
-        yield (
-            "the start is the restart model with noise of that size",
-            "" if abs(spread - 1) < slack else f"{spread:g}",
-        )
+        start = torch.from_numpy(retrained.models(0))
+        yield _secret_noise_check(start, model, sigma=request.sigma)
         return
+    seed = int(histories.root.meta["seed"])
     if request.sigma:
-        bound = commitment(seed, request.index) == request.commitment
-        yield "the noise is the one committed to", "" if bound else "another seed was committed to"
+        same_seed = commitment(seed, request.index) == request.commitment
+        problem = "" if same_seed else "the commitment names another seed"
+        yield Check("the noise is the one committed to", problem)
     assert histories.root.path is not None
-    start = start_of(request, before, parts_in(recorded(histories.root.path)), seed)
-    same = content_hash({"theta": start}) == made.meta["initial"]
-    stored = request.method == "fed-accum"
-    said = (
-        "what the stored updates of the others give"
-        if stored
-        else "the restart model with that noise"
-    )
-    yield f"the start is {said}", "" if same else "it is not"
+    parts = parts_in(recorded(histories.root.path))
+    start = start_model(request, before, parts=parts, seed=seed)
+    same_start = content_hash({"theta": start}) == retrained.meta["initial"]
+    expected = "the restart model with that noise"
+    if request.method == "fed-accum":
+        expected = "the model from the stored updates of the others"
+    yield Check(f"the start is {expected}", "" if same_start else "it is another model")
+
+
+def _secret_noise_check(start: Vector, model: Vector, *, sigma: float) -> Check:
+    """Check the size of noise whose seed is unknown, by its standard deviation."""
+    spread = float((start - model).double().std()) / sigma
+    slack = 6 / np.sqrt(2 * len(model))  # six standard errors of a standard deviation
+    fits = abs(spread - 1) < slack
+    problem = "" if fits else f"its noise is {spread:g} times as large"
+    return Check("the start is the restart model with noise of that size", problem)
 
 
 __all__ = ["Check", "verify"]

@@ -94,7 +94,7 @@ def _page(path: Path, out: Path | None) -> Path:
     budget = histories.finished[-1].request.budget
     title, told = f"What {path} has forgotten", stories_of(histories, budget)
     return write_forgetting(
-        title, told, histories.oracle, budget.limit, histories.folder / "report.html"
+        title, told, histories.nodes, budget.limit, histories.folder / "report.html"
     )
 
 
@@ -140,8 +140,8 @@ def check(certificate: Path, training: Path | None, json: bool) -> None:
     """Hold a certificate against the run it rests on."""
     done = verify(certificate, training)
     if json:
-        print_json({"holds": True, "checks": [c.what for c in done]})
+        print_json({"holds": True, "checks": [c.label for c in done]})
         return
     for one in done:
-        console.print(f"ok  {one.what}", markup=False, highlight=False)
+        console.print(f"ok  {one.label}", markup=False, highlight=False)
     console.print("the certificate holds")

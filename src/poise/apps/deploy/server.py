@@ -134,8 +134,8 @@ class Job:
             open_run(order["unlearn"]), None if request.out is None else Path(request.out)
         )
         root, begun = histories.root, histories.open_request
-        wanted = checked_clients(request.clients, root.clients, histories.forgotten)
-        gone = sorted({*histories.forgotten, *wanted, *(begun.clients if begun else ())})
+        wanted = checked_clients(request.clients, root.clients, histories.unlearned)
+        gone = sorted({*histories.unlearned, *wanted, *(begun.clients if begun else ())})
         sizes, score = root.array("sizes"), "" if request.held_out else _score(root)
         assert root.path is not None
         assert sizes is not None

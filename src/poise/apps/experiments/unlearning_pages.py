@@ -15,7 +15,7 @@ def stories_of(histories: Histories, budget: Budget) -> list[Story]:
     told = [Story(0, (0, 0), histories.root.rounds, histories.psi(0, budget), {})]
     for branch in histories.finished:
         s = branch.request.index
-        place = histories.place(s)
+        place = histories.branch_folder(s)
         assert place is not None
         certificate = read(place / CERTIFICATE)
         told.append(

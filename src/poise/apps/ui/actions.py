@@ -45,15 +45,15 @@ def forget(library: Library, name: str, asked: Asked, deployment: Path | None = 
     """
     from poise.apps.ui.views import federation
     from poise.apps.ui.views import unlearning as views
-    from poise.unlearning.proof import refuse
+    from poise.unlearning.proof import require_proof
 
     with library.open(name) as run, views.opened(run) as histories:
         cost = asked.cost(
             run, histories
         )  # what the command would refuse is refused here, before anything is started
-        refuse(cost.not_proved, asked.heuristic)
+        require_proof(cost.not_proved, asked.heuristic)
         training, nodes = histories.root.path, federation.on_nodes(histories.root.experiment)
-        branch = histories.place(histories.newest + 1)
+        branch = histories.branch_folder(histories.newest + 1)
     assert training is not None
     assert branch is not None
     arguments = ["unlearn", str(training), *asked.arguments()]
@@ -78,7 +78,7 @@ def verify(library: Library, name: str, request: int) -> Job:
             raise NotThere(f"there is no certificate of request {request}")
         training, place, seen = (
             histories.root.path,
-            histories.place(request),
+            histories.branch_folder(request),
             views.fingerprint(histories, request),
         )
     assert training is not None

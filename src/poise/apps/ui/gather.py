@@ -340,9 +340,9 @@ def _budget(run: Run) -> Budget:
 
 def _psi(run: Run, client: int, promised: Budget) -> tuple[np.ndarray | None, str]:
     """Psi of one client after each aggregation, (R + 1,), or why it cannot be counted."""
-    from poise.unlearning.ledger_sensitivity import counted
+    from poise.unlearning.ledger_sensitivity import budget_sensitivity
 
     try:
-        return counted(run, promised, [client])[:, 0], ""
+        return budget_sensitivity(run, promised, [client])[:, 0], ""
     except PoiseError as error:
         return None, str(error)

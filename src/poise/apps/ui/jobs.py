@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from poise.apps.ui.library import NotThere
 from poise.core.errors import LedgerError, PoiseError
-from poise.ledger.files import refused, write_whole
+from poise.ledger.files import write_failure, write_whole
 
 FOLDER = "console"
 """Where, in a run's folder, the console keeps what it adds; the ledger is not touched."""
@@ -95,7 +95,7 @@ class Jobs:
             self.folder.mkdir(parents=True, exist_ok=True)
             held = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise refused(self.folder, error) from error
+            raise write_failure(self.folder, error) from error
         try:
             if not _taken(held):
                 found = self.running()

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from poise.apps.ui.jobs import FOLDER
 from poise.core.errors import InvalidOption, LedgerError, require
-from poise.ledger.files import refused, write_whole
+from poise.ledger.files import write_failure, write_whole
 from poise.ledger.run import Run
 
 FILE = "quarantine.jsonl"
@@ -127,7 +127,7 @@ def _append(file: Path, line: str) -> None:
         finally:
             os.close(out)
     except OSError as error:
-        raise refused(file, error) from error
+        raise write_failure(file, error) from error
 
 
 def experiment_without(run: Run, clients: Sequence[int]) -> str:

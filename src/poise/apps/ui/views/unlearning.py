@@ -65,7 +65,7 @@ class Asked:
     @classmethod
     def again(cls, request: Request) -> Asked:
         """The form of a request that was made already, to finish it."""
-        asked = request.asked
+        asked = request.options
         given: dict[str, Any] = {"clients": ",".join(map(str, asked.clients))}
         values = vars(asked)
         for key, entry in ENTRIES.items():
@@ -199,7 +199,7 @@ def tell(run: Run, histories: Histories) -> Told:
     budget = done[-1].request.budget if done else declared_budget(run)
     stories = stories_of(histories, budget)
     drawn = [
-        tree_figure(stories, histories.oracle),
+        tree_figure(stories, histories.nodes),
         *(psi_figure(s, stories, budget.limit) for s in stories if s.rounds),
     ]
     waiting = histories.open_request
@@ -208,12 +208,12 @@ def tell(run: Run, histories: Histories) -> Told:
         [_row(story, histories) for story in stories[1:]],
         [plot_of([figure], [""]) for figure in drawn],
         Asked.again(waiting) if waiting is not None else None,
-        histories.forgotten,
+        histories.unlearned,
     )
 
 
 def _row(story: Story, histories: Histories) -> dict[str, Any]:
-    place = histories.place(story.branch)
+    place = histories.branch_folder(story.branch)
     assert place is not None
     return {
         "request": story.branch,
@@ -228,7 +228,7 @@ def fingerprint(histories: Histories, request: int) -> str:
     """What a verification looks at: another certificate or other records mean that an earlier one
     says nothing.
     """
-    place = histories.place(request)
+    place = histories.branch_folder(request)
     assert place is not None
     said = hashlib.sha256((place / CERTIFICATE).read_bytes())
     for run in (histories.root, histories.run(request)):
