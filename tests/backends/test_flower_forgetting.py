@@ -220,7 +220,7 @@ def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(bureau: Bure
         0.99 * poise.open_run(there).metric("accuracy")[-1]
     )
     poise.unlearning.verify(made.path)
-    with pytest.raises(InvalidOption, match="is not asked any more"):
+    with pytest.raises(InvalidOption, match="no longer take part"):
         unlearn_deployed(there, bureau.folder, UnlearnRequest(clients=(0,), measure_forgotten=True))
 
 

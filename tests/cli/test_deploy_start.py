@@ -120,7 +120,7 @@ def test_the_compose_file(made: Deployment) -> None:
 def test_a_dollar_in_a_path_is_not_filled_in(tmp_path: Path) -> None:
     made = make_deployment(tmp_path / "a$HOME", 1, DATA)
     assert f'"{tmp_path}/a$$HOME"' in (made.path / "compose.yaml").read_text()
-    with pytest.raises(InvalidOption, match="characters that files cannot name"):
+    with pytest.raises(InvalidOption, match="characters that configuration files cannot hold"):
         make_deployment(tmp_path / "a\nUser=root", 1, DATA)
 
 
