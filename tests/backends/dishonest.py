@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from poise.apps.deploy.folder import NODE
-from poise.apps.deploy.node import replied
+from poise.apps.deploy.node import reply_to
 from poise.backends.flower.messages import NodeMessage, TensorBytes
 
 GB = 10**9
@@ -32,7 +32,7 @@ def receive(message: Any, context: Any) -> Any:
     from flwr.app import Message
 
     folder = Path(os.environ[NODE])
-    asked, honest = NodeMessage.read(message).facts, replied(message, folder)
+    asked, honest = NodeMessage.read(message).facts, reply_to(message, folder)
     lies = json.loads((folder / "lies.json").read_text()) if (folder / "lies.json").exists() else {}
     lie = lies.get(str(asked["versions"][0]) if asked["kind"] == "work" else "hello")
     reply = LIES[lie](honest, folder) if lie else honest

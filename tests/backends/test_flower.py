@@ -97,7 +97,7 @@ def test_a_node_the_superlink_and_the_server_are_killed_and_nothing_is_lost(
         else:
             os.kill(serving(deployed)[0], signal.SIGKILL)
 
-    with pytest.raises(control.DeploymentFailed, match="ended without a word"):
+    with pytest.raises(control.DeploymentFailed, match="ended without a message"):
         jobs.run_deployed(experiment, deployed.path, tmp_path / "out", observe=kill)
     there = jobs.resume_deployed(tmp_path / "out" / "seed-0", deployed.path)
     here = run_experiment(experiment, None)[0]
@@ -133,7 +133,7 @@ def test_a_run_whose_server_was_killed_goes_on(deployed: Deployment, tmp_path: P
         os.kill(serving(deployed)[0], signal.SIGKILL)
 
     experiment = parse(TEXT)
-    with pytest.raises(control.DeploymentFailed, match="ended without a word"):
+    with pytest.raises(control.DeploymentFailed, match="ended without a message"):
         jobs.run_deployed(experiment, deployed.path, tmp_path / "out", observe=kill)
     there = jobs.resume_deployed(tmp_path / "out" / "seed-0", deployed.path)
     here = run_experiment(experiment, None)[0]

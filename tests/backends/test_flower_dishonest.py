@@ -63,12 +63,12 @@ def test_lies_are_refused_by_name_and_the_round_goes_on(liars: Deployment, tmp_p
     with meanwhile(lambda: held.extend(map(peak, serving(liars, before)))):
         run = jobs.run_deployed(parse(TEXT), liars.path, tmp_path / "out")[0]
     # 2^20 of facts, and 650 numbers of 4
-    most = "a reply of more than 1051176 bytes, the most it can have"
+    most = "a reply larger than the limit of 1051176 bytes"
     claimed = [(n, client, reason.split(" instead of ")[0]) for n, client, reason in run.refusals]
     assert claimed == [
         (0, 2, "an update that is not finite (nan)"),
         (0, 3, "an update of shape [7] 'float32' in 28 bytes"),
-        (1, 1, "an old reply once more"),
+        (1, 1, "an old reply again"),
         (1, 2, "samples 1000000000"),
         (1, 3, most),
     ]

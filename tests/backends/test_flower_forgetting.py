@@ -18,9 +18,9 @@ from poise.apps.deploy.jobs import unlearn_deployed
 from poise.apps.deploy.node import NodeContext, answer
 from poise.apps.deploy.node_data import NodeData
 from poise.apps.deploy.policy import Policy
-from poise.apps.deploy.server import Job, registered_federation
+from poise.apps.deploy.server import DeployedJob, registered_federation
 from poise.apps.experiments.runner import run_experiment
-from poise.backends.flower import transport
+from poise.backends.flower import transport as flower_transport
 from poise.backends.flower.messages import NodeMessage
 from poise.backends.flower.transport import Transport
 from poise.config.experiment import parse
@@ -68,20 +68,22 @@ def asked(clients: list[int], options: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "PAUSE", 0.0)
+    monkeypatch.setattr(flower_transport, "PAUSE", 0.0)
 
 
 @dataclass
 class Trying(Nodes):
     """Nodes that measure, some of which lie."""
 
-    trials: dict[int, FaultInjection] = field(default_factory=dict)
+    fault_injections: dict[int, FaultInjection] = field(default_factory=dict)
 
-    def _answered(self, client: int, letter: NodeMessage) -> NodeMessage:
+    def _answered(self, client: int, request: NodeMessage) -> NodeMessage:
         return answer(
-            letter,
+            request,
             NodeContext(
-                self.holdings[client], self.policy, trial=self.trials.get(client, FaultInjection())
+                self.node_data[client],
+                self.policy,
+                fault_injection=self.fault_injections.get(client, FaultInjection()),
             ),
         )
 
@@ -96,10 +98,10 @@ class Bureau:
 
     def do(self, **order: Any) -> Path:
         self.jobs += 1
-        job = Job(self.folder / f"{self.jobs}.json")
+        job = DeployedJob(self.folder / f"{self.jobs}.json")
         job.file.write_text(json.dumps(order))
-        with job.heard():
-            (made,) = job.do(
+        with job.logged_warnings():
+            (made,) = job.run(
                 Transport(self.grid, {c: 100 + c for c in range(N)}, f"job-{self.jobs}")
             )
         return made
@@ -218,14 +220,14 @@ def test_policies_without_metrics_leave_the_held_out_data_to_aim_at(bureau: Bure
         0.99 * poise.open_run(there).metric("accuracy")[-1]
     )
     poise.unlearning.verify(made.path)
-    with pytest.raises(InvalidOption, match="is not asked any more"):
+    with pytest.raises(InvalidOption, match="no longer take part"):
         unlearn_deployed(there, bureau.folder, UnlearnRequest(clients=(0,), measure_forgotten=True))
 
 
 def test_nodes_that_hold_something_else_now_are_named(bureau: Bureau) -> None:
     there = bureau.run("there")
     fewer = poise.federation("digits", "dirichlet", clients=N, alpha=0.5, samples=300, seed=0)
-    bureau.grid.holdings[3] = NodeData(3, fewer.shards([3]))
+    bureau.grid.node_data[3] = NodeData(3, fewer.shards([3]))
     with pytest.raises(
         IncompatibleParts, match=r"client 3 has \d+ samples now, and had \d+ in the training"
     ):
@@ -248,13 +250,13 @@ def test_a_run_without_some_clients_never_asks_them(bureau: Bureau) -> None:
 
 def test_importance_is_given_for_all_nodes_and_kept_by_those_who_stay(bureau: Bureau) -> None:
     given = TEXT.replace("[task]", "importance = [1.0, 2.0, 3.0, 4.0]\nwithout = [0]\n[task]")
-    way = Transport(bureau.grid, {c: 100 + c for c in range(N)}, "run")
-    found = registered_federation(parse(given), 0, way, 5.0)
+    transport = Transport(bureau.grid, {c: 100 + c for c in range(N)}, "run")
+    found = registered_federation(parse(given), 0, transport, 5.0)
     assert found.importance.tolist() == [2 / 9, 3 / 9, 4 / 9]
     left = found.without([1])
     assert (left.members.tolist(), left.spec["without"], left.clients) == ([1, 3], [0, 2], 2)
     assert left.importance.tolist() == [2 / 6, 4 / 6]
-    assert left.sizes.tolist() == [bureau.grid.holdings[c].samples for c in (1, 3)]
+    assert left.sizes.tolist() == [bureau.grid.node_data[c].samples for c in (1, 3)]
     assert len({found.digest(), left.digest(), found.without([0, 1]).digest()}) == 3
     with pytest.raises(InvalidOption, match="no client of 3 would be left"):
         found.without([0, 1, 2])
@@ -300,7 +302,9 @@ LIAR = 1
     "table", [{"name": "free-rider", "kind": "disguised"}, {"name": "stale-replay"}]
 )
 def test_a_node_that_lies_is_found(bureau: Bureau, table: dict[str, Any]) -> None:
-    bureau.grid.trials[LIAR] = FaultInjection.of({"client": LIAR, "attack": table}, bureau.folder)
+    bureau.grid.fault_injections[LIAR] = FaultInjection.of(
+        {"client": LIAR, "attack": table}, bureau.folder
+    )
     text = TEXT.replace("rounds = 6", 'rounds = 25\naudit = "quarantine"')
     run = poise.open_run(bureau.run("lied", text))
     assert poise.audit(run).suspects == [LIAR]
@@ -309,14 +313,14 @@ def test_a_node_that_lies_is_found(bureau: Bureau, table: dict[str, Any]) -> Non
     assert any(f"client {LIAR} is quarantined" in event for event in run.events)
     assert any(f"client {LIAR} is quarantined" in line.get("warning", "") for line in bureau.said())
     assert (bureau.folder / FILE).exists()
-    del bureau.grid.trials[LIAR]
+    del bureau.grid.fault_injections[LIAR]
     assert poise.audit(poise.open_run(bureau.run("honest", text))).suspects == []
 
 
 def test_a_lying_node_sends_what_the_attack_says_in_a_simulation(
     bureau: Bureau, tmp_path: Path
 ) -> None:
-    bureau.grid.trials[LIAR] = FaultInjection.of(
+    bureau.grid.fault_injections[LIAR] = FaultInjection.of(
         {"client": LIAR, "attack": {"name": "stale-replay", "seed": 0}}, tmp_path
     )
     lied = TEXT + f'\n[[attacks]]\nname = "stale-replay"\nclients = [{LIAR}]\n'
@@ -330,7 +334,7 @@ def test_a_lying_node_sends_what_the_attack_says_in_a_simulation(
 
 
 def test_lies_go_through_the_policy_too(bureau: Bureau, tmp_path: Path) -> None:
-    bureau.grid.trials[LIAR] = FaultInjection.of(
+    bureau.grid.fault_injections[LIAR] = FaultInjection.of(
         {"client": LIAR, "attack": {"name": "scaled", "fraction": 1e6}}, tmp_path
     )
     bureau.grid.policy = Policy(clip=0.25)
@@ -340,7 +344,7 @@ def test_lies_go_through_the_policy_too(bureau: Bureau, tmp_path: Path) -> None:
 
 def test_mistakes_in_a_trial(tmp_path: Path) -> None:
     assert FaultInjection.of({"client": 0, "delay": 2}, tmp_path).delay == 2
-    with pytest.raises(InvalidOption, match="delay must be seconds"):
+    with pytest.raises(InvalidOption, match="delay must be a number of seconds"):
         FaultInjection.of({"client": 0, "delay": -1.0}, tmp_path)
     with pytest.raises(InvalidOption, match="free-ride"):
         FaultInjection.of({"client": 0, "attack": {"name": "free-ride"}}, tmp_path)

@@ -16,14 +16,14 @@ import torch
 
 import poise
 from backends.test_flower_nodes import SGD, TASK, N, Nodes, federation, nodes
-from poise.apps.deploy.node import replied
+from poise.apps.deploy.node import reply_to
 from poise.apps.deploy.node_data import NodeData
-from poise.apps.deploy.node_graph import asked_messages
+from poise.apps.deploy.node_graph import request_directions
 from poise.apps.deploy.policy import Policy
 from poise.apps.deploy.registration import registered_federation
 from poise.apps.deploy.remote_federation import Remote
 from poise.backends import Flower
-from poise.backends.flower import transport
+from poise.backends.flower import transport as flower_transport
 from poise.backends.flower.messages import NodeMessage, TensorBytes
 from poise.backends.flower.transport import Transport, connected
 from poise.config.experiment import parse
@@ -35,17 +35,17 @@ OPEN = Policy(graph=True)
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "PAUSE", 0.0)
+    monkeypatch.setattr(flower_transport, "PAUSE", 0.0)
 
 
-def way(grid: Any, clients: int = N) -> Transport:
+def transport_to(grid: Any, clients: int = N) -> Transport:
     return Transport(grid, {c: 100 + c for c in range(clients)}, "run", TASK)
 
 
 def remote(grid: Nodes) -> Remote:
     fed = federation()
-    asked = lambda size: asked_messages(way(grid), 5.0, size)
-    return Remote([h.facts() for h in grid.holdings], "size", fed.test_shard, fed.spec, asked)
+    asked = lambda size: request_directions(transport_to(grid), 5.0, size)
+    return Remote([h.facts() for h in grid.node_data], "size", fed.test_shard, fed.spec, asked)
 
 
 def test_the_graph_is_that_of_the_same_federation_in_one_process() -> None:
@@ -55,7 +55,9 @@ def test_the_graph_is_that_of_the_same_federation_in_one_process() -> None:
     assert np.allclose(there.adjacency, here.adjacency, rtol=1e-12, atol=0)
     assert np.allclose(there.weights, here.weights, rtol=1e-12, atol=0)
     found.messages()
-    assert [letter.facts["kind"] for _, letter in grid.sent] == ["graph"] * N  # each was asked once
+    assert [request.facts["kind"] for _, request in grid.sent] == [
+        "graph"
+    ] * N  # each was asked once
 
 
 def test_texts() -> None:
@@ -65,13 +67,17 @@ def test_texts() -> None:
     parts = [np.arange(20), np.arange(20, 40)]
     fed = poise.federation((x, y), parts, 2, vocabulary=7, test=(x, y))
     grid = Nodes([NodeData(c, fed.shards([c])) for c in range(2)], OPEN)
-    told = asked_messages(way(grid, 2), 5.0, 7)
+    told = request_directions(transport_to(grid, 2), 5.0, 7)
     assert np.allclose(
         SimilarityGraph(told).adjacency, similarity(fed).adjacency, rtol=1e-9, atol=0
     )
-    facts = [h.facts() for h in grid.holdings]
+    facts = [h.facts() for h in grid.node_data]
     found = Remote(
-        facts, "size", fed.test_shard, None, lambda size: asked_messages(way(grid, 2), 5.0, size)
+        facts,
+        "size",
+        fed.test_shard,
+        None,
+        lambda size: request_directions(transport_to(grid, 2), 5.0, size),
     )
     assert found.messages().shape == (2, 7)
 
@@ -91,7 +97,7 @@ def test_the_weighting_and_the_neighbours_are_those_of_one_process(solver: Any, 
         "rounds": 3,
         "weighting": poise.weightings.Adjacency(),
     }
-    with connected(way(grid)):
+    with connected(transport_to(grid)):
         there = poise.train(
             remote(grid), poise.task(**TASK), backend=Flower(60.0, time=time), **options
         )
@@ -125,7 +131,7 @@ LONG, UNIT = torch.full((64,), 1.0).double(), torch.full((64,), 0.125).double()
         (sending(UNIT.reshape(8, 8)), r"\[8, 8\] float64 instead of"),
         (sending(), "nothing instead of"),
         (sending(UNIT, UNIT), r"\[64\] float64, \[64\] float64 instead of"),
-        (sending(torch.zeros(100_000)), "a reply of 400000 bytes, where 4608 are the most"),
+        (sending(torch.zeros(100_000)), "a reply of 400000 bytes, more than the limit of 4608"),
         (
             forged(lambda r: replace(r, tensors={"0": TensorBytes("float64", (64,), b"1234")})),
             r"\[64\] float64 instead of",
@@ -150,10 +156,10 @@ def test_a_message_is_examined_and_its_sender_named(forge: Any, words: str) -> N
 
 
 def test_noise_covers_a_message_and_does_not_wear_off() -> None:
-    quiet = asked_messages(way(nodes(policy=OPEN)), 5.0, 64)
+    quiet = request_directions(transport_to(nodes(policy=OPEN)), 5.0, 64)
     noisy = nodes(policy=Policy(graph=True, graph_noise=0.1))
-    noisy.holdings = [replace(h, secret=bytes([h.client + 1] * 64)) for h in noisy.holdings]
-    first, second = (asked_messages(way(noisy), 5.0, 64) for _ in range(2))
+    noisy.node_data = [replace(h, secret=bytes([h.client + 1] * 64)) for h in noisy.node_data]
+    first, second = (request_directions(transport_to(noisy), 5.0, 64) for _ in range(2))
     assert np.array_equal(first, second)  # otherwise the mean of many would be the message
     assert np.allclose(np.linalg.norm(first, axis=1), 1)
     products = (first * quiet).sum(axis=1)
@@ -163,7 +169,9 @@ def test_noise_covers_a_message_and_does_not_wear_off() -> None:
     drawn = [
         m / (m @ q) - q
         for m, q in zip(
-            (first[0], asked_messages(way(noisy), 5.0, 64)[0]), [quiet[0]] * 2, strict=True
+            (first[0], request_directions(transport_to(noisy), 5.0, 64)[0]),
+            [quiet[0]] * 2,
+            strict=True,
         )
     ]
     cosine = drawn[0] @ drawn[1] / np.linalg.norm(drawn[0]) / np.linalg.norm(drawn[1])
@@ -194,19 +202,21 @@ def test_a_run_that_needs_a_graph_says_so_before_it_begins() -> None:
         UpdateRefused,
         match=r"client 0 does not take part: .* messages for the similarity graph \(graph",
     ):
-        registered_federation(experiment, 0, way(nodes()), 5.0)
+        registered_federation(experiment, 0, transport_to(nodes()), 5.0)
     grid = nodes(policy=OPEN)
-    found = registered_federation(experiment, 0, way(grid), 5.0)
+    found = registered_federation(experiment, 0, transport_to(grid), 5.0)
     assert len(grid.sent) == N  # the plan was agreed; nothing of the data has left yet
-    with connected(way(grid)):
+    with connected(transport_to(grid)):
         assert found.messages().shape == (N, 64)
     without = parse(ADJACENCY.replace("adjacency", "proportional"))
-    assert registered_federation(without, 0, way(nodes()), 5.0).clients == N
+    assert registered_federation(without, 0, transport_to(nodes()), 5.0).clients == N
     perturbed = parse(
         ADJACENCY.replace('"sgd"', '"perturbed"\nbeta = 0.5').replace("adjacency", "proportional")
     )
     with pytest.raises(UpdateRefused, match=r"messages for the similarity graph \(graph"):
-        registered_federation(perturbed, 0, way(nodes(policy=Policy(solvers=("perturbed",)))), 5.0)
+        registered_federation(
+            perturbed, 0, transport_to(nodes(policy=Policy(solvers=("perturbed",)))), 5.0
+        )
 
 
 def test_a_refusal_is_recorded_on_both_sides(tmp_path: Path) -> None:
@@ -219,25 +229,25 @@ def test_a_refusal_is_recorded_on_both_sides(tmp_path: Path) -> None:
     plain = nodes()
 
     class Real(Nodes):
-        def _reply(self, name: str, client: int, letter: NodeMessage) -> Any:
+        def _reply(self, name: str, client: int, request: NodeMessage) -> Any:
             if client != 1:
-                return super()._reply(name, client, letter)
+                return super()._reply(name, client, request)
             message = SimpleNamespace(
-                metadata=SimpleNamespace(src_node_id=0), content=letter.content()
+                metadata=SimpleNamespace(src_node_id=0), content=request.content()
             )
             metadata = SimpleNamespace(reply_to_message_id=name, src_node_id=101)
             return SimpleNamespace(
                 metadata=metadata,
                 has_error=lambda: False,
-                content=replied(message, tmp_path).content(),
+                content=reply_to(message, tmp_path).content(),
             )
 
-    grid = Real(plain.holdings, OPEN)
+    grid = Real(plain.node_data, OPEN)
     with pytest.raises(UpdateRefused) as refused:
-        registered_federation(parse(ADJACENCY), 0, way(grid), 5.0)
+        registered_federation(parse(ADJACENCY), 0, transport_to(grid), 5.0)
     with pytest.raises(UpdateRefused) as kept:
-        asked_messages(way(grid), 5.0, 64)
-    with connected(way(grid)):
+        request_directions(transport_to(grid), 5.0, 64)
+    with connected(transport_to(grid)):
         run = poise.train(
             replace(remote(plain), graph=None),
             poise.task(**TASK),
@@ -262,14 +272,14 @@ def test_a_refusal_is_recorded_on_both_sides(tmp_path: Path) -> None:
 def test_neighbours_are_those_of_the_run_where_a_client_has_left() -> None:
     """Client k of the run is then node k + 1, and must be sent the mean that is its own."""
     grid, fed = nodes(policy=Policy(graph=True, solvers=("perturbed",))), federation().without([0])
-    left = way(grid).among(fed.members.tolist())
-    facts = [grid.holdings[c].facts() for c in fed.members]
+    left = transport_to(grid).among(fed.members.tolist())
+    facts = [grid.node_data[c].facts() for c in fed.members]
     found = Remote(
         facts,
         "size",
         fed.test_shard,
         None,
-        lambda size: asked_messages(left, 5.0, size),
+        lambda size: request_directions(left, 5.0, size),
         fed.members,
     )
     options: dict[str, Any] = {

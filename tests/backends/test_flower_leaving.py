@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower"), pytest.mark.t
 
 LEAVES, LIES = 2, 1
 TEXT = WHOLE.replace("rounds = 6", "rounds = 2")  # a round costs a new process on every node
-ASKED: dict[str, Any] = {"target": 0.1, "min_rounds": 1, "max_rounds": 1}
+REQUEST: dict[str, Any] = {"target": 0.1, "min_rounds": 1, "max_rounds": 1}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_a_node_that_left_is_forgotten_on_the_others(hospital: Any, tmp_path: Pa
     before = journal(deployed, LEAVES)
     (here,) = run_experiment(parse(TEXT), tmp_path / "here")
     for method, held_out in (("sifu", False), ("scratch", True)):
-        options = {**ASKED, "method": method, "held_out": held_out}
+        options = {**REQUEST, "method": method, "held_out": held_out}
         made = jobs.unlearn_deployed(
             there.path,
             deployed.path,

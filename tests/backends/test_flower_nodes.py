@@ -21,10 +21,10 @@ from poise.apps.deploy.node_data import NodeData
 from poise.apps.deploy.policy import Policy
 from poise.apps.deploy.registration import registered_federation
 from poise.apps.deploy.remote_federation import Remote, check_registered
-from poise.apps.deploy.server import Job
+from poise.apps.deploy.server import DeployedJob
 from poise.backends import Flower
 from poise.backends.flower import nodes as flower_nodes
-from poise.backends.flower import transport
+from poise.backends.flower import transport as flower_transport
 from poise.backends.flower.messages import NodeMessage, TensorBytes
 from poise.backends.flower.transport import Transport, connected
 from poise.config.experiment import parse
@@ -59,7 +59,7 @@ HOURS = Hours()
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (transport, flower_nodes):
+    for module in (flower_transport, flower_nodes):
         monkeypatch.setattr(module, "time", HOURS)
 
 
@@ -67,17 +67,17 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 class Nodes:
     """A Grid whose nodes are functions; ``forge(client, reply)`` is what they send instead."""
 
-    holdings: list[NodeData]
+    node_data: list[NodeData]
     policy: Policy = field(default_factory=Policy)
     forge: Callable[[int, NodeMessage], NodeMessage | int] = lambda client, reply: reply
     away: list[int] = field(default_factory=list)
-    shelves: dict[int, ClientStateStore] = field(default_factory=dict)
+    stores: dict[int, ClientStateStore] = field(default_factory=dict)
     slow: dict[int, float] = field(default_factory=dict)  # by client: seconds
     sent: list[tuple[int, NodeMessage]] = field(default_factory=list)
     due: dict[str, float] = field(default_factory=dict)
 
     def get_node_ids(self) -> list[int]:
-        return [100 + h.client for h in self.holdings if h.client not in self.away]
+        return [100 + h.client for h in self.node_data if h.client not in self.away]
 
     def create_message(self, content: Any, kind: str, node: int, group: str, ttl: float) -> Any:
         assert kind.startswith("query.")
@@ -102,15 +102,15 @@ class Nodes:
         }
         return [self._reply(name, *self.sent[int(name)]) for name in ids if self.due[name] <= now]
 
-    def _answered(self, client: int, letter: NodeMessage) -> NodeMessage:
-        shelf = self.shelves.setdefault(client, ClientStateStore())
-        return answer(letter, NodeContext(self.holdings[client], self.policy, shelf))
+    def _answered(self, client: int, request: NodeMessage) -> NodeMessage:
+        store = self.stores.setdefault(client, ClientStateStore())
+        return answer(request, NodeContext(self.node_data[client], self.policy, store))
 
-    def _reply(self, name: str, client: int, letter: NodeMessage) -> Any:
+    def _reply(self, name: str, client: int, request: NodeMessage) -> Any:
         try:
-            made = self._answered(client, letter)
+            made = self._answered(client, request)
         except PoiseError as error:
-            made = NodeMessage({"nonce": letter.facts["nonce"], "refused": str(error)})
+            made = NodeMessage({"nonce": request.facts["nonce"], "refused": str(error)})
         reply = self.forge(client, made)
         metadata = SimpleNamespace(reply_to_message_id=name, src_node_id=100 + client)
         if isinstance(reply, int):
@@ -130,9 +130,11 @@ def nodes(**more: Any) -> Nodes:
 
 def trained(grid: Nodes, **more: Any) -> Any:
     fed = federation()
-    remote = Remote([h.facts() for h in grid.holdings], "size", fed.test_shard, fed.spec)
+    remote = Remote([h.facts() for h in grid.node_data], "size", fed.test_shard, fed.spec)
     task = more.pop("task", TASK)
-    way = Transport(grid, {h.client: 100 + h.client for h in grid.holdings}, "run", task, "a" * 32)
+    transport = Transport(
+        grid, {h.client: 100 + h.client for h in grid.node_data}, "run", task, "a" * 32
+    )
     options = {
         "solver": SGD,
         "rounds": 3,
@@ -140,7 +142,7 @@ def trained(grid: Nodes, **more: Any) -> Any:
         "bad_updates": "drop",
         **more,
     }
-    with connected(way):
+    with connected(transport):
         return poise.train(remote, poise.task(**task), **options)
 
 
@@ -182,9 +184,9 @@ def test_what_clients_remember_stays_on_their_nodes(solver: Any, tmp_path: Path)
     ) -> NodeMessage | int:  # work is done, its answer lost: it is asked for once more
         return lost.pop() if client == 2 and lost else reply
 
-    shelves = {c: ClientStateStore(tmp_path / str(c)) for c in range(N)}
+    stores = {c: ClientStateStore(tmp_path / str(c)) for c in range(N)}
     there = trained(
-        nodes(policy=ANY, forge=gone, shelves=shelves), solver=solver, sampler=sampler, rounds=5
+        nodes(policy=ANY, forge=gone, stores=stores), solver=solver, sampler=sampler, rounds=5
     )
     assert lost == []
     assert np.abs(np.asarray(there.model) - np.asarray(here.model)).max() <= 1e-6
@@ -210,14 +212,14 @@ def test_a_refused_update_does_not_change_what_its_client_remembers() -> None:
     grid = nodes(policy=ANY, forge=once)
     run = trained(grid, solver=solver, rounds=4)
     assert [(n, c) for n, c, _ in run.refusals] == [(1, 1)]
-    asked = [letter.facts["held"] for client, letter in grid.sent if client == 1]
+    asked = [request.facts["held"] for client, request in grid.sent if client == 1]
     assert asked == [-1, 0, 0, 2]
 
 
 def test_states_that_never_counted_do_not_pile_up(tmp_path: Path) -> None:
-    shelves = {c: ClientStateStore(tmp_path / str(c)) for c in range(N)}
+    stores = {c: ClientStateStore(tmp_path / str(c)) for c in range(N)}
     solver = poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=16)
-    trained(nodes(policy=ANY, forge=nan, shelves=shelves), solver=solver, rounds=8)
+    trained(nodes(policy=ANY, forge=nan, stores=stores), solver=solver, rounds=8)
     kept = [
         sorted(int(f.stem) for f in (tmp_path / str(c)).rglob("*.safetensors")) for c in range(N)
     ]
@@ -226,7 +228,7 @@ def test_states_that_never_counted_do_not_pile_up(tmp_path: Path) -> None:
 
 def test_a_run_that_goes_on_finds_the_states_of_its_clients(tmp_path: Path) -> None:
     solver = poise.solvers.Scaffold(lr=0.1, steps=3, batch_size=16)
-    shelves = {c: ClientStateStore(tmp_path / str(c)) for c in range(N)}
+    stores = {c: ClientStateStore(tmp_path / str(c)) for c in range(N)}
     whole = trained(nodes(policy=ANY), solver=solver, rounds=5)
     count: list[int] = []
 
@@ -240,13 +242,13 @@ def test_a_run_that_goes_on_finds_the_states_of_its_clients(tmp_path: Path) -> N
 
     with pytest.raises(KeyboardInterrupt):
         trained(
-            nodes(policy=ANY, forge=die, shelves=shelves),
+            nodes(policy=ANY, forge=die, stores=stores),
             solver=solver,
             rounds=5,
             out=tmp_path / "run",
         )
-    grid, fed = nodes(policy=ANY, shelves=shelves), federation()
-    remote = Remote([h.facts() for h in grid.holdings], "size", fed.test_shard, fed.spec)
+    grid, fed = nodes(policy=ANY, stores=stores), federation()
+    remote = Remote([h.facts() for h in grid.node_data], "size", fed.test_shard, fed.spec)
     with connected(Transport(grid, {c: 100 + c for c in range(N)}, "other job", TASK, "a" * 32)):
         done = poise.resume(tmp_path / "run", federation=remote, task=poise.task(**TASK))
     assert np.array_equal(done.model, whole.model)
@@ -376,7 +378,7 @@ def test_an_old_reply_is_refused() -> None:
         return first[0]
 
     run = trained(nodes(forge=replay))
-    assert run.refusals == [(1, 2, "an old reply once more"), (2, 2, "an old reply once more")]
+    assert run.refusals == [(1, 2, "an old reply again"), (2, 2, "an old reply again")]
 
 
 def test_work_is_asked_for_again_after_a_node_was_away() -> None:
@@ -400,26 +402,26 @@ def test_work_that_died_with_its_node_is_asked_for_again() -> None:
         def pull_messages(self, ids: Iterable[str]) -> list[Any]:
             there = list(ids)
             for name in there:
-                client, letter = self.sent[int(name)]
-                if client == 3 and letter.facts.get("versions") == [1] and not lost:
+                client, request = self.sent[int(name)]
+                if client == 3 and request.facts.get("versions") == [1] and not lost:
                     lost.append(name)
                     boots[3] = "second"
             return super().pull_messages([name for name in there if name not in lost])
 
-        def _answered(self, client: int, letter: NodeMessage) -> NodeMessage:
+        def _answered(self, client: int, request: NodeMessage) -> NodeMessage:
             return answer(
-                letter, NodeContext(self.holdings[client], self.policy, boot=boots[client])
+                request, NodeContext(self.node_data[client], self.policy, boot=boots[client])
             )
 
-    dying = Dying(nodes().holdings)
+    dying = Dying(nodes().node_data)
     remote = Remote(
-        [h.facts() for h in dying.holdings], "size", federation().test_shard, federation().spec
+        [h.facts() for h in dying.node_data], "size", federation().test_shard, federation().spec
     )
-    way = Transport(dying, {c: 100 + c for c in range(N)}, "run", TASK)
-    way.ask(
-        {c: NodeMessage({**way.common("call", c)}) for c in range(N)}, 5.0
+    transport = Transport(dying, {c: 100 + c for c in range(N)}, "run", TASK)
+    transport.ask(
+        {c: NodeMessage({**transport.common_facts("call", c)}) for c in range(N)}, 5.0
     )  # as a run begins, with a word to everybody
-    with connected(way):
+    with connected(transport):
         run = poise.train(remote, poise.task(**TASK), SGD, rounds=3, backend=Flower(patience=600.0))
     assert lost
     assert run.refusals == []
@@ -427,7 +429,7 @@ def test_work_that_died_with_its_node_is_asked_for_again() -> None:
         "it was not left to the patience with which slow nodes are waited for"
     )
     assert np.array_equal(run.model, trained(nodes()).model)
-    assert [letter.facts["kind"] for client, letter in dying.sent if client == 3] == [
+    assert [request.facts["kind"] for client, request in dying.sent if client == 3] == [
         "call",
         "work",
         "work",
@@ -439,19 +441,22 @@ def test_work_that_died_with_its_node_is_asked_for_again() -> None:
 
 def test_a_node_that_is_only_slow_is_not_asked_twice() -> None:
     grid = nodes(slow={3: 100.0})
-    way = Transport(grid, {c: 100 + c for c in range(N)}, "run", TASK)
+    transport = Transport(grid, {c: 100 + c for c in range(N)}, "run", TASK)
     remote = Remote(
-        [h.facts() for h in grid.holdings], "size", federation().test_shard, federation().spec
+        [h.facts() for h in grid.node_data], "size", federation().test_shard, federation().spec
     )
-    way.boots.update({100 + c: "" for c in range(N)})
-    way.boots[103] = "here"
-    grid._answered = lambda client, letter: answer(
-        letter, NodeContext(grid.holdings[client], grid.policy, boot="here")
+    transport.boots.update({100 + c: "" for c in range(N)})
+    transport.boots[103] = "here"
+    grid._answered = lambda client, request: answer(
+        request, NodeContext(grid.node_data[client], grid.policy, boot="here")
     )  # type: ignore[method-assign]
-    with connected(way):
+    with connected(transport):
         run = poise.train(remote, poise.task(**TASK), SGD, rounds=1, backend=Flower(patience=600.0))
     assert run.refusals == []
-    assert [letter.facts["kind"] for client, letter in grid.sent if client == 3] == ["work", "call"]
+    assert [request.facts["kind"] for client, request in grid.sent if client == 3] == [
+        "work",
+        "call",
+    ]
 
 
 def test_a_node_that_never_answers_is_named() -> None:
@@ -547,7 +552,7 @@ def test_metrics_of_the_clients_data_only_where_policies_allow() -> None:
 
 def test_what_nodes_cannot_do_is_refused() -> None:
     with pytest.raises(
-        IncompatibleParts, match="the data that a similarity graph is made of are on the nodes"
+        IncompatibleParts, match="the similarity graph needs data that are on the nodes"
     ):
         trained(nodes(), weighting=poise.weightings.Adjacency())
     with pytest.raises(InvalidOption, match="works with the nodes of a deployment"):
@@ -555,12 +560,14 @@ def test_what_nodes_cannot_do_is_refused() -> None:
 
 
 def test_nodes_that_do_not_fit_are_named() -> None:
-    facts = [h.facts() for h in nodes().holdings]
+    facts = [h.facts() for h in nodes().node_data]
     with pytest.raises(InvalidOption, match=r"client 2 has samples of shape \[3\]"):
         check_registered([*facts[:2], {**facts[2], "shape": [3]}], None)
     with pytest.raises(InvalidOption, match="client 1 registered -5 samples"):
         check_registered([facts[0], {**facts[1], "samples": -5}], None)
-    with pytest.raises(InvalidOption, match="client 0 registered 100 samples: it does not fit"):
+    with pytest.raises(
+        InvalidOption, match="client 0 registered 100 samples: its registration is invalid"
+    ):
         check_registered([{**facts[0], "data": ["digits"]}], {"source": "digits"})
     spec = {"source": "digits", "seed": 0, "importance": "size"}
     check_registered([{**facts[0], "data": {**spec, "client": 0, "importance": "equal"}}], spec)
@@ -588,9 +595,9 @@ def test_what_the_server_learns_when_a_run_begins(tmp_path: Path) -> None:
     fed, grid = federation(), nodes()
     x, y = fed.test
     np.savez(tmp_path / "held-out.npz", x=x, y=y)
-    way = Transport(grid, {c: 100 + c for c in range(N)}, "run", TASK)
+    transport = Transport(grid, {c: 100 + c for c in range(N)}, "run", TASK)
     experiment = parse(BEGINS, tmp_path / "exp.toml")
-    found = registered_federation(experiment, 0, way, 5.0)
+    found = registered_federation(experiment, 0, transport, 5.0)
     assert found.sizes.tolist() == fed.sizes.tolist()
     assert found.importance.tolist() == [0.25] * N
     assert found.spec["test"] == str(tmp_path / "held-out.npz")
@@ -598,25 +605,25 @@ def test_what_the_server_learns_when_a_run_begins(tmp_path: Path) -> None:
     assert len(found.shards(np.array([0, 1])).rows) == 0
     with pytest.raises(InvalidOption, match=r"client 0 registered \d+ samples, and can have 3"):
         registered_federation(
-            parse(BEGINS.replace("[task]", "max_samples = 3\n[task]")), 0, way, 5.0
+            parse(BEGINS.replace("[task]", "max_samples = 3\n[task]")), 0, transport, 5.0
         )
     with pytest.raises(
         InvalidOption, match="client 1 registered 1000000000 samples, and can have 1000000"
     ):
-        registered_federation(experiment, 0, replace(way, grid=nodes(forge=greedy)), 5.0)
+        registered_federation(experiment, 0, replace(transport, grid=nodes(forge=greedy)), 5.0)
     grid.policy = Policy(max_steps=2)
     with pytest.raises(
         UpdateRefused, match=r"client 0 does not take part: its policy does not allow 3 local steps"
     ):
-        registered_federation(experiment, 0, way, 5.0)
+        registered_federation(experiment, 0, transport, 5.0)
     other = parse(
         BEGINS.replace('"nodes"', '"digits"').replace('test = "held-out.npz"', "clients = 3"),
         tmp_path / "e",
     )
     with pytest.raises(InvalidOption, match="clients = 3, but the deployment has 4 nodes"):
-        registered_federation(other, 0, way, 5.0)
+        registered_federation(other, 0, transport, 5.0)
     with pytest.raises(UpdateRefused, match="client 2 does not take part: nothing within"):
-        registered_federation(experiment, 0, replace(way, grid=nodes(away=[2])), 0.2)
+        registered_federation(experiment, 0, replace(transport, grid=nodes(away=[2])), 0.2)
 
 
 def test_a_job_is_stopped_and_goes_on(tmp_path: Path) -> None:
@@ -631,7 +638,7 @@ def test_a_job_is_stopped_and_goes_on(tmp_path: Path) -> None:
         "seeds": [5],
         "out": str(tmp_path / "out"),
     }
-    first, second = Job(tmp_path / "a.json"), Job(tmp_path / "b.json")
+    first, second = DeployedJob(tmp_path / "a.json"), DeployedJob(tmp_path / "b.json")
     first.file.write_text(json.dumps(order))
 
     def stop(client: int, reply: NodeMessage) -> NodeMessage:
@@ -639,17 +646,17 @@ def test_a_job_is_stopped_and_goes_on(tmp_path: Path) -> None:
             first.file.with_suffix(".stop").touch()
         return reply
 
-    way = Transport(nodes(forge=stop), {c: 100 + c for c in range(N)}, "run")
-    (path,) = first.do(way)
+    transport = Transport(nodes(forge=stop), {c: 100 + c for c in range(N)}, "run")
+    (path,) = first.run(transport)
     stopped = poise.open_run(path)
     assert (path.name, stopped.rounds, stopped.meta["status"]) == ("seed-5", 1, "stopped")
     second.file.write_text(json.dumps({"resume": str(path)}))
-    assert second.do(way) == [path]
+    assert second.run(transport) == [path]
     whole = poise.open_run(path)
     assert (whole.rounds, whole.meta["status"]) == (3, "done")
     first.file.with_suffix(".stop").unlink()
     first.file.write_text(json.dumps({**order, "out": str(tmp_path / "again")}))
-    (again,) = first.do(replace(way, grid=nodes()))
+    (again,) = first.run(replace(transport, grid=nodes()))
     assert poise.open_run(again).model.tolist() == whole.model.tolist()
     said = [json.loads(line) for line in first.file.with_suffix(".log").read_text().splitlines()]
     assert [line["round"] for line in said] == [0, 0, 1, 2]

@@ -77,14 +77,16 @@ def test_the_search_finds_what_is_sent_in_the_open(first: First) -> None:
         "task": {"model": "logistic"},
         "app": "poise",
     }
-    letter = NodeMessage(
+    request = NodeMessage(
         facts,
         {
             str(k): TensorBytes.of(torch.tensor(v, dtype=torch.float32))
             for k, v in enumerate(vectors)
         },
     )
-    plain = b"".join(piece.deflate() for piece in get_all_nested_objects(letter.content()).values())
+    plain = b"".join(
+        piece.deflate() for piece in get_all_nested_objects(request.content()).values()
+    )
     door = socket.create_server(("127.0.0.1", 0))
     tap = Tap(door.getsockname()[1])
     threading.Thread(

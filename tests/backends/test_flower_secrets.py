@@ -17,10 +17,10 @@ from backends.test_flower_nodes import Nodes
 from faults.support import call
 from poise.apps.deploy import server
 from poise.apps.deploy.folder import MARK, Deployment, make_deployment
-from poise.apps.deploy.node import _own, replied
+from poise.apps.deploy.node import load_context, reply_to
 from poise.apps.deploy.server import main
 from poise.apps.deploy.supervisor import Supervisor
-from poise.backends.flower import transport
+from poise.backends.flower import transport as flower_transport
 from poise.backends.flower.messages import NodeMessage
 from poise.config.experiment import parse
 
@@ -53,9 +53,11 @@ class Folders(Nodes):
     def get_node_ids(self) -> list[int]:
         return [100 + c for c in range(self.made.nodes)]
 
-    def _reply(self, name: str, client: int, letter: NodeMessage) -> Any:
-        message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=letter.content())
-        content = replied(message, self.made.node(client)).content()
+    def _reply(self, name: str, client: int, request: NodeMessage) -> Any:
+        message = SimpleNamespace(
+            metadata=SimpleNamespace(src_node_id=0), content=request.content()
+        )
+        content = reply_to(message, self.made.node(client)).content()
         metadata = SimpleNamespace(reply_to_message_id=name, src_node_id=100 + client)
         return SimpleNamespace(metadata=metadata, has_error=lambda: False, content=content)
 
@@ -88,7 +90,7 @@ def secrets(made: Deployment) -> set[bytes]:
         )
         found |= set(forms(load(text, None).private_numbers().private_value.to_bytes(48, "big")))
     for client in range(made.nodes):
-        found |= set(forms(_own(made.node(client)).holding.secret))
+        found |= set(forms(load_context(made.node(client)).node_data.secret))
     shared = b"b3BlbnNzaC1rZXktdjEAAAAA"  # how every key of OpenSSH begins: its format
     return {s for s in found if len(s) >= 16 and not s.startswith(shared)}
 
@@ -103,7 +105,7 @@ def leaks(folder: Path, known: set[bytes]) -> list[str]:
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Deployment, set[bytes]]:
     """A deployment after runs that succeed, are refused and fail, with all that its parts wrote and
     printed."""
-    monkeypatch.setattr(transport, "PAUSE", 0.0)
+    monkeypatch.setattr(flower_transport, "PAUSE", 0.0)
     monkeypatch.setattr(
         server, "ReplyReceiver", lambda grid: grid
     )  # nothing comes in here: nodes are functions
@@ -140,7 +142,8 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Deployment, s
     report = call("report", tmp_path / "runs" / "seed-0", "--out", tmp_path / "page.html")
     status, node = call("deploy", "status", made.path), call("deploy", "node", made.node(1))
     out.write_text(
-        "".join(o.out + o.err for o in (begun, report, status, node)) + repr(_own(made.node(0)))
+        "".join(o.out + o.err for o in (begun, report, status, node))
+        + repr(load_context(made.node(0)))
     )
     monkeypatch.undo()
     (made.node(1) / "node.toml").write_text((made.node(0) / "node.toml").read_text())
@@ -160,7 +163,7 @@ def test_no_secret_is_written_or_said(said: tuple[Deployment, set[bytes]], tmp_p
     } <= written
     assert (tmp_path / "printed.txt").stat().st_size > 500
     journal = (made.node(1) / "journal.jsonl").read_text()
-    assert "unknown kind of file" in journal
+    assert "unknown file type" in journal
     assert '"kind": "graph"' in journal
     assert len(known) > 60
     assert leaks(tmp_path, known) == []

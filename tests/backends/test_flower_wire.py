@@ -14,7 +14,7 @@ import torch
 import poise
 from poise.apps.deploy.policy import Policy
 from poise.backends.flower import nodes as flower_nodes
-from poise.backends.flower import transport
+from poise.backends.flower import transport as flower_transport
 from poise.backends.flower.messages import NodeMessage, TensorBytes
 from poise.channels import TopK
 from poise.core.errors import LedgerError
@@ -30,7 +30,7 @@ NORM = {"model": "mlp", "hidden": 6, "norm": True}
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (transport, flower_nodes):
+    for module in (flower_transport, flower_nodes):
         monkeypatch.setattr(module, "time", HOURS)
 
 
@@ -82,7 +82,8 @@ def test_personal_entries_are_not_sent_again() -> None:
     grid = nodes(policy=Policy())
     trained(grid, task=NORM, personal=Layers("4.*"), rounds=3)
     models = [
-        len(letter.tensors[str(letter.facts["versions"][0])].data) // 4 for _, letter in grid.sent
+        len(request.tensors[str(request.facts["versions"][0])].data) // 4
+        for _, request in grid.sent
     ]
     whole, head = 64 * 6 + 6 + 6 * 4 + 1 + 6 * 10 + 10, 6 * 10 + 10
     assert models == [whole] * 4 + [whole - head] * 8, (
@@ -144,5 +145,5 @@ def test_a_payload_with_other_names_is_refused() -> None:
 def test_a_policy_that_clips_refuses_a_channel_that_encodes() -> None:
     run = trained(nodes(policy=Policy(clip=1.0)), channel=TopK(0.05), rounds=1)
     assert len(run.refusals) == 4
-    assert "does not allow the channel 'top-k', where updates are clipped" in run.refusals[0][2]
+    assert "does not allow the channel 'top-k', with clipped updates" in run.refusals[0][2]
     assert trained(nodes(policy=Policy(clip=1.0)), rounds=1).refusals == []

@@ -90,7 +90,7 @@ def test_channels_encode_where_the_work_is_done() -> None:
 def test_clients_are_spread_over_both_nodes(cluster: Any) -> None:
     workers = Ray().open(*_opened())
     try:
-        where = {ray.get(hand.where.remote()) for hand in workers._hands}
+        where = {ray.get(actor.where.remote()) for actor in workers._actors}
     finally:
         workers.close()
     assert len(where) == 2
@@ -136,6 +136,6 @@ def _worker_pids() -> list[int]:
                 name = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if name.startswith(b"ray::_Hand"):
+            if name.startswith(b"ray::_Worker"):
                 found.append(int(entry.name))
     return found

@@ -120,7 +120,7 @@ def test_the_compose_file(made: Deployment) -> None:
 def test_a_dollar_in_a_path_is_not_filled_in(tmp_path: Path) -> None:
     made = make_deployment(tmp_path / "a$HOME", 1, DATA)
     assert f'"{tmp_path}/a$$HOME"' in (made.path / "compose.yaml").read_text()
-    with pytest.raises(InvalidOption, match="characters that files cannot name"):
+    with pytest.raises(InvalidOption, match="characters that configuration files cannot hold"):
         make_deployment(tmp_path / "a\nUser=root", 1, DATA)
 
 
@@ -191,9 +191,9 @@ def edit(file: Path, old: str, new: str) -> None:
         (lambda n: (n / "node.key").unlink(), "cannot read {node}/node.key: No such file"),
         (
             lambda n: (n / "node.key").chmod(0o640),
-            "{node}/node.key is open to others (mode 640)\nhint:  chmod 600 ",
+            "other users can read {node}/node.key (mode 640)\nhint:  chmod 600 ",
         ),
-        (lambda n: (n / "tls.key").chmod(0o604), "{node}/tls.key is open to others (mode 604)"),
+        (lambda n: (n / "tls.key").chmod(0o604), "other users can read {node}/tls.key (mode 604)"),
         (
             lambda n: (n / "node.key").write_text("PRIVATE WORDS"),
             "{node}/node.key is not a private key",
@@ -232,7 +232,7 @@ def test_a_port_that_is_taken_and_a_node_in_order(
         other.listen()
         done = call("deploy", "node", node)
     assert done.code == 2
-    assert re.search(r"node.toml: port \d+ is taken: does the node run already\?", done.err)
+    assert re.search(r"node.toml: port \d+ is taken: is the node already running\?", done.err)
     started: list[Path] = []
     monkeypatch.setattr("poise.apps.cli.deploy.run_node", started.append)
     done = call("deploy", "node", node)
@@ -254,7 +254,7 @@ def test_the_server_in_the_foreground(tmp_path: Path, monkeypatch: pytest.Monkey
     assert environment["POISE_DEPLOY"] == str(made.path)
     monkeypatch.setattr(control, "running", lambda deployment: True)
     done = call("deploy", "server", made.path)
-    assert (done.code, "is up already" in done.err) == (2, True)
+    assert (done.code, "is already up" in done.err) == (2, True)
 
 
 def test_a_python_without_flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

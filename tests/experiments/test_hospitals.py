@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import poise
-from poise.apps.deploy.fault_injection import Trial
-from poise.apps.deploy.node_data import open_holding
+from poise.apps.deploy.fault_injection import FaultInjection
+from poise.apps.deploy.node_data import open_node_data
 from poise.config.experiment import load
 from poise.core.errors import PoiseError
 from poise.data import listing
@@ -56,7 +56,7 @@ def test_each_hospital_gets_its_own_patients(example: Any, tmp_path: Path) -> No
         example.hand_over(folder, *patients[site])
         config = tomllib.loads((folder / "node.toml").read_text())
         assert config["port"] == 1
-        x, y = open_holding(client, config["data"], folder).own.arrays()
+        x, y = open_node_data(client, config["data"], folder).shard.arrays()
         assert np.array_equal(x, patients[site][0])
         assert np.array_equal(y, patients[site][1])
 
@@ -83,7 +83,7 @@ def test_a_node_misbehaves_for_a_while_only(example: Any, tmp_path: Path) -> Non
     file = tmp_path / "node.toml"
     file.write_text("client = 3\n")
     with example.odd(tmp_path, delay=example.DELAY, attack={"name": "stale-replay"}):
-        trial = Trial.of(tomllib.loads(file.read_text()), tmp_path)
+        trial = FaultInjection.of(tomllib.loads(file.read_text()), tmp_path)
         assert (trial.delay, trial.attack is None) == (example.DELAY, False)
     assert file.read_text() == "client = 3\n"
 

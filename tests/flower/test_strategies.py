@@ -205,7 +205,7 @@ def test_draws_are_unbiased_over_many_rounds(sampler: Any) -> None:
     total: Counter[int] = Counter()
     for n in range(rounds):
         strategy.configure_train(n + 1, arrays, ConfigRecord(), grid)
-        made = strategy._asked
+        made = strategy._request
         assert made is not None
         assert made.base is not None
         assert made.base.sum() == pytest.approx(1.0)
@@ -332,11 +332,11 @@ WRONG = {
     ),
     "names": (
         lambda m: reply(m, {"w": np.zeros((2, 2))}, loss_before=1.0),
-        "other arrays than it was sent: b",
+        "other arrays than it received: b",
     ),
     "no samples": (
         lambda m: reply(m, model(1.0), loss_before=1.0, num_examples=0),
-        "no number of samples",
+        "not a number of samples",
     ),
     "greedy": (
         lambda m: reply(m, model(1.0), loss_before=1.0, num_examples=10**9),
@@ -366,7 +366,7 @@ def test_what_must_not_be_averaged_is_refused_by_node_and_key(wrong: str) -> Non
 def test_a_second_reply_is_refused() -> None:
     strategy = Composed(sizes=SIZES)
     messages = asked(strategy, model())
-    with pytest.raises(UpdateRefused, match="node 11 sent a reply that nobody asked for"):
+    with pytest.raises(UpdateRefused, match="node 11 sent a reply without a request"):
         strategy.aggregate_train(
             1, [reply(messages[0], model(1.0)), reply(messages[0], model(1.0))]
         )
@@ -381,7 +381,7 @@ def test_a_second_reply_is_refused() -> None:
             IncompatibleParts,
             "ClusteredBySimilarity needs gradients",
         ),
-        ({"fraction_train": 0.5}, InvalidOption, "fraction_train: who works is up to the sampler"),
+        ({"fraction_train": 0.5}, InvalidOption, "fraction_train: the sampler chooses the nodes"),
         ({"importance": "sise"}, InvalidOption, "importance 'sise'"),
         ({"sizes": {11: 0}}, InvalidOption, "node 11 has 0 samples"),
     ],

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from poise.apps.deploy.data_files import read_arrays
-from poise.apps.deploy.node import replied
+from poise.apps.deploy.node import reply_to
 from poise.apps.deploy.node_data import open_node_data
 from poise.core.errors import DataError, InvalidOption, PoiseError
 
@@ -59,8 +59,8 @@ def test_tables_as_people_write_them(text: str, tmp_path: Path) -> None:
         (CSV.replace("age", "sick"), "2 columns have the name 'sick'"),
         (CSV.replace("age", ""), "a column without a name"),
         (CSV.replace(",", ";"), "no column 'sick' (columns: age;pressure;sick"),
-        ("sick\n1\n", "no columns beside 'sick'"),
-        ("age,sick\n", "a header and no rows"),
+        ("sick\n1\n", "no columns except 'sick'"),
+        ("age,sick\n", "a header but no rows"),
         ("", "no column 'sick'"),
         (CSV.replace("1.5,1", "1.5,3"), "the label in row 0 is 3 (with classes = 2: 0 to 1)"),
         (CSV.replace("1.5,1", "1.5,0.5"), "the label in row 0 is 0.5"),
@@ -146,7 +146,7 @@ def test_parquet(tmp_path: Path) -> None:
         open_node_data(0, {"file": f"patients.{k}", "label": "sick", "classes": 2}, tmp_path)
         for k in ("csv", "parquet")
     ]
-    assert np.array_equal(same[0].own.arrays()[0], same[1].own.arrays()[0])
+    assert np.array_equal(same[0].shard.arrays()[0], same[1].shard.arrays()[0])
     write(age=[61, None], sick=[0, 1])
     assert "patients.parquet, row 1, column 'age': no value" in wrong()
     write(age=["old", "young"], sick=[0, 1])
@@ -158,7 +158,7 @@ def test_parquet(tmp_path: Path) -> None:
     write(age=[1.0])
     assert "no column 'sick'" in wrong()
     write(age=pa.array([], pa.float64()), sick=pa.array([], pa.int8()))
-    assert "columns and no rows" in wrong()
+    assert "columns but no rows" in wrong()
     file.write_bytes(file.read_bytes()[:50])
     assert "cannot be read as data" in wrong()
 
@@ -208,7 +208,7 @@ def test_a_function_gives_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         1, {"callable": "patients:load", "classes": 2, "options": {"rows": 4, "shift": 0.5}}, here
     )
     assert found.facts() == {"client": 1, "samples": 4, "shape": [2], "classes": 2, "data": None}
-    x, y = found.own.arrays()
+    x, y = found.shard.arrays()
     assert (x[1].tolist(), y.tolist()) == ([2.5, 3.5], [0, 1, 0, 1])
     assert sys.path == before
     monkeypatch.delitem(sys.modules, "scales")
@@ -217,7 +217,7 @@ def test_a_function_gives_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     quantities = open_node_data(
         0, {"callable": "patients:load"}, other
     )  # each node its own module of that name
-    assert [part.tolist() for part in quantities.own.arrays()] == [[[7.0]], [0.5]]
+    assert [part.tolist() for part in quantities.shard.arrays()] == [[[7.0]], [0.5]]
 
 
 def test_a_function_of_an_installed_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_a_function_of_an_installed_module(tmp_path: Path, monkeypatch: pytest.M
         ({"callable": "patients:load", "clases": 2}, "no key 'clases' (did you mean 'classes'?)"),
         ({"callable": "patients:load", "classes": "2"}, "classes = '2' must be a whole number"),
         ({"callable": "patients:load", "classes": 1}, "the label in row 1 is 1"),
-        ({"file": "a.xlsx"}, "unknown kind of file '.xlsx' (known: .csv, .npz, .parquet)"),
+        ({"file": "a.xlsx"}, "unknown file type '.xlsx' (known: .csv, .npz, .parquet)"),
         ({"file": "a.csv"}, "a.csv cannot be read as data"),
     ],
 )
@@ -270,12 +270,12 @@ def test_what_a_function_does_wrong_stays_on_the_node(name: str, tmp_path: Path)
     (tmp_path / "policy.toml").write_text("")
     facts = json.dumps({"kind": "hello", "nonce": "n", "client": 2})
     content: dict[str, Any] = {"facts": {"json": facts}, "vectors": {}}
-    told = replied(
+    told = reply_to(
         SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=content), tmp_path
     )
     assert told.facts == {
         "nonce": "n",
-        "refused": "its node is not set up right; its journal says why",
+        "refused": "its node is not set up correctly; its journal says why",
     }
     (line,) = map(json.loads, (tmp_path / "journal.jsonl").read_text().splitlines())
     assert f"callable patients:{name}" in line["detail"]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import poise
-from poise.apps.deploy.node import NodeContext, answer, replied
+from poise.apps.deploy.node import NodeContext, answer, reply_to
 from poise.apps.deploy.node_data import NodeData, open_node_data
 from poise.apps.deploy.policy import LEAVES, Policy, PolicyRefused, outgoing
 from poise.backends.flower.messages import NodeMessage, TensorBytes
@@ -120,7 +120,7 @@ def test_only_what_is_listed_leaves() -> None:
     told, _ = outgoing(Policy(losses=False), "work", facts)
     assert not {"loss_before", "loss_after"} & set(told)
     assert "metrics" not in outgoing(Policy(), "measure", facts)[0]
-    assert outgoing(Policy(), "graph", facts, message=np.ones(1))[1] == []
+    assert outgoing(Policy(), "graph", facts, direction=np.ones(1))[1] == []
 
 
 def test_updates_leave_clipped_and_noisy() -> None:
@@ -183,7 +183,7 @@ def test_a_node_answers_with_its_own_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("letter", "kind", "words"),
+    ("sent_request", "kind", "words"),
     [
         (request("work", client=1), UpdateRefused, "this node is client 2, not 1"),
         (
@@ -206,9 +206,11 @@ def test_a_node_answers_with_its_own_data() -> None:
         (request("work", solver={"name": "sgd", "lr": 0.1, "stpes": 1}), InvalidOption, "stpes"),
     ],
 )
-def test_a_node_refuses_in_words(letter: NodeMessage, kind: type[Exception], words: str) -> None:
+def test_a_node_refuses_in_words(
+    sent_request: NodeMessage, kind: type[Exception], words: str
+) -> None:
     with pytest.raises(kind, match=words):
-        answer(letter, NodeContext(holding(), Policy()))
+        answer(sent_request, NodeContext(holding(), Policy()))
 
 
 def test_data_from_files(tmp_path: Path) -> None:
@@ -231,8 +233,8 @@ def test_data_from_files(tmp_path: Path) -> None:
             "classes": 3,
             "data": None,
         }
-        assert np.allclose(found.own.arrays()[0], x, atol=1e-6)
-        assert found.own.arrays()[1].tolist() == y.tolist()
+        assert np.allclose(found.shard.arrays()[0], x, atol=1e-6)
+        assert found.shard.arrays()[1].tolist() == y.tolist()
     assert (
         open_node_data(0, {"file": "a.npz"}, tmp_path).facts()["classes"] == 0
     )  # quantities, where nobody says
@@ -253,28 +255,28 @@ def test_errors_about_a_nodes_own_files_stay_there(tmp_path: Path) -> None:
         'client = 2\n[data]\nfile = "secret-name.npz"\nclasses = 2\n'
     )
     (tmp_path / "policy.toml").write_text("")
-    told = replied(message, tmp_path)
+    told = reply_to(message, tmp_path)
     assert told.facts == {
         "nonce": "n",
-        "refused": "its node is not set up right; its journal says why",
+        "refused": "its node is not set up correctly; its journal says why",
     }
     line = json.loads((tmp_path / "journal.jsonl").read_text())
     assert "not finite in row 0" in line["detail"]
     message.content = {}
-    assert "cannot be read" in replied(message, tmp_path).facts["refused"]
+    assert "cannot be read" in reply_to(message, tmp_path).facts["refused"]
 
 
 def test_the_words_of_an_error_stay_on_the_node(tmp_path: Path) -> None:
     np.savez(tmp_path / "zero.npz", x=np.zeros((3, 2)), y=np.zeros(3))
     (tmp_path / "node.toml").write_text('client = 2\n[data]\nfile = "zero.npz"\nclasses = 2\n')
     (tmp_path / "policy.toml").write_text("graph = true\n")
-    for letter, told in (
-        (request("graph"), "its node's data do not fit what was asked; its journal says why"),
+    for sent_request, told in (
+        (request("graph"), "its node's data do not fit the request; its journal says why"),
         (request("work", cohort="four"), "a request that cannot be read (TypeError)"),
     ):
-        facts = {"facts": {"json": json.dumps(dict(letter.facts))}, "vectors": {}}
+        facts = {"facts": {"json": json.dumps(dict(sent_request.facts))}, "vectors": {}}
         message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=0), content=facts)
-        assert replied(message, tmp_path).facts == {"nonce": "n", "refused": told}
+        assert reply_to(message, tmp_path).facts == {"nonce": "n", "refused": told}
     details = [
         json.loads(line)["detail"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()
     ]

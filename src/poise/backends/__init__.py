@@ -1,4 +1,4 @@
-"""Where work is executed."""
+"""Backends: where local work is executed (this process, a Ray cluster, real nodes)."""
 
 from poise.backends.flower import Flower
 from poise.backends.local import Local

@@ -1,4 +1,4 @@
-"""Work in this process, on one thread per core."""
+"""The backend ``local``: local work in this process, on one thread per core."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from poise.engine.local_work import LocalWork
 class Local:
     """Simulate in this process.
 
-    The cohort is cut into chunks of clients; workers (the calling thread and others) take one chunk
-    each, with one thread inside PyTorch, so that results do not depend on the number of workers.
+    The backend splits the cohort into batches of clients. Each worker (the calling thread or a
+    thread of the pool) takes one batch at a time and uses one PyTorch thread, so results do not
+    depend on the number of workers.
 
     Args:
-        workers: threads at work, the calling one among them; None for one per core that this
+        workers: number of threads, including the calling one; None for one per core that this
             process may use.
-        device: where models and gradients live, e.g. ``"cpu"`` or ``"cuda:0"``.
+        device: the device of models and gradients, e.g. ``"cpu"`` or ``"cuda:0"``.
     """
 
     workers: int | None = None
@@ -48,18 +49,20 @@ class Local:
     def open(self, local: LocalWork, clients: Owners, seed: int) -> LocalWorkers:
         """Start the workers for a federation with these client sizes."""
         keep_freed_memory()
-        cores = (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
-        workers = self.workers or (cores if self.device == "cpu" else 1)
-        return LocalWorkers(local, clients, seed, workers)
+        default = _usable_cores() if self.device == "cpu" else 1
+        return LocalWorkers(local, clients, seed=seed, workers=self.workers or default)
+
+
+def _usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @dataclass
 class LocalWorkers:
-    """The workers of a run: the calling thread, and a pool of others."""
+    """The workers of a run: the calling thread and a thread pool."""
 
     local: LocalWork
     clients: Owners
@@ -73,69 +76,68 @@ class LocalWorkers:
         self._pool = ThreadPoolExecutor(max(1, self.workers - 1), "poise")
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """Do these pieces of work, each from the model version it names."""
+        """Do the assigned work, each piece from the model version that it names."""
         batches = client_batches(self.local, self.clients.sizes, self.seed, order.assignments)
         gathered = Gathered.of(self.local, batches, order, spare)
 
         def do(batch: ClientBatch) -> Arrivals:
             place = gathered.place(batch)
-            done = batch.work(self.local, order.models, order.reports, order.algorithm_state, place)
+            arrivals = batch.work(
+                self.local, order.models, order.reports, order.algorithm_state, place
+            )
             if place is None:
-                gathered.put(batch, done)
-            return done
+                gathered.put(batch, arrivals)
+            return arrivals
 
         return gathered.joined(self.map_workers(do, batches))
 
     def measure(
         self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
     ) -> dict[str, Any]:
-        """Metrics of a model; with personal layers, of each client's own version of it."""
-        oracle, personal = self.local.oracle, self.local.wire.personal
+        """Metrics of a model; with personal layers, of each client's own model."""
+        oracle = self.local.oracle
+        personal = self.local.wire.personal
         if personal is None:
             return oracle.measure(theta, names, self.map_workers)
-        return oracle.measure(
-            theta, names, self.map_workers, PersonalModels(personal, algorithm_state)
-        )
+        versions = Versions(personal, algorithm_state)
+        return oracle.measure(theta, names, self.map_workers, versions)
 
     def map_workers(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Map over the workers, of which the calling thread is one; results in order.
+        """Map over the workers, including the calling thread; results are in order.
 
-        Where an item fails, those after it are let be and its error is raised: the first one's, in
-        the items' order.
+        After an error, workers take no further items. If several items fail, the error of the first
+        in order is raised.
         """
         todo = list(items)
-        found: list[Any] = [None] * len(todo)
-        failed: dict[int, Exception] = {}
+        results: list[Any] = [None] * len(todo)
+        errors: dict[int, Exception] = {}
         queue = iter(range(len(todo)))
 
         def take() -> None:
             for k in queue:
-                torch.set_num_threads(
-                    1
-                )  # each time: PyTorch forgets a thread's setting when another changes its own
+                # every time: PyTorch resets a thread's setting when another thread changes its own
+                torch.set_num_threads(1)
                 try:
-                    found[k] = function(todo[k])
+                    results[k] = function(todo[k])
                 except Exception as error:
-                    failed[k] = error
-                if failed:
+                    errors[k] = error
+                if errors:
                     return
 
-        with (
-            one_thread(),
-            torch.autocast("cpu", enabled=False),
-        ):  # helpers know nothing of the caller's modes
-            helping = [self._pool.submit(take) for _ in range(min(self.workers, len(todo)) - 1)]
+        # pool threads do not see the caller's autocast mode, so it is off in all of them
+        with one_thread(), torch.autocast("cpu", enabled=False):
+            helpers = [self._pool.submit(take) for _ in range(min(self.workers, len(todo)) - 1)]
             try:
                 take()
-            finally:  # also where somebody interrupts: nobody goes on behind the caller's back
+            finally:  # also after an interrupt: no helper continues in the background
                 deque(queue, maxlen=0)
-                wait([helper for helper in helping if not helper.cancel()])
+                wait([helper for helper in helpers if not helper.cancel()])
         try:
-            if failed:
-                raise failed[min(failed)]
+            if errors:
+                raise errors[min(errors)]
         finally:
-            failed.clear()  # an error holds on to this frame, and with it to all updates
-        return found
+            errors.clear()  # an error references this frame, and thereby all updates
+        return results
 
     def close(self) -> None:
         """Stop the workers."""

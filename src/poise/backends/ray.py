@@ -1,6 +1,4 @@
-"""Work on a Ray cluster: the same pieces as in one process, done by worker processes on any number
-of machines.
-"""
+"""The backend ``ray``: local work on a Ray cluster, on any number of machines."""
 
 from __future__ import annotations
 
@@ -27,25 +25,24 @@ if TYPE_CHECKING:
     from ray import ObjectRef
     from ray.actor import ActorHandle
 
-# How a cluster that is started here behaves: it tells nobody, and its workers count as much as
-# other processes do. At
-# Ray's own niceness of 15 they stand still for minutes on a machine that has other work.
+# Settings of a cluster that poise starts: no usage statistics, and workers with normal priority. At
+# Ray's own niceness of 15, workers stand still for minutes on a busy machine.
 OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 
 
 @part("backend", "ray")
 class Ray:
-    """Simulate on a cluster that Ray runs.
+    """Simulate on a Ray cluster.
 
-    The federation and the task are put into Ray's object store once, a model once per version;
-    every worker takes pieces of work as it becomes free. Pieces are cut as `Local` cuts them, so
-    the result is the same to the bit. A worker that dies is started again and its piece done again:
-    work depends on its address only, never on who did it.
+    The backend stores the federation and the task once in Ray's object store, and each model
+    version once; a free worker takes the next batch of clients. Batches are those of `Local`, so
+    the results are bit-identical. If a worker dies, Ray restarts it and repeats its batch: work
+    depends on its address only, not on the worker.
 
     Args:
-        workers: worker processes; None for one per CPU of the cluster.
-        address: of a running cluster (``"auto"`` finds one on this machine); None starts one here,
-            for this run.
+        workers: number of worker processes; None for one per CPU of the cluster.
+        address: address of a running cluster (``"auto"`` finds one on this machine); None starts a
+            cluster here, for this run.
     """
 
     workers: int | None = None
@@ -53,7 +50,7 @@ class Ray:
 
     @property
     def device(self) -> str:
-        """Workers compute on CPUs."""
+        """The device of the workers."""
         return "cpu"
 
     def __post_init__(self) -> None:
@@ -65,11 +62,11 @@ class Ray:
     def open(self, local: LocalWork, clients: Owners, seed: int) -> RayWorkers:
         """Join the cluster, or start one, and start the workers."""
         ray = _ray()
-        began = not ray.is_initialized()
-        if began:
+        joined_here = not ray.is_initialized()
+        if joined_here:
             _join(ray, self.address, self.workers)
-        count = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        return RayWorkers(local, clients, seed, count, began)
+        workers = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        return RayWorkers(local, clients, seed=seed, workers=workers, joined_here=joined_here)
 
 
 def _ray() -> ModuleType:
@@ -77,16 +74,18 @@ def _ray() -> ModuleType:
         import ray
     except ImportError as error:
         raise InvalidOption("the backend 'ray' needs Ray", "pip install 'poise[ray]'") from error
-    found: ModuleType = ray
-    return found
+    module: ModuleType = ray
+    return module
 
 
 def _join(ray: ModuleType, address: str | None, workers: int | None) -> None:
     for name, value in OURS.items():
         os.environ.setdefault(name, value)
-    given = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
+    options: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False}
+    if address:
+        options = {"address": address}
     try:
-        ray.init(log_to_driver=False, logging_level="error", namespace="poise", **given)
+        ray.init(log_to_driver=False, logging_level="error", namespace="poise", **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
         where = address or "this machine"
         raise InvalidOption(
@@ -94,8 +93,8 @@ def _join(ray: ModuleType, address: str | None, workers: int | None) -> None:
         ) from error
 
 
-class _Hand:
-    """What a worker process runs: it holds the task on the federation, and does pieces of work."""
+class _Worker:
+    """A worker process, which holds the task and the federation and does batches of work."""
 
     def __init__(self, local: LocalWork) -> None:
         torch.set_num_threads(1)
@@ -110,13 +109,13 @@ class _Hand:
         algorithm_state: AlgorithmState,
         *models: Any,
     ) -> Arrivals:
-        """Do the work of one batch; ``models`` are those of ``versions``."""
+        """Do the work of one batch; ``models`` correspond to ``versions``."""
         torch.set_num_threads(1)
-        found = {v: torch.from_numpy(m) for v, m in zip(versions, models, strict=True)}
-        return batch.work(self.local, found, reports, algorithm_state)
+        by_version = {v: torch.from_numpy(m) for v, m in zip(versions, models, strict=True)}
+        return batch.work(self.local, by_version, reports, algorithm_state)
 
     def where(self) -> str:
-        """The node it runs on."""
+        """The id of the Ray node that this worker runs on."""
         return str(_ray().get_runtime_context().get_node_id())
 
 
@@ -128,109 +127,113 @@ class RayWorkers:
     clients: Owners
     seed: int
     workers: int
-    began: bool = False
-    _hands: list[Any] = field(default_factory=list, repr=False)
-    _held: Any = field(default=None, repr=False)  # a worker that is started again needs it
-    _here: LocalWorkers = field(init=False, repr=False)
+    joined_here: bool = False  # whether `close` leaves the cluster
+    _actors: list[Any] = field(default_factory=list, repr=False)
+    _stored_work: Any = field(default=None, repr=False)  # a restarted worker reads it again
+    _on_server: LocalWorkers = field(init=False, repr=False)
     _models: dict[int, tuple[Vector, Any]] = field(default_factory=dict, repr=False)
 
     real_time = False
 
     def __post_init__(self) -> None:
         ray = _ray()
-        self._here = Local().open(self.local, self.clients, self.seed)
-        self._held = ray.put(self.local)
-        mode = {
-            "MKL_CBWR": os.environ.get("MKL_CBWR", "AVX2")
-        }  # the same code path in every process: the same bits
+        self._on_server = Local().open(self.local, self.clients, self.seed)
+        self._stored_work = ray.put(self.local)
+        # the same code path of MKL in every process gives the same bits
+        variables = {"MKL_CBWR": os.environ.get("MKL_CBWR", "AVX2")}
         options = {
             "num_cpus": 1,
             "max_restarts": -1,
             "max_task_retries": -1,
-            "runtime_env": {"env_vars": mode},
+            "runtime_env": {"env_vars": variables},
         }
-        make = ray.remote(**options)(_Hand)
-        self._hands = [make.remote(self._held) for _ in range(self.workers)]
+        actor_class = ray.remote(**options)(_Worker)
+        self._actors = [actor_class.remote(self._stored_work) for _ in range(self.workers)]
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """Do these pieces of work, each from the model version it names."""
+        """Do the assigned work, each piece from the model version that it names."""
         batches = client_batches(self.local, self.clients.sizes, self.seed, order.assignments)
         gathered = Gathered.of(self.local, batches, order, spare)
-        put = self._put(order.models)
+        stored = self._store_models(order.models)
 
-        def hand_over(hand: ActorHandle[_Hand], batch: ClientBatch) -> Any:
+        def submit(actor: ActorHandle[_Worker], batch: ClientBatch) -> Any:
             versions = sorted({int(v) for v in batch.versions})
-            mine = _of_clients(order.algorithm_state, batch)
-            return hand.work.remote(
-                batch, versions, order.reports, mine, *(put[v] for v in versions)
-            )
+            state = _state_for(batch, order.algorithm_state)
+            models = [stored[v] for v in versions]
+            return actor.work.remote(batch, versions, order.reports, state, *models)
 
-        done = self._each(hand_over, batches)
-        for batch, arrivals in zip(batches, done, strict=True):
+        results = self._map_actors(submit, batches)
+        for batch, arrivals in zip(batches, results, strict=True):
             gathered.put(batch, arrivals)
-        return gathered.joined(done)
+        return gathered.joined(results)
 
     def map_workers(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Map over threads of the machine of the server."""
-        return self._here.map_workers(function, items)
+        """Map over threads of the server's machine."""
+        return self._on_server.map_workers(function, items)
 
-    def _put(self, models: Mapping[int, Vector]) -> dict[int, Any]:
-        """References to models in the object store; a version is put there once, and let go with
-        its last assignment.
-        """
+    def _store_models(self, models: Mapping[int, Vector]) -> dict[int, Any]:
+        """References to models in the object store; each version is stored once while in use."""
         ray = _ray()
-        held = {
-            v: found for v, found in self._models.items() if v in models and found[0] is models[v]
-        }
-        self._models = {v: held.get(v) or (m, ray.put(m.numpy())) for v, m in models.items()}
-        return {v: reference for v, (_, reference) in self._models.items()}
+        stored: dict[int, tuple[Vector, Any]] = {}
+        for version, model in models.items():
+            known = self._models.get(version)
+            if known is not None and known[0] is model:
+                stored[version] = known
+            else:
+                stored[version] = (model, ray.put(model.numpy()))
+        self._models = stored
+        return {version: reference for version, (_, reference) in stored.items()}
 
-    def _each(self, hand_over: Callable[[Any, Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Give every item to the next hand that is free; results in order."""
+    def _map_actors(self, submit: Callable[[Any, Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Submit every item to the next free worker; results are in order."""
         ray = _ray()
-        todo, free = list(enumerate(items)), list(self._hands)
+        todo = list(enumerate(items))
+        free = list(self._actors)
         results: list[Any] = [None] * len(todo)
         running: dict[Any, tuple[int, Any]] = {}
         todo.reverse()
         while todo or running:
             while todo and free:
                 k, item = todo.pop()
-                hand = free.pop()
-                running[hand_over(hand, item)] = (k, hand)
+                actor = free.pop()
+                running[submit(actor, item)] = (k, actor)
             ready, _ = ray.wait(list(running), num_returns=1)
-            k, hand = running.pop(ready[0])
-            results[k] = _fetched(ray, ready[0])
-            free.append(hand)
+            k, actor = running.pop(ready[0])
+            results[k] = _fetch(ray, ready[0])
+            free.append(actor)
         return results
 
     def measure(
         self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
     ) -> dict[str, Any]:
-        """Metrics of a model, measured on the machine of the server: held-out data are its own."""
-        return self._here.measure(theta, names, algorithm_state)
+        """Metrics of a model, measured on the server's machine, which holds the data."""
+        return self._on_server.measure(theta, names, algorithm_state)
 
     def close(self) -> None:
-        """Stop the workers, and the cluster where it was started for this run."""
+        """Stop the workers, and leave the cluster if this run joined or started it."""
         ray = _ray()
-        self._here.close()
-        for hand in self._hands:
-            ray.kill(hand)
-        self._hands, self._held, self._models = [], None, {}
-        if self.began:
+        self._on_server.close()
+        for actor in self._actors:
+            ray.kill(actor)
+        self._actors = []
+        self._stored_work = None
+        self._models = {}
+        if self.joined_here:
             ray.shutdown()
 
 
-def _fetched(ray: ModuleType, reference: ObjectRef[Any]) -> Any:
-    """The result of a piece; an error of the work itself is raised as it was there."""
+def _fetch(ray: ModuleType, reference: ObjectRef[Any]) -> Any:
+    """The result of a batch; raises the error of the work itself, not Ray's wrapper."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
 
 
-def _of_clients(algorithm_state: AlgorithmState, batch: ClientBatch) -> AlgorithmState:
-    """What a batch needs to remember: its versions and its clients, nobody else's."""
-    clients, versions = {int(c) for c in batch.clients}, {int(v) for v in batch.versions}
+def _state_for(batch: ClientBatch, algorithm_state: AlgorithmState) -> AlgorithmState:
+    """The algorithm state of the versions and clients of a batch."""
+    clients = {int(c) for c in batch.clients}
+    versions = {int(v) for v in batch.versions}
     return replace(
         algorithm_state,
         sent={v: named for v, named in algorithm_state.sent.items() if v in versions},

@@ -1,3 +1,1 @@
-"""poise's parts for apps of Flower: `poise.flower.strategies` (needs ``pip install
-'poise[flower]'``).
-"""
+"""poise's parts for existing Flower apps (``pip install 'poise[flower]'``)."""

@@ -1,12 +1,11 @@
-"""poise's weightings, samplers and server optimisers as strategies of Flower, for whoever has a
-Flower app already.
+"""poise's weightings, samplers and server optimisers as strategies for existing Flower apps.
 
     strategy = FedSoftMax(temperature=0.2)      # instead of Flower's FedAvg()
     result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=10)
 
-The client's part of the app stays as it is, but for what a weighting needs to know: for losses, the
-``MetricRecord`` of a reply has ``"loss-before"`` (of the model as received, mean over the client's
-own samples) and, for `FedExp`, ``"loss-after"``, beside Flower's usual ``"num-examples"``.
+The client app stays the same, unless the weighting needs losses. Then the ``MetricRecord`` of a
+reply must also contain ``"loss-before"`` (loss of the received model, mean over the client's
+samples) and, for `FedExp`, ``"loss-after"``, beside Flower's usual ``"num-examples"``.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import INFO, WARNING
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -43,53 +42,62 @@ try:
 except ImportError as error:
     raise ImportError("poise.flower needs Flower: pip install 'poise[flower]'") from error
 
-from poise.flower.replies import AVERAGES, Form, Told, examined
+from poise.flower.replies import AVERAGES, ArrayForm, CheckedUpdate, check_reply
 
 __all__ = ["Composed", "FedExp", "FedSoftMax"]
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What was sent in a round, to whom, and how much each answer counts."""
+class _RoundRequest:
+    """The requests of a round: the model, the nodes, and the base weights of their replies.
+
+    ``nodes`` has one entry per message; a node may get two. ``base`` is (m,), or None if a size is
+    unknown: then all nodes work and count by the sizes that they report.
+    """
 
     round: int
     theta: Vector
-    nodes: tuple[int, ...]  # one per message; a node may be asked twice
-    base: (
-        Floats | None
-    )  # (m,); None where sizes are not known: everybody was asked, and counts by what it reports
+    nodes: tuple[int, ...]
+    base: Floats | None
+
+
+class _UsableReply(NamedTuple):
+    """A reply that passed all checks."""
+
+    row: int  # index of its request in the round
+    update: CheckedUpdate
+    message: Message
 
 
 class Composed(FedAvg):
-    """A strategy of poise's parts: who works, how much each counts, how the direction is applied.
+    """A strategy composed of poise's parts: a sampler, a weighting and a server optimiser.
 
         theta <- Server( theta,  sum_i  omega_i (theta_i - theta) )
 
-    With the parts left out this is Flower's FedAvg. As in poise, weights are not made up for nodes
-    that were asked and did not answer: they count as if they had changed nothing. Samplers draw
-    among the nodes that are connected.
+    With default parts this is Flower's FedAvg. As in poise, the weights of nodes that do not reply
+    are not redistributed: these nodes count as if they had changed nothing. Samplers draw among the
+    connected nodes.
 
     Args:
-        weighting: of `poise.weightings`, one that needs losses and sizes only.
-        sampler: of `poise.samplers`.
-        server: of `poise.servers`.
-        sizes: the number of samples of each node, by node id, where it is known beforehand; then no
-            node can claim another. Otherwise a node tells its own when it first works, and a round
-            in which there is a node whose size nobody knows, the first one above all, asks
-            everybody.
-        importance: ``size``: p_i = n_i/n; ``equal``: p_i = 1/N, and sizes need not be known.
-        seed: names the draws of the sampler.
-        bad_updates: ``stop`` ends the run at a reply that must not be averaged; ``drop`` goes on
-            without it.
-        loss_before_key: where a reply's metrics have the loss before the work.
-        loss_after_key: likewise after it.
-        averages: last names of arrays that gradients do not move: averaged, untouched by the server
-            optimiser.
+        weighting: a weighting of `poise.weightings` that needs only losses and sizes.
+        sampler: a sampler of `poise.samplers`.
+        server: a server optimiser of `poise.servers`.
+        sizes: the number of samples of each node, by node id, if known beforehand; a node cannot
+            claim another size. Otherwise a node reports its size with its first reply. A round in
+            which the size of a node is unknown (above all, the first round) uses all nodes.
+        importance: ``size``: p_i = n_i/n; ``equal``: p_i = 1/N, without sizes.
+        seed: seed of the sampler's draws.
+        bad_updates: ``stop`` ends the run at an invalid reply; ``drop`` continues without the
+            reply.
+        loss_before_key: key of the loss before the work in the metrics of a reply.
+        loss_after_key: key of the loss after the work.
+        averages: last names of arrays without gradients, which are averaged and not moved by the
+            server optimiser.
         flower: options of Flower's FedAvg, for example ``min_available_nodes`` (a sampler that
-            draws m nodes without replacement needs so many).
+            draws m nodes without replacement needs at least m).
 
-    After a round, ``record`` is what the equation used: its clients are numbers, ``nodes[number]``
-    is the node id.
+    After a round, ``record`` holds the values of the equation. Its clients are numbers;
+    ``nodes[number]`` is the node id.
     """
 
     def __init__(
@@ -110,53 +118,44 @@ class Composed(FedAvg):
         for option in ("fraction_train", "min_train_nodes"):
             require(
                 option not in flower,
-                f"{option}: who works is up to the sampler",
-                "for example sampler=MD(10)",
+                f"{option}: the sampler chooses the nodes",
+                "use a sampler instead, for example sampler=MD(10)",
             )
         super().__init__(**flower)
-        beyond = sorted((weighting.needs | sampler.needs) - LOSS_REPORTS)
-        if beyond:
-            who = weighting if weighting.needs - LOSS_REPORTS else sampler
-            raise IncompatibleParts(
-                (
-                    f"{type(who).__name__} needs {', '.join(beyond)}, which a strategy of Flower does "
-                    "not have"
-                ),
-                "use it in poise: poise deploy run",
-            )
+        _check_needs(weighting, sampler)
         require(
-            importance in ("size", "equal"), f"importance {importance!r}", "known: 'size', 'equal'"
+            importance in ("size", "equal"),
+            f"unknown importance {importance!r}",
+            "known: 'size', 'equal'",
         )
         require(
-            bad_updates in ("stop", "drop"), f"bad_updates {bad_updates!r}", "known: 'stop', 'drop'"
+            bad_updates in ("stop", "drop"),
+            f"unknown bad_updates {bad_updates!r}",
+            "known: 'stop', 'drop'",
         )
         for node, size in (sizes or {}).items():
             require(size >= 1, f"sizes: node {node} has {size} samples")
         self.weighting = weighting
         self.sampler = sampler
         self.server = server.seeded(seed) if isinstance(server, Seeded) else server
-        self.importance, self.seed, self.bad_updates, self.averages = (
-            importance,
-            seed,
-            bad_updates,
-            averages,
-        )
+        self.importance = importance
+        self.seed = seed
+        self.bad_updates = bad_updates
+        self.averages = averages
         keys = {"loss_before": loss_before_key, "loss_after": loss_after_key}
         self.loss_keys = {name: keys[name] for name in sorted(weighting.needs | sampler.needs)}
         self.given = dict(sizes or {})
         self.sizes: dict[int, int] = dict(self.given)
-        self._numbers: dict[
-            int, int
-        ] = {}  # by node id, in the order in which nodes were first seen
+        # client number by node id, in the order of the nodes' first connection
+        self._numbers: dict[int, int] = {}
         self.history = History()
         self.record: Record | None = None
-        self._form: Form | None = None
+        self._form: ArrayForm | None = None
         self._state: ServerState | None = None
-        self._asked: _Asked | None = None
-        self._setting: tuple[list[int], Setting] = (
-            [],
-            Setting(0, np.zeros(0, dtype=np.int64), np.zeros(0)),
-        )
+        self._request: _RoundRequest | None = None
+        # connected nodes of the last draw, and the setting that the parts were fitted to
+        self._fitted_nodes: list[int] = []
+        self._setting = Setting(0, np.zeros(0, dtype=np.int64), np.zeros(0))
 
     @property
     def nodes(self) -> list[int]:
@@ -165,12 +164,8 @@ class Composed(FedAvg):
 
     def summary(self) -> None:
         """Log the parts."""
-        for slot, made in (
-            ("sampler", self.sampler),
-            ("weighting", self.weighting),
-            ("server", self.server),
-        ):
-            log(INFO, "\t├──> %s: %s", slot, describe(made))
+        for slot in ("sampler", "weighting", "server"):
+            log(INFO, "\t├──> %s: %s", slot, describe(vars(self)[slot]))
         log(
             INFO,
             "\t└──> Reported by clients: %s",
@@ -180,49 +175,51 @@ class Composed(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Draw who works in this round."""
-        _, connected = sample_nodes(
-            grid, self.min_available_nodes, 0
-        )  # waits until so many are there
+        """Draw the nodes of this round, and create their messages."""
+        # waits until enough nodes are connected
+        _, connected = sample_nodes(grid, self.min_available_nodes, 0)
         present = sorted(connected)
         for node in present:
             self._numbers.setdefault(node, len(self._numbers))
         if self._form is None:
-            self._form = Form.of(arrays, self.averages)
+            self._form = ArrayForm.of(arrays, self.averages)
         theta = self._form.vector(arrays)
         if self._state is None:
             self._state = self.server.init(theta[: self._form.layout.trainable])
-        if not present or (
-            self.importance == "size" and any(node not in self.sizes for node in present)
-        ):
-            self._asked = _Asked(server_round - 1, theta, tuple(present), None)
-        else:
-            cohort = self._drawn(present, server_round - 1)
-            chosen = tuple(present[k] for k in cohort.clients.tolist())
-            self._asked = _Asked(server_round - 1, theta, chosen, cohort.weights)
-        log(INFO, "configure_train: %s of %s nodes work", len(set(self._asked.nodes)), len(present))
+        self._request = self._request_round(present, server_round - 1, theta)
+        nodes = self._request.nodes
+        log(INFO, "configure_train: %s of %s nodes work", len(set(nodes)), len(present))
         config["server-round"] = server_round
         content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
-        return [Message(content, node, MessageType.TRAIN) for node in self._asked.nodes]
+        return [Message(content, node, MessageType.TRAIN) for node in nodes]
 
-    def _drawn(self, present: list[int], n: int) -> Cohort:
-        """The sampler's cohort among the nodes that are there."""
-        equal = self.importance == "equal"
-        sizes = np.array([1 if equal else self.sizes[node] for node in present], dtype=np.int64)
-        nodes, setting = self._setting
-        if nodes != present or not np.array_equal(
-            setting.sizes, sizes
-        ):  # else its tables are there already
+    def _request_round(self, present: list[int], n: int, theta: Vector) -> _RoundRequest:
+        """The requests of round n: to the sampler's cohort, or to all if a size is unknown."""
+        needs_sizes = self.importance == "size"
+        if not present or (needs_sizes and any(node not in self.sizes for node in present)):
+            return _RoundRequest(n, theta, nodes=tuple(present), base=None)
+        cohort = self._draw(present, n)
+        nodes = tuple(present[k] for k in cohort.clients.tolist())
+        return _RoundRequest(n, theta, nodes=nodes, base=cohort.weights)
+
+    def _draw(self, present: list[int], n: int) -> Cohort:
+        """The sampler's cohort among the connected nodes."""
+        if self.importance == "equal":
+            sizes = np.ones(len(present), dtype=np.int64)
+        else:
+            sizes = np.array([self.sizes[node] for node in present], dtype=np.int64)
+        if self._fitted_nodes != present or not np.array_equal(self._setting.sizes, sizes):
             setting = Setting(len(present), sizes, sizes / sizes.sum())
-            for chosen in (self.sampler, self.weighting, self.server):
-                chosen.fit(setting)
-            self._setting = present, setting
-        return self.sampler.draw(
-            setting, generator(self.seed, "sampler", n), n, self._past(present)
-        )
+            self.sampler.fit(setting)
+            self.weighting.fit(setting)
+            self.server.fit(setting)
+            self._fitted_nodes = present
+            self._setting = setting
+        rng = generator(self.seed, "sampler", n)
+        return self.sampler.draw(self._setting, rng, n, self._history_of(present))
 
-    def _past(self, present: list[int]) -> History:
-        """What the sampler looks back on, with the numbers that nodes have in this draw."""
+    def _history_of(self, present: list[int]) -> History:
+        """The history of the connected nodes, by their position in this draw."""
         row = {self._numbers[node]: k for k, node in enumerate(present)}
         past = self.history
         return History(
@@ -235,21 +232,26 @@ class Composed(FedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Examine every reply, weigh, and apply the direction; no model where nobody answered."""
-        if self._asked is None or self._form is None or self._state is None:
-            raise InvalidOption("aggregate_train before configure_train: nobody was asked yet")
-        answers, _ = self._check_and_log_replies(replies, is_train=True, validate=False)
-        taken = self._examined(answers, self._asked, self._form)
-        if not taken:
+        """Check all replies, weight them, and apply the direction; no model without replies."""
+        if self._request is None or self._form is None or self._state is None:
+            raise InvalidOption(
+                "aggregate_train was called before configure_train", "call configure_train first"
+            )
+        valid, _ = self._check_and_log_replies(replies, is_train=True, validate=False)
+        usable = self._check_replies(valid, self._request, self._form)
+        if not usable:
             return None, None
-        rows, told = [k for k, _, _ in taken], [t for _, t, _ in taken]
-        self.sizes |= {t.node: t.samples for t in told}
-        base = _by_size(told) if self._asked.base is None else self._asked.base[rows]
-        updates = self._updates(base, told)
+        checked = [reply.update for reply in usable]
+        self.sizes |= {update.node: update.samples for update in checked}
+        if self._request.base is None:
+            base = _by_size(checked)
+        else:
+            base = self._request.base[[reply.row for reply in usable]]
+        updates = self._round_updates(base, checked)
         weights = weighed(updates, self.weighting)
         direction = equation.combine(weights, updates.stack)
         updates = updates.combined(weights, direction)
-        moving = equation.Moving(self._asked.theta, self._form.layout.trainable, self._state)
+        moving = equation.Moving(self._request.theta, self._form.layout.trainable, self._state)
         theta, self._state = equation.step(moving, direction, weights, self.server)
         self.record = Record(
             updates.round,
@@ -261,64 +263,62 @@ class Composed(FedAvg):
         )
         self.history.add(self.record)
         metrics = self.train_metrics_aggr_fn(
-            [reply.content for _, _, reply in taken], self.weighted_by_key
+            [reply.message.content for reply in usable], self.weighted_by_key
         )
         return self._form.arrays(theta), metrics
 
-    def _examined(
-        self, answers: Sequence[Message], asked: _Asked, form: Form
-    ) -> list[tuple[int, Told, Message]]:
-        """Row, content and message of each reply that may be used, in the order in which they were
-        asked.
-        """
+    def _check_replies(
+        self, replies: Sequence[Message], request: _RoundRequest, form: ArrayForm
+    ) -> list[_UsableReply]:
+        """The valid replies, in the order of their requests."""
         waiting: dict[int, list[int]] = {}
-        for row, node in enumerate(asked.nodes):
+        for row, node in enumerate(request.nodes):
             waiting.setdefault(node, []).append(row)
-        found = []
-        for reply in answers:
+        usable = []
+        for reply in replies:
             node = reply.metadata.src_node_id
             try:
                 if not waiting.get(node):
-                    raise UpdateRefused("a reply that nobody asked for")
-                told = examined(
+                    raise UpdateRefused("a reply without a request")
+                update = check_reply(
                     reply,
                     form,
-                    theta=asked.theta,
+                    theta=request.theta,
                     size_key=self.weighted_by_key,
                     loss_keys=self.loss_keys,
-                    known=self.given.get(node),
+                    known_size=self.given.get(node),
                 )
             except UpdateRefused as error:
-                words = f"round {asked.round + 1}: node {node} sent {error.message}"
+                refusal = f"round {request.round + 1}: node {node} sent {error.message}"
                 if self.bad_updates == "stop":
-                    raise UpdateRefused(
-                        words, error.hint or "bad_updates='drop' goes on without it"
-                    ) from error
-                log(WARNING, "left out: %s", words)
+                    hint = error.hint or "bad_updates='drop' continues without the reply"
+                    raise UpdateRefused(refusal, hint) from error
+                log(WARNING, "dropped: %s", refusal)
                 continue
-            found.append((waiting[node].pop(0), told, reply))
-        return sorted(found, key=lambda item: item[0])
+            usable.append(_UsableReply(waiting[node].pop(0), update, message=reply))
+        return sorted(usable, key=lambda reply: reply.row)
 
-    def _updates(self, base: Floats, told: Sequence[Told]) -> RoundUpdates:
-        """What the nodes sent, with what is known of them."""
-        assert self._asked is not None
+    def _round_updates(self, base: Floats, checked: Sequence[CheckedUpdate]) -> RoundUpdates:
+        """The updates of the round, with the history of their nodes."""
+        assert self._request is not None
         assert self._form is not None
-        n = self._asked.round
-        numbers: Ints = np.array([self._numbers[t.node] for t in told], dtype=np.int64)
+        n = self._request.round
+        numbers: Ints = np.array([self._numbers[update.node] for update in checked], dtype=np.int64)
         losses: dict[str, Any] = {
-            name: np.array([t.losses[name] for t in told]) for name in self.loss_keys
+            name: np.array([update.losses[name] for update in checked]) for name in self.loss_keys
         }
         known = dict.fromkeys(self._numbers, 1) if self.importance == "equal" else self.sizes
+        shares = np.array([known[update.node] for update in checked])
         return RoundUpdates.of_columns(
             base,
             clients=numbers,
-            versions=np.full(len(told), n),
+            versions=np.full(len(checked), n),
             occurrences=Cohort(numbers, base).occurrences(),
-            importance=np.array([known[t.node] for t in told]) / sum(known.values()),
-            stack=torch.stack([t.delta for t in told]),
-            norms=np.array([t.norm for t in told]),
-            samples=np.array([t.samples for t in told]),
-            steps=np.zeros(len(told), dtype=np.int64),
+            importance=shares / sum(known.values()),
+            stack=torch.stack([update.delta for update in checked]),
+            norms=np.array([update.norm for update in checked]),
+            samples=np.array([update.samples for update in checked]),
+            steps=np.zeros(len(checked), dtype=np.int64),
             lowest_loss=self.history.lowest(numbers),
             participations=self.history.participations(numbers) + 1,
             identical_weights=base,
@@ -329,18 +329,32 @@ class Composed(FedAvg):
         )
 
 
-def _by_size(told: Sequence[Told]) -> Floats:
-    sizes = np.array([t.samples for t in told], dtype=np.float64)
+def _check_needs(weighting: Weighting, sampler: Sampler) -> None:
+    """Raise if a part needs more than losses."""
+    for chosen in (weighting, sampler):
+        unavailable = sorted(chosen.needs - LOSS_REPORTS)
+        if unavailable:
+            raise IncompatibleParts(
+                f"{type(chosen).__name__} needs {', '.join(unavailable)}, "
+                "which a strategy of Flower does not have",
+                "run the experiment in poise: poise deploy run",
+            )
+
+
+def _by_size(checked: Sequence[CheckedUpdate]) -> Floats:
+    """Base weights in proportion to the reported sizes."""
+    sizes = np.array([update.samples for update in checked], dtype=np.float64)
     return np.asarray(sizes / sizes.sum(), dtype=np.float64)
 
 
 class FedSoftMax(Composed):
-    """Clients with larger losses count more: ``omega_i ~ p_i exp(F_i/T)``; they report
-    ``"loss-before"``.
+    """Clients with larger losses get larger weights: ``omega_i ~ p_i exp(F_i/T)``.
+
+    Clients must report ``"loss-before"``.
 
     Args:
-        temperature: T; high is mild, infinity is FedAvg.
-        options: of `Composed`.
+        temperature: T; the larger, the closer to FedAvg.
+        options: options of `Composed`.
 
     Source: [Mansour 2022, §3.1] (see `poise.weightings.SoftMax`).
     """
@@ -350,12 +364,13 @@ class FedSoftMax(Composed):
 
 
 class FedExp(Composed):
-    """Clients that improve a lot on their own data count less (Exp-alpha); they report losses
-    before and after.
+    """Clients that improve a lot on their own data get smaller weights (Exp-alpha).
+
+    Clients must report ``"loss-before"`` and ``"loss-after"``.
 
     Args:
-        alpha: high is mild, infinity is FedAvg.
-        options: of `Composed`.
+        alpha: the larger, the closer to FedAvg.
+        options: options of `Composed`.
 
     Source: [Exp-α 2023, eq. 3] (see `poise.weightings.Exp`).
     """

@@ -1,3 +1,1 @@
-"""The same experiment on real nodes: Flower carries it, the engine and the ledger are those of
-every run.
-"""
+"""Deployments: run experiments on real nodes, through Flower, with poise's engine and ledger."""

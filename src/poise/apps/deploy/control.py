@@ -1,4 +1,4 @@
-"""Start, look at and end a trial deployment on this machine."""
+"""Start, inspect and stop a deployment on this machine."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from poise.core.errors import InvalidOption, PoiseError
 
 
 class DeploymentFailed(PoiseError):
-    """A deployment could not be started, reached or ended."""
+    """A deployment could not be started, reached or stopped."""
 
 
 def up(path: str | Path, nodes: bool = True, seconds: float = 180.0) -> Deployment:
-    """Start the supervisor, and wait until everything listens; without ``nodes``, the server
-    alone.
+    """Start the supervisor and wait until all processes listen.
+
+    Without ``nodes``, only the server starts.
     """
-    deployment, command = _ready(path, nodes)
+    deployment, command = _prepare(path, nodes)
     with (deployment.logs / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(
             command,
@@ -35,120 +36,110 @@ def up(path: str | Path, nodes: bool = True, seconds: float = 180.0) -> Deployme
             stderr=log,
             start_new_session=True,
         )
-    until = time.monotonic() + seconds
-    ports = [
-        read_toml(deployment.node(c) / "node.toml")["port"]
-        for c in range(deployment.nodes)
-        if nodes
-    ]
+    deadline = time.monotonic() + seconds
+    ports = []
+    if nodes:
+        for client in range(deployment.nodes):
+            ports.append(read_toml(deployment.node(client) / "node.toml")["port"])
     while deployment.state().get("status") != "up" or not all(map(listening, ports)):
-        if process.poll() is not None or time.monotonic() > until:
-            why = deployment.state().get("error") or "it did not start in time"
+        if process.poll() is not None or time.monotonic() > deadline:
+            reason = deployment.state().get("error") or "it did not start in time"
             down(path)
-            raise DeploymentFailed(f"{deployment.path} is not up: {why}", f"see {deployment.logs}")
+            raise DeploymentFailed(
+                f"{deployment.path} is not up: {reason}", f"see {deployment.logs}"
+            )
         time.sleep(0.3)
     return deployment
 
 
 def serve(path: str | Path) -> NoReturn:
-    """Become the supervisor of the server alone: the process that a unit or a container keeps."""
-    deployment, command = _ready(path, nodes=False)
-    os.execve(
-        command[0], command, deployment.environment
-    )  # its environment is how `belonging` knows it
+    """Replace this process by the supervisor of the server, for systemd units and containers."""
+    deployment, command = _prepare(path, nodes=False)
+    os.execve(command[0], command, deployment.environment)  # `belonging` reads the environment
 
 
-def _ready(path: str | Path, nodes: bool) -> tuple[Deployment, list[str]]:
-    """A deployment that is not up, and the command of its supervisor."""
+def _prepare(path: str | Path, nodes: bool) -> tuple[Deployment, list[str]]:
+    """The deployment, checked not to be up, and the command of its supervisor."""
     deployment = open_deployment(path)
     program("flower-superlink")
     if running(deployment):
-        raise InvalidOption(f"{deployment.path} is up already", f"poise deploy status {path}")
+        raise InvalidOption(f"{deployment.path} is already up", f"poise deploy status {path}")
     (deployment.path / "state.json").unlink(missing_ok=True)
-    alone = [] if nodes else ["--server-only"]
-    return deployment, [
-        sys.executable,
-        "-m",
-        "poise.apps.deploy.supervisor",
-        str(deployment.path),
-        *alone,
-    ]
+    command = [sys.executable, "-m", "poise.apps.deploy.supervisor", str(deployment.path)]
+    if not nodes:
+        command.append("--server-only")
+    return deployment, command
 
 
 def status(path: str | Path) -> dict[str, Any]:
-    """The supervisor, its processes, and which nodes the server sees."""
+    """The supervisor, its processes, and the status of each node as the server sees it."""
     deployment = open_deployment(path)
-    state, alive = deployment.state(), running(deployment)
-    found: dict[str, Any] = {
+    state = deployment.state()
+    if not running(deployment):
+        state = {}
+    nodes: dict[int, str] = {}
+    if state and listening(deployment.port, deployment.host):
+        listed = flwr(deployment, "supernode", "list", "poise")["nodes"]
+        statuses = {int(node["node-id"]): node["status"] for node in listed}
+        for client, node_id in sorted(deployment.registered().items()):
+            nodes[client] = statuses.get(node_id, "unknown")
+    return {
         "path": str(deployment.path),
-        "status": state.get("status", "down") if alive else "down",
-        "supervisor": state.get("supervisor") if alive else None,
-        "processes": state.get("processes", {}) if alive else {},
-        "nodes": {},
+        "status": state.get("status", "down"),
+        "supervisor": state.get("supervisor"),
+        "processes": state.get("processes", {}),
+        "nodes": nodes,
     }
-    if alive and listening(deployment.port, deployment.host):
-        seen = {
-            int(n["node-id"]): n["status"]
-            for n in flwr(deployment, "supernode", "list", "poise")["nodes"]
-        }
-        found["nodes"] = {
-            c: seen.get(node, "unknown") for c, node in sorted(deployment.registered().items())
-        }
-    return found
 
 
 def down(path: str | Path) -> list[int]:
-    """End the supervisor, and whatever else belongs to this folder; the processes that ended."""
+    """Stop the supervisor and all other processes of this folder; returns their ids."""
     deployment = open_deployment(path)
-    ended = belonging(deployment)
+    processes = belonging(deployment)
     supervisor = deployment.state().get("supervisor")
-    if supervisor in ended:
+    if supervisor in processes:
         os.kill(supervisor, signal.SIGTERM)
         _wait(lambda: supervisor not in belonging(deployment), GRACE + 6)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in belonging(deployment):
             _signal(pid, number)
         _wait(lambda: not belonging(deployment), 4.0)
-    return ended
+    return processes
 
 
 def running(deployment: Deployment) -> bool:
-    """Whether a supervisor of this folder is alive."""
+    """Whether the supervisor of this folder is alive."""
     return deployment.state().get("supervisor") in belonging(deployment)
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and waits to be noticed does not."""
+    """Whether a process runs; zombies do not count."""
     try:
-        state = (
-            Path(f"/proc/{pid}/stat")
-            .read_text(encoding="utf-8", errors="replace")
-            .rpartition(")")[2]
-            .split()[0]
-        )
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return state not in ("Z", "X")
+    process_state = stat.rpartition(")")[2].split()[0]
+    return process_state not in ("Z", "X")
 
 
 def belonging(deployment: Deployment) -> list[int]:
-    """Processes that were started for this folder: each carries the folder's name in its
-    environment.
-    """
+    """Ids of the processes of this folder, which carry its name in their environment."""
     mark = f"{MARK}={deployment.path}".encode()
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
+        pid = int(entry.parent.name)
         try:
-            if mark in entry.read_bytes().split(b"\0") and int(entry.parent.name) != os.getpid():
-                found.append(int(entry.parent.name))
-        except OSError:  # another user's, or gone
+            variables = entry.read_bytes().split(b"\0")
+        except OSError:  # the process of another user, or ended
             continue
-    return sorted(found)
+        if mark in variables and pid != os.getpid():
+            pids.append(pid)
+    return sorted(pids)
 
 
 def _wait(over: Callable[[], bool], seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while not over() and time.monotonic() < until:
+    deadline = time.monotonic() + seconds
+    while not over() and time.monotonic() < deadline:
         time.sleep(0.1)
 
 

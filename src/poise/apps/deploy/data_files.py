@@ -1,4 +1,4 @@
-"""Features and labels from what a node's operator has: files, or a function of their own."""
+"""Features and labels of a node, from a file or from a function of the node's operator."""
 
 from __future__ import annotations
 
@@ -21,78 +21,78 @@ from numpy.typing import NDArray
 
 from poise.core.errors import DataError, InvalidOption, require
 
-Pair = tuple[NDArray[Any], NDArray[Any]]
+ArrayPair = tuple[NDArray[Any], NDArray[Any]]  # features and labels
 
-ABSENT = frozenset(
-    {"", "?", "na", "n/a", "nan", "null", "none"}
-)  # how tables say that a value is missing
-FILL = (
-    "fill or leave out such rows, or prepare the data in a function: callable = 'module:function'"
-)
+# cells that stand for a missing value
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})
+FILL = "fill or remove these rows, or prepare the data in a function: callable = 'module:function'"
 
 
-def read_arrays(file: Path, label: str, classes: int) -> Pair:
-    """Features and labels from a file; the labels are whole numbers where there are classes, else
-    quantities.
+def read_arrays(file: Path, label: str, classes: int) -> ArrayPair:
+    """Features and labels from a file.
+
+    Labels are integers if there are ``classes``, floats otherwise.
     """
     readers = {".csv": _csv, ".npz": _npz, ".parquet": _parquet}
     if file.suffix not in readers:
         raise InvalidOption(
-            f"{file}: unknown kind of file {file.suffix!r}", f"known: {', '.join(readers)}"
+            f"{file}: unknown file type {file.suffix!r}", f"known: {', '.join(readers)}"
         )
     try:
         x, y = readers[file.suffix](file, label)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, csv.Error) as error:
         raise DataError(f"{file} cannot be read as data: {error}") from error
-    return _checked(str(file), x, y, classes)
+    return _check_arrays(str(file), x, y=y, classes=classes)
 
 
-def call_function(name: str, options: Mapping[str, Any], folder: Path, classes: int) -> Pair:
-    """Features and labels from ``module:function``, called with ``options``; modules in ``folder``
-    come first.
+def call_function(name: str, options: Mapping[str, Any], folder: Path, classes: int) -> ArrayPair:
+    """Features and labels from ``module:function``, called with ``options``.
 
-    Whatever the function does wrong is a `DataError` that says where.
+    Modules in ``folder`` come first. If the function fails, a `DataError` names file and line.
     """
-    where, _, what = name.partition(":")
-    whole = all(part.isidentifier() for part in [*where.split("."), what])
+    module_name, _, function_name = name.partition(":")
+    is_valid = all(part.isidentifier() for part in [*module_name.split("."), function_name])
     require(
-        whole, f"[data] callable = {name!r} is not 'module:function'", "for example 'patients:load'"
+        is_valid,
+        f"[data] callable = {name!r} is not 'module:function'",
+        "for example 'patients:load'",
     )
     try:
-        with _findable(folder):
-            function = getattr(_module(where, folder), what)
-            found = function(**options)
+        with _importable(folder):
+            function = getattr(_load_module(module_name, folder), function_name)
+            result = function(**options)
     except (Exception, SystemExit) as error:
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(at.filename).name}, line {at.lineno}"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        line = f"{Path(frame.filename).name}, line {frame.lineno}"
         raise DataError(
-            f"callable {name} failed ({place}): {type(error).__name__}: {error}"
+            f"callable {name} failed ({line}): {type(error).__name__}: {error}"
         ) from error
-    pair = isinstance(found, tuple | list) and len(found) == 2
-    if not pair:
+    if not isinstance(result, tuple | list) or len(result) != 2:
         raise DataError(
-            f"callable {name} returned {type(found).__name__}", "return two arrays: (x, y)"
+            f"callable {name} returned {type(result).__name__}", "return two arrays: (x, y)"
         )
     try:
-        x, y = np.asarray(found[0]), np.asarray(found[1])
+        x = np.asarray(result[0])
+        y = np.asarray(result[1])
     except ValueError as error:
         raise DataError(f"callable {name} returned rows of different lengths: {error}") from error
-    return _checked(f"callable {name}", x, y, classes)
+    return _check_arrays(f"callable {name}", x, y=y, classes=classes)
 
 
-def _checked(name: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> Pair:
-    """The arrays as a model takes them; errors say in which row what is wrong."""
+def _check_arrays(name: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> ArrayPair:
+    """The arrays in the types that models need; errors name the row."""
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or x.size == 0:
         raise DataError(
             f"{name}: x has shape {list(x.shape)} and y {list(y.shape)}",
             "x must be (n, …) and y (n,)",
         )
-    for what, values in (("x", x), ("y", y)):
+    for array_name, values in (("x", x), ("y", y)):
         if values.dtype.kind not in "biuf":
-            raise DataError(f"{name}: {what} must be numbers, not {values.dtype}")
+            raise DataError(f"{name}: {array_name} must be numbers, not {values.dtype}")
         bad = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
         if bad.any():
-            raise DataError(f"{name}: {what} is not finite in row {int(np.argmax(bad))}", FILL)
+            row = int(np.argmax(bad))
+            raise DataError(f"{name}: {array_name} is not finite in row {row}", FILL)
     if not classes:
         return x, y.astype(np.float64)
     wrong = (y != np.floor(y)) | (y < 0) | (y >= classes)
@@ -105,24 +105,27 @@ def _checked(name: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> Pair:
     return x, y.astype(np.int64)
 
 
-def _csv(file: Path, label: str) -> Pair:
-    """A table with a header, read cell by cell: an error names line and column."""
+def _csv(file: Path, label: str) -> ArrayPair:
+    """A table with a header, read cell by cell; errors name line and column."""
     with file.open(encoding="utf-8-sig", newline="") as stream:
         lines = csv.reader(stream, strict=True)
         names = [cell.strip() for cell in next(lines, [])]
-        own = _columns(file, names, label)
-        rows = [_numbers(file, lines.line_num, names, cells) for cells in lines if cells]
+        features = _feature_columns(file, names, label)
+        rows = [
+            _parse_row(cells, names, file=file, line=lines.line_num) for cells in lines if cells
+        ]
     if not rows:
-        raise DataError(f"{file} has a header and no rows")
+        raise DataError(f"{file} has a header but no rows")
     table = np.array(rows, dtype=np.float64)
-    return table[:, own], table[:, names.index(label)]
+    return table[:, features], table[:, names.index(label)]
 
 
-def _columns(file: Path, names: Sequence[str], label: str) -> list[int]:
-    """Where the features are: every column but the label's."""
+def _feature_columns(file: Path, names: Sequence[str], label: str) -> list[int]:
+    """The indices of all columns except the label's."""
     if label not in names:
         raise DataError(
-            f"{file} has no column {label!r}", f"columns: {', '.join(names)}; label = … names it"
+            f"{file} has no column {label!r}",
+            f"columns: {', '.join(names)}; label = … names the column of the labels",
         )
     if "" in names:
         raise DataError(f"{file} has a column without a name")
@@ -130,20 +133,21 @@ def _columns(file: Path, names: Sequence[str], label: str) -> list[int]:
     if twice:
         raise DataError(f"{file}: {names.count(twice[0])} columns have the name {twice[0]!r}")
     if len(names) < 2:
-        raise DataError(f"{file} has no columns beside {label!r}")
+        raise DataError(f"{file} has no columns except {label!r}")
     return [k for k, name in enumerate(names) if name != label]
 
 
-def _numbers(file: Path, line: int, names: Sequence[str], cells: Sequence[str]) -> list[float]:
+def _parse_row(cells: Sequence[str], names: Sequence[str], file: Path, line: int) -> list[float]:
+    """The numbers of one line."""
     if len(cells) != len(names):
         raise DataError(f"{file}, line {line}: {len(cells)} values for {len(names)} columns")
-    found = []
+    numbers = []
     for name, cell in zip(names, cells, strict=True):
         text = cell.strip()
-        if text.lower() in ABSENT:
+        if text.lower() in MISSING:
             raise DataError(f"{file}, line {line}, column {name!r}: no value", FILL)
         try:
-            value = float(text.replace("_", "?"))  # Python would take 1_000 for a number
+            value = float(text.replace("_", "?"))  # Python accepts 1_000 as a number
         except ValueError:
             shown = text if len(text) <= 40 else f"{text[:37]}..."
             raise DataError(
@@ -151,21 +155,21 @@ def _numbers(file: Path, line: int, names: Sequence[str], cells: Sequence[str]) 
             ) from None
         if not math.isfinite(value):
             raise DataError(f"{file}, line {line}, column {name!r}: {text} is not finite", FILL)
-        found.append(value)
-    return found
+        numbers.append(value)
+    return numbers
 
 
-def _npz(file: Path, label: str) -> Pair:
-    with file.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as found:
-        absent = sorted({"x", "y"} - set(found.files))
+def _npz(file: Path, label: str) -> ArrayPair:
+    with file.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as archive:
+        absent = sorted({"x", "y"} - set(archive.files))
         if absent:
             raise DataError(
-                f"{file} has no array {absent[0]!r}", f"arrays: {', '.join(found.files)}"
+                f"{file} has no array {absent[0]!r}", f"arrays: {', '.join(archive.files)}"
             )
-        return found["x"], found["y"]
+        return archive["x"], archive["y"]
 
 
-def _parquet(file: Path, label: str) -> Pair:
+def _parquet(file: Path, label: str) -> ArrayPair:
     """A table of numbers, column by column."""
     try:
         from pyarrow import ArrowException, parquet, types
@@ -178,30 +182,25 @@ def _parquet(file: Path, label: str) -> Pair:
     except ArrowException as error:
         raise DataError(f"{file} cannot be read as data: {error}") from error
     names = list(table.column_names)
-    own = _columns(file, names, label)
+    features = _feature_columns(file, names, label)
     columns = []
     for name, column in zip(names, table.columns, strict=True):
-        if not (
-            types.is_integer(column.type)
-            or types.is_floating(column.type)
-            or types.is_boolean(column.type)
-        ):
+        is_number = types.is_integer(column.type) or types.is_floating(column.type)
+        if not is_number and not types.is_boolean(column.type):
             raise DataError(f"{file}, column {name!r}: {column.type} is not a number")
         if column.null_count:
             row = int(np.argmax(column.is_null().to_numpy()))
             raise DataError(f"{file}, row {row}, column {name!r}: no value", FILL)
         columns.append(column.to_numpy().astype(np.float64))
     if not table.num_rows:
-        raise DataError(f"{file} has columns and no rows")
-    whole = np.stack(columns, axis=1)
-    return whole[:, own], whole[:, names.index(label)]
+        raise DataError(f"{file} has columns but no rows")
+    values = np.stack(columns, axis=1)
+    return values[:, features], values[:, names.index(label)]
 
 
 @contextmanager
-def _findable(folder: Path) -> Iterator[None]:
-    """A module may import what lies beside it; last, so that nothing there stands in for what is
-    installed.
-    """
+def _importable(folder: Path) -> Iterator[None]:
+    """Let modules import others from ``folder``; installed modules come first."""
     sys.path.append(str(folder))
     try:
         yield
@@ -209,10 +208,11 @@ def _findable(folder: Path) -> Iterator[None]:
         sys.path.remove(str(folder))
 
 
-def _module(name: str, folder: Path) -> ModuleType:
-    """The module of this name beside ``node.toml``, loaded anew, or else an installed one."""
-    place = folder.joinpath(*name.split("."))
-    file = next((f for f in (place.with_suffix(".py"), place / "__init__.py") if f.is_file()), None)
+def _load_module(name: str, folder: Path) -> ModuleType:
+    """The module of this name in ``folder``, loaded afresh, or else an installed module."""
+    path = folder.joinpath(*name.split("."))
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    file = next((candidate for candidate in candidates if candidate.is_file()), None)
     if file is None:
         return importlib.import_module(name)
     spec = importlib.util.spec_from_file_location(name, file)

@@ -1,6 +1,7 @@
-"""What a node of a trial does that no real one should: lie about its work, and take its time.
+"""Injected faults of a node in tests and demonstrations: delays, and attacks on its updates.
 
-A node's own configuration says so, never the server: ``delay`` and ``[attack]`` in ``node.toml``.
+Only the node's own configuration can enable them (``delay`` and ``[attack]`` in ``node.toml``);
+the server cannot.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from poise import attacks as _attacks  # noqa: F401 - parts are known by name once their module is loaded
-from poise.core.algorithm_state import AlgorithmState, NamedVectors
+from poise import attacks as _attacks  # noqa: F401 - importing a module registers its parts
+from poise.core.algorithm_state import AlgorithmState, Named
 from poise.core.arrivals import Arrivals
 from poise.core.errors import require
 from poise.core.parts import build
@@ -27,19 +28,19 @@ from poise.core.vectors import Vector
 from poise.engine.attacks import attacked
 from poise.engine.wire import Wire
 
-FILE = "attack.npz"  # what a lying node puts aside between two answers
-RUN = "run"  # under which name the file says of which run
+FILE = "attack.npz"  # notes of the attack between two replies
+RUN = "run"  # the entry of the file that names its run
 
 
 @dataclass(frozen=True)
 class FaultInjection:
-    """How a node misbehaves; by default it does not.
+    """The faults of a node; none by default.
 
     Args:
-        folder: of the node, where a lying one puts aside what it needs.
-        attack: what it sends instead of its work.
-        seed: names the random numbers of the attack.
-        delay: seconds that it waits before it works.
+        folder: the node's folder, where an attack keeps notes between replies.
+        attack: changes the update before the node sends it.
+        seed: seed of the attack's random numbers.
+        delay: seconds that the node waits before it works.
     """
 
     folder: Path = Path()
@@ -49,14 +50,12 @@ class FaultInjection:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], folder: Path) -> FaultInjection:
-        """What ``node.toml`` says: ``delay = 5.0``, and ``[attack]`` with a name and options as in
-        ``[[attacks]]``.
-        """
+        """The faults in ``node.toml``: ``delay = 5.0``, and ``[attack]`` as in ``[[attacks]]``."""
         delay = config.get("delay", 0.0)
-        number = isinstance(delay, int | float) and not isinstance(delay, bool)
+        is_number = isinstance(delay, int | float) and not isinstance(delay, bool)
         require(
-            number and 0 <= delay < np.inf,
-            f"node.toml: delay must be seconds, 0 or more, not {delay!r}",
+            is_number and 0 <= delay < np.inf,
+            f"node.toml: delay must be a number of seconds, 0 or more, not {delay!r}",
         )
         if "attack" not in config:
             return cls(folder, delay=delay)
@@ -66,59 +65,60 @@ class FaultInjection:
             type(seed) is int and seed >= 0,
             f"node.toml: [attack] seed must be a whole number, not {seed!r}",
         )
-        return cls(folder, build("attack", table, "[attack]"), seed, delay)
+        attack = build("attack", table, "[attack]")
+        return cls(folder, attack, seed=seed, delay=delay)
 
     def wait(self) -> None:
-        """Be slow."""
+        """Wait for ``delay`` seconds."""
         time.sleep(self.delay)
 
-    def sent(
+    def apply(
         self,
-        done: Arrivals,
+        honest: Arrivals,
         assignment: Assignment,
         models: Mapping[int, Vector],
         wire: Wire,
         run: str,
     ) -> Arrivals:
-        """What the node sends of a piece of work that it did: the work, or what its attack makes of
-        it.
-        """
+        """The update that the node sends: its honest work, or the attack's version of it."""
         if self.attack is None:
-            return done
+            return honest
         received = models[assignment.version]
         updates = RoundUpdates.of_columns(
             np.ones(1),
             clients=[assignment.client],
             versions=[assignment.version],
             occurrences=[assignment.occurrence],
-            stack=wire.decode(done.payload, received),
+            stack=wire.decode(honest.payload, received),
             trainable=wire.layout.trainable,
-            loss_before=done.loss_before,
-            loss_after=done.loss_after,
+            loss_before=honest.loss_before,
+            loss_after=honest.loss_after,
             models=models,
         )
-        lies, notes = attacked(
-            updates, [self.attack], self.seed, {assignment.client: self._aside(run)}
-        )
-        self._put_aside(notes[assignment.client], run)
-        kept = wire.kept(AlgorithmState(), [assignment.client], received)
-        payload = wire.encode(lies.stack, kept, keys(self.seed, "attack", *assignment.key)).payload
+        notes = {assignment.client: self._read_notes(run)}
+        forged, notes = attacked(updates, [self.attack], self.seed, notes)
+        self._write_notes(notes[assignment.client], run)
+        channel_state = wire.kept(AlgorithmState(), [assignment.client], received)
+        stream = keys(self.seed, "attack", *assignment.key)
         return replace(
-            done, payload=payload, loss_before=lies.loss_before, loss_after=lies.loss_after
+            honest,
+            payload=wire.encode(forged.stack, channel_state, stream).payload,
+            loss_before=forged.loss_before,
+            loss_after=forged.loss_after,
         )
 
-    def _aside(self, run: str) -> NamedVectors:
-        """What it put aside when it last answered in this run."""
+    def _read_notes(self, run: str) -> Named:
+        """The attack's notes from its last reply in this run."""
         file = self.folder / FILE
         if not file.exists():
             return {}
-        with np.load(file, allow_pickle=False) as found:
-            if str(found[RUN]) != run:
+        with np.load(file, allow_pickle=False) as stored:
+            if str(stored[RUN]) != run:
                 return {}
-            return {name: torch.from_numpy(found[name]) for name in found.files if name != RUN}
+            return {name: torch.from_numpy(stored[name]) for name in stored.files if name != RUN}
 
-    def _put_aside(self, kept: NamedVectors, run: str) -> None:
-        values = {name: value.cpu().numpy() for name, value in kept.items()}
+    def _write_notes(self, notes: Named, run: str) -> None:
+        values = {name: value.cpu().numpy() for name, value in notes.items()}
         draft = self.folder / f"new-{FILE}"
         np.savez(draft, allow_pickle=False, **{RUN: np.array(run), **values})
         draft.replace(self.folder / FILE)

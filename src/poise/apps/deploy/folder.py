@@ -1,4 +1,4 @@
-"""The folder of a deployment: who listens where, who is who, and what each node may be asked."""
+"""The folder of a deployment: addresses, keys, and the configuration and policy of each node."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from poise.apps.deploy.start_scripts import write_starters
 from poise.core.errors import DataError, InvalidOption, require
 
 LOOPBACK = "127.0.0.1"
-# the variable that tells every process of a deployment which folder it belongs to
-MARK = "POISE_DEPLOY"
-BOOT = "POISE_BOOT"  # names one start of a process, for itself and all that it starts
-NODE = "POISE_NODE"  # and every process of a node which node it is
+# environment variables of the processes of a deployment
+MARK = "POISE_DEPLOY"  # the folder that a process belongs to
+BOOT = "POISE_BOOT"  # identifies one start of a process and of its children
+NODE = "POISE_NODE"  # the folder of the node that a process belongs to
 
-# one file each: a node starts a process for every message, and must not import what only the server
-# needs
+# One file each: a node starts a process for every message, which must not import server code.
 _APPS = {
     "client": "from poise.apps.deploy.node import client_app\n\napp = client_app()\n",
     "server": "from poise.apps.deploy.server import server_app\n\napp = server_app()\n",
@@ -51,7 +50,7 @@ _PROJECT: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Deployment:
-    """A deployment's folder and what its ``deployment.toml`` says."""
+    """A deployment's folder and the values of its ``deployment.toml``."""
 
     path: Path
     nodes: int
@@ -60,55 +59,51 @@ class Deployment:
 
     @property
     def server(self) -> Path:
-        """What the server needs: certificate, database, jobs."""
+        """The folder of the server: certificate, database, jobs."""
         return self.path / "server"
 
     @property
     def jobs(self) -> Path:
-        """Runs that were asked for, and how they go."""
+        """The folder of jobs: requested runs and their progress."""
         return self.server / "jobs"
 
     @property
     def logs(self) -> Path:
-        """What the processes say."""
+        """The folder of the processes' logs."""
         return self.path / "logs"
 
     def node(self, client: int) -> Path:
-        """All that a node needs: it can be handed over as it is."""
+        """The folder of a node, complete: its operator needs nothing else."""
         return self.path / f"node-{client}"
 
     @property
     def environment(self) -> dict[str, str]:
-        """What Flower's programs need to work without asking anybody outside."""
+        """Environment variables for Flower's programs, without telemetry or update checks."""
         return environment(self.path, self.server / "flwr")
 
     def files(self) -> list[str]:
-        """What there is in the folder, by name."""
+        """All files in the folder, relative to it."""
         return sorted(str(f.relative_to(self.path)) for f in self.path.rglob("*") if f.is_file())
 
     def registered(self) -> dict[int, int]:
-        """Flower's number of the node of each client, as its key was registered."""
+        """Flower's node id of each client, as registered with its key."""
         file = self.server / "nodes.json"
         if not file.exists():
             return {}
-        return {
-            int(client): int(node)
-            for client, node in json.loads(file.read_text(encoding="utf-8")).items()
-        }
+        node_ids = json.loads(file.read_text(encoding="utf-8"))
+        return {int(client): int(node) for client, node in node_ids.items()}
 
     def state(self) -> dict[str, Any]:
-        """What the supervisor wrote down last; empty where none ever ran."""
+        """The supervisor's last state; empty if no supervisor has run."""
         file = self.path / "state.json"
-        found: dict[str, Any] = (
-            json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        )
-        return found
+        if not file.exists():
+            return {}
+        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return state
 
 
 def environment(marked: Path, home: Path) -> dict[str, str]:
-    """Of a process that belongs to the folder ``marked``; ``home`` is where Flower keeps its own
-    files.
-    """
+    """Environment of a process that belongs to the folder ``marked``; ``home`` is Flower's."""
     return {
         **os.environ,
         MARK: str(marked),
@@ -121,72 +116,84 @@ def environment(marked: Path, home: Path) -> dict[str, str]:
 
 
 def open_deployment(path: str | Path) -> Deployment:
-    """A folder that `make_deployment` made."""
+    """Open a folder that `make_deployment` created."""
     folder = Path(path).resolve()
-    table = read_toml(folder / "deployment.toml", "make one: poise deploy init DIR --nodes 4")
-    return Deployment(folder, int(table["nodes"]), int(table["port"]), str(table["host"]))
+    table = read_toml(folder / "deployment.toml", "create one: poise deploy init DIR --nodes 4")
+    return Deployment(folder, int(table["nodes"]), port=int(table["port"]), host=str(table["host"]))
 
 
 def make_deployment(
     path: str | Path, nodes: int, data: Mapping[str, Any], host: str = LOOPBACK
 ) -> Deployment:
-    """Write certificates, keys, one configuration and one policy per node, and what starts them.
+    """Create a deployment: certificates, keys, configurations, policies and start scripts.
 
     Args:
-        path: a folder that is not there yet, or is empty.
-        nodes: how many.
-        data: what node k holds in a trial: client k of ``poise.federation(**data)``.
-        host: the address at which nodes find the server; the loopback for a trial.
+        path: a new or empty folder.
+        nodes: number of nodes.
+        data: the initial ``[data]`` of the nodes: node k holds client k of
+            ``poise.federation(**data)``.
+        host: the address at which nodes reach the server; the loopback for local tests.
     """
     check_installed()
     require(nodes >= 1, f"--nodes must be at least 1, not {nodes}")
     folder = Path(path).resolve()
     require(
         str(folder).isprintable(),
-        f"the folder {str(folder)!r} has characters that files cannot name",
+        f"the path {str(folder)!r} has characters that configuration files cannot hold",
     )
     if folder.exists() and any(folder.iterdir()):
         raise InvalidOption(f"{folder} is not empty", "choose another folder")
     ports = free_ports(nodes + 1)
-    made = Deployment(folder, nodes, ports[0], host)
-    clients = range(nodes)
-    for part in (
-        made.server / "flwr",
-        made.server / "app" / "poise_app",
-        made.jobs,
-        made.logs,
-        *map(made.node, clients),
-    ):
-        part.mkdir(parents=True)
-    for private in (made.server, *map(made.node, clients)):
+    deployment = Deployment(folder, nodes, port=ports[0], host=host)
+    private_folders = [deployment.server, *map(deployment.node, range(nodes))]
+    other_folders = [
+        deployment.server / "flwr",
+        deployment.server / "app" / "poise_app",
+        deployment.jobs,
+        deployment.logs,
+    ]
+    for new_folder in (*private_folders, *other_folders):
+        new_folder.mkdir(parents=True)
+    for private in private_folders:
         private.chmod(0o700)
-    make_certificates(
-        made.server, [made.server, *map(made.node, clients)], sorted({LOOPBACK, "localhost", host})
-    )
-    _write_server(made)
-    for client in clients:
-        make_node_key(made.node(client))
-        facts = {"client": client, "superlink": f"{host}:{made.port}", "port": ports[client + 1]}
-        _write_toml(made.node(client) / "node.toml", {**facts, "data": {**data, "client": client}})
-        _write_toml(made.node(client) / "policy.toml", Policy().table())
+    hosts = sorted({LOOPBACK, "localhost", host})
+    make_certificates(deployment.server, private_folders, hosts)
+    _write_server(deployment)
+    for client in range(nodes):
+        _write_node(deployment, client, port=ports[client + 1], data=data)
     write_starters(folder, nodes)
-    _write_toml(folder / "deployment.toml", {"nodes": nodes, "host": host, "port": made.port})
-    return made
+    _write_toml(folder / "deployment.toml", {"nodes": nodes, "host": host, "port": ports[0]})
+    return deployment
 
 
-def _write_server(made: Deployment) -> None:
-    """The server's secret, the address its own tools connect to, and the app that Flower starts."""
-    (made.server / "secret").write_bytes(secrets.token_bytes(32))
-    (made.server / "secret").chmod(0o600)
+def _write_node(deployment: Deployment, client: int, port: int, data: Mapping[str, Any]) -> None:
+    """Write the key, the configuration and the policy of a node."""
+    folder = deployment.node(client)
+    make_node_key(folder)
+    config = {
+        "client": client,
+        "superlink": f"{deployment.host}:{deployment.port}",
+        "port": port,
+        "data": {**data, "client": client},
+    }
+    _write_toml(folder / "node.toml", config)
+    _write_toml(folder / "policy.toml", Policy().table())
+
+
+def _write_server(deployment: Deployment) -> None:
+    """Write the server's secret, the configuration of Flower's tools, and the app."""
+    secret = deployment.server / "secret"
+    secret.write_bytes(secrets.token_bytes(32))
+    secret.chmod(0o600)
     connection = {
-        "address": f"{made.host}:{made.port}",
-        "root-certificates": str(made.server / "ca.crt"),
+        "address": f"{deployment.host}:{deployment.port}",
+        "root-certificates": str(deployment.server / "ca.crt"),
     }
     _write_toml(
-        made.server / "flwr" / "config.toml",
+        deployment.server / "flwr" / "config.toml",
         {"superlink": {"default": "poise", "poise": connection}},
     )
-    app = made.server / "app"
+    app = deployment.server / "app"
     _write_toml(app / "pyproject.toml", _PROJECT)
     (app / "poise_app" / "__init__.py").write_text(
         '"""Poise as an app of Flower."""\n', encoding="utf-8"
@@ -196,7 +203,7 @@ def _write_server(made: Deployment) -> None:
 
 
 def read_toml(file: Path, hint: str = "") -> dict[str, Any]:
-    """A table from a file; errors name it."""
+    """Read a TOML file; errors name it."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -210,12 +217,12 @@ def _write_toml(file: Path, table: Mapping[str, Any]) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on the loopback that nobody listens on now."""
-    held = [socket.socket() for _ in range(count)]
+    """Free ports on the loopback."""
+    sockets = [socket.socket() for _ in range(count)]
     try:
-        for place in held:
-            place.bind((LOOPBACK, 0))
-        return [place.getsockname()[1] for place in held]
+        for probe in sockets:
+            probe.bind((LOOPBACK, 0))
+        return [probe.getsockname()[1] for probe in sockets]
     finally:
-        for place in held:
-            place.close()
+        for probe in sockets:
+            probe.close()

@@ -1,4 +1,4 @@
-"""Ask a deployment for a run, and follow it to its end."""
+"""Jobs of a deployment: request a run, a resume or an unlearning, and follow it to its end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from poise.ledger.run import Run, open_run
 from poise.training import parts_in
 from poise.unlearning.operation import Unlearned, outcome
 
-Observer = Callable[[Mapping[str, Any]], None]
+LineObserver = Callable[[Mapping[str, Any]], None]
 
-BEGIN = 300.0  # seconds within which Flower must have started the server's part of a run
+START_TIMEOUT = 300.0  # seconds within which Flower must start the server app of a run
 
 
 def run_deployed(
@@ -30,11 +30,11 @@ def run_deployed(
     to: str | Path,
     out: Path,
     seeds: list[int] | None = None,
-    observe: Observer = lambda line: None,
+    observe: LineObserver = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Run]:
     """Run every seed of an experiment on the nodes of a deployment, into ``out/seed-<k>``."""
-    parts_in(experiment)  # a mistake in the file is told before anybody is asked
+    parts_in(experiment)  # report mistakes in the file before starting a job
     file = str((experiment.path or Path("experiment.toml")).resolve())
     order = {
         "text": experiment.text,
@@ -43,55 +43,60 @@ def run_deployed(
         "seeds": seeds,
         "out": str(out.resolve()),
     }
-    return _follow(open_deployment(to), order, observe, stop)
+    return _follow(open_deployment(to), order, observe=observe, stop=stop)
 
 
 def resume_deployed(
     run: str | Path,
     to: str | Path,
-    observe: Observer = lambda line: None,
+    observe: LineObserver = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Run:
-    """Take a run of a deployment up at its last good round, on the same nodes."""
-    return _follow(open_deployment(to), {"resume": str(Path(run).resolve())}, observe, stop)[0]
+    """Resume a run of a deployment after its last complete round, on the same nodes."""
+    order = {"resume": str(Path(run).resolve())}
+    return _follow(open_deployment(to), order, observe=observe, stop=stop)[0]
 
 
 def unlearn_deployed(
     run: str | Path,
     to: str | Path,
     request: UnlearnRequest,
-    observe: Observer = lambda line: None,
+    observe: LineObserver = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Unlearned:
-    """Forget clients of a run on the nodes that stay; the nodes of forgotten clients are not asked
-    any more.
+    """Unlearn clients of a run on the remaining nodes.
+
+    The server sends nothing to the nodes of unlearned clients.
     """
     if request.measure_forgotten:
         raise InvalidOption(
-            "measure_forgotten: a node whose client is forgotten is not asked any more",
-            "leave it out",
+            "measure_forgotten: the nodes of unlearned clients no longer take part",
+            "remove measure_forgotten",
             where=("measure_forgotten",),
         )
     table = request.table()
     if request.out is not None:
         table["out"] = str(Path(request.out).resolve())
     order = {"unlearn": str(Path(run).resolve()), "request": table}
-    return outcome(_follow(open_deployment(to), order, observe, stop)[0])
+    return outcome(_follow(open_deployment(to), order, observe=observe, stop=stop)[0])
 
 
 def _follow(
-    deployment: Deployment, order: Mapping[str, Any], observe: Observer, stop: Callable[[], bool]
+    deployment: Deployment,
+    order: Mapping[str, Any],
+    observe: LineObserver,
+    stop: Callable[[], bool],
 ) -> list[Run]:
+    """Start a job and follow its log; returns its runs."""
     if not running(deployment):
         raise InvalidOption(f"{deployment.path} is not up", f"poise deploy up {deployment.path}")
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     job = deployment.jobs / f"{name}.json"
     job.write_text(json.dumps(order), encoding="utf-8")
     app = str(deployment.server / "app")
-    command = ("run", app, "poise", "--run-config", f'job="{name}"')
-    flwr(deployment, *command)
+    flwr(deployment, "run", app, "poise", "--run-config", f'job="{name}"')
     runs: list[Run] = []
-    for line in _lines(job, deployment):
+    for line in _read_log(job, deployment):
         if stop():
             job.with_suffix(".stop").touch()
         if "error" in line:
@@ -105,33 +110,34 @@ def _follow(
     return runs
 
 
-def _lines(job: Path, deployment: Deployment) -> Any:
-    """What the run says, line by line, with an empty one now and then; ends with the run."""
-    log, began, pid, place = job.with_suffix(".log"), time.monotonic(), None, 0
+def _read_log(job: Path, deployment: Deployment) -> Iterator[Mapping[str, Any]]:
+    """The lines of a job's log until it ends; an empty line every 0.2 seconds."""
+    log = job.with_suffix(".log")
+    started = time.monotonic()
+    pid = None
+    position = 0
     while True:
-        gone = pid is not None and not alive(pid)  # before reading: its last words come first
+        ended = pid is not None and not alive(pid)  # before reading, so that no last line is lost
         text = log.read_text(encoding="utf-8") if log.exists() else ""
-        whole = text.rfind("\n") + 1
-        for line in map(json.loads, text[place:whole].splitlines()):
+        end_of_line = text.rfind("\n") + 1
+        for line in map(json.loads, text[position:end_of_line].splitlines()):
             pid = line.get("pid", pid)
             yield line
             if "done" in line:
                 return
-        place = max(place, whole)
-        if gone or (pid is None and time.monotonic() - began > BEGIN):
-            what = "ended without a word" if pid is not None else "did not start"
+        position = max(position, end_of_line)
+        if ended or (pid is None and time.monotonic() - started > START_TIMEOUT):
+            failure = "did not start" if pid is None else "ended without a message"
             raise DeploymentFailed(
-                f"the server's part of the run {what}",
-                (
-                    f"see {deployment.logs}; every finished round is kept: poise deploy resume RUN "
-                    f"--to {deployment.path}"
-                ),
+                f"the server app of the run {failure}",
+                f"see {deployment.logs}; all complete rounds are saved, continue with: "
+                f"poise deploy resume RUN --to {deployment.path}",
             )
         yield {}
         time.sleep(0.2)
 
 
 def _error(line: Mapping[str, Any]) -> PoiseError:
-    """The error of the server, with its exit code."""
+    """The error in a line of the log, with the server's exit code."""
     kind = InvalidOption if line.get("code") == 2 else DeploymentFailed
     return kind(str(line["error"]), str(line.get("hint", "")))

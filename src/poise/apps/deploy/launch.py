@@ -1,10 +1,11 @@
-"""Run a program of Flower so that one long reply cannot stop the others: ``python -m
-poise.apps.deploy.launch PROGRAM …``.
+"""Start a program of Flower with two fixes: ``python -m poise.apps.deploy.launch PROGRAM …``.
 
-Flower's database gives up after five seconds, whatever its address says; while somebody's gigabyte
-is written on a busy machine, the others then get answers 500. And a SuperNode whose loop fails (one
-such answer is enough) prints the error, but lives on: its other threads are waited for, for ever.
-Whoever tends it would take it for a node at work.
+1. Flower's database times out after five seconds, whatever its address says. While the SuperLink
+   writes a large reply on a busy machine, other nodes would get HTTP 500. Here the timeout is
+   longer.
+2. A SuperNode whose main loop fails (one HTTP 500 is enough) prints the error but never exits,
+   because it waits for its other threads. A supervisor would consider it running. Here an uncaught
+   error ends the process.
 """
 
 from __future__ import annotations
@@ -16,26 +17,22 @@ import traceback
 from importlib import import_module
 from typing import Any
 
-PATIENCE = 120  # seconds that the SuperLink waits for its own database
+DATABASE_TIMEOUT = 120  # seconds that the SuperLink waits for its own database
 
 
-def be_patient() -> None:
-    """Set how long connections to Flower's database wait for their turn; before anything of Flower
-    reads it.
-    """
+def extend_database_timeout() -> None:
+    """Set the timeout of Flower's database; call this before Flower reads the setting."""
     constant: Any = import_module("flwr.supercore.constant")
-    settings = {**dict(constant.SQLITE_PRAGMAS), "busy_timeout": str(1000 * PATIENCE)}
+    settings = {**dict(constant.SQLITE_PRAGMAS), "busy_timeout": str(1000 * DATABASE_TIMEOUT)}
     constant.SQLITE_PRAGMAS = tuple(settings.items())
 
 
-def main(words: list[str]) -> None:
-    """Become the program; an error that nobody caught ends the process, whatever its other threads
-    do.
-    """
-    sys.argv = words
-    be_patient()
+def main(arguments: list[str]) -> None:
+    """Run the program; an uncaught error ends the process, whatever its other threads do."""
+    sys.argv = arguments
+    extend_database_timeout()
     try:
-        runpy.run_path(words[0], run_name="__main__")
+        runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit:
         raise
     except BaseException:

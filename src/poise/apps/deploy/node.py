@@ -1,6 +1,4 @@
-"""What runs on a node: a request comes in, the policy is asked, the work is done on the node's own
-data.
-"""
+"""The client app on a node: answers requests within the node's policy, on the node's own data."""
 
 from __future__ import annotations
 
@@ -11,21 +9,21 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
-from poise import channels as _channels  # noqa: F401 - parts are known by name once their module is loaded
+from poise import channels as _channels  # noqa: F401 - importing a module registers its parts
 from poise import solvers as _solvers  # noqa: F401
 from poise.apps.deploy.client_state_store import ClientStateStore
 from poise.apps.deploy.fault_injection import FaultInjection
 from poise.apps.deploy.folder import BOOT, NODE, read_toml
 from poise.apps.deploy.node_data import NodeData, open_node_data
-from poise.apps.deploy.policy import GRAPH, Policy, PolicyRefused, outgoing
+from poise.apps.deploy.policy import GRAPH, Outgoing, Policy, PolicyRefused, outgoing
 from poise.backends.flower.messages import FlowerMessage, NodeMessage, TensorBytes
 from poise.backends.flower.reply_checks import tensor_name
-from poise.core.algorithm_state import AlgorithmState, NamedVectors, PersonalModels
+from poise.core.algorithm_state import AlgorithmState, Versions
 from poise.core.arrivals import Arrivals
 from poise.core.errors import DataError, PoiseError, UpdateRefused
 from poise.core.neighbours import MEAN
@@ -41,16 +39,8 @@ from poise.tasks import task as make_task
 if TYPE_CHECKING:
     from flwr.app import Context, Message
 
-NOTED = (
-    "kind",
-    "run",
-    "versions",
-    "cohort",
-    "solver",
-    "reports",
-    "metrics",
-    "graph",
-)  # of a request, in the journal
+# facts of a request that go into the journal
+JOURNALED = ("kind", "run", "versions", "cohort", "solver", "reports", "metrics", "graph")
 
 
 def client_app() -> Any:
@@ -58,191 +48,228 @@ def client_app() -> Any:
     from flwr.clientapp import ClientApp
 
     app = ClientApp()
-    for kind in ANSWERS:
+    for kind in HANDLERS:
         app.query(kind)(receive)
     return app
 
 
-def receive(message: Message, context: Context) -> Message:
-    """Answer a message of Flower; what went wrong here is told in one line, the details stay in
-    this node's journal.
-    """
+def receive(flower_message: Message, context: Context) -> Message:
+    """Answer a message of Flower."""
     from flwr.app import Message
 
-    return Message(replied(message, Path(os.environ[NODE])).content(), reply_to=message)
+    reply = reply_to(flower_message, Path(os.environ[NODE]))
+    return Message(reply.content(), reply_to=flower_message)
 
 
-def replied(message: FlowerMessage, folder: Path) -> NodeMessage:
-    """The reply to a message, whatever it is; noted in the node's journal."""
-    request, detail = NodeMessage({}), ""
+def reply_to(flower_message: FlowerMessage, folder: Path) -> NodeMessage:
+    """The reply to any message, valid or not.
+
+    The reply states an error in one line; details stay in the journal of the node.
+    """
+    request = NodeMessage({})
+    detail = ""
     try:
-        request = NodeMessage.read(message)
-        reply = answer(request, _own(folder))
-    except DataError as error:  # speaks of the node's own data
-        words = "its node's data do not fit what was asked; its journal says why"
-        reply, detail = (
-            NodeMessage({"nonce": request.facts.get("nonce"), "refused": words}),
-            str(error),
-        )
+        request = NodeMessage.read(flower_message)
+        reply = answer(request, load_context(folder))
+    except DataError as error:  # its text may reveal the node's data
+        reply = _refuse(request, "its node's data do not fit the request; its journal says why")
+        detail = str(error)
     except PoiseError as error:
-        reply = NodeMessage({"nonce": request.facts.get("nonce"), "refused": str(error)})
+        reply = _refuse(request, str(error))
         detail = str(error.__cause__ or "")
     except Exception as error:
-        words = f"its node failed ({type(error).__name__}); its journal says why"
-        reply, detail = (
-            NodeMessage({"nonce": request.facts.get("nonce"), "refused": words}),
-            str(error),
-        )
-    _note(folder, request.facts, reply, detail)
+        kind = type(error).__name__
+        reply = _refuse(request, f"its node failed ({kind}); its journal says why")
+        detail = str(error)
+    _write_journal(folder, request.facts, reply=reply, detail=detail)
     return reply
+
+
+def _refuse(request: NodeMessage, reason: str) -> NodeMessage:
+    """The reply that refuses a request."""
+    return NodeMessage({"nonce": request.facts.get("nonce"), "refused": reason})
 
 
 @dataclass(frozen=True)
 class NodeContext:
-    """What a node holds, allows and remembers, and how it misbehaves in a trial."""
+    """A node's data, policy, stored client state and injected faults.
 
-    holding: NodeData
-    policy: Policy
-    shelf: ClientStateStore = field(default_factory=ClientStateStore)
-    trial: FaultInjection = FaultInjection()
-    boot: str = ""  # names the process of the node: whoever starts it anew gives it another
-
-
-def _own(folder: Path) -> NodeContext:
-    """All that is the node's own; an error here may speak of its data, and so it is not told to
-    others.
+    ``boot`` identifies the process of the node; a restarted node has another one.
     """
+
+    node_data: NodeData
+    policy: Policy
+    client_state_store: ClientStateStore = field(default_factory=ClientStateStore)
+    fault_injection: FaultInjection = FaultInjection()
+    boot: str = ""
+
+
+def load_context(folder: Path) -> NodeContext:
+    """Load a node's folder; errors do not reach the server, as they may reveal data."""
     try:
         config = read_toml(folder / "node.toml")
         policy = Policy.of(read_toml(folder / "policy.toml"))
-        holding = open_node_data(int(config["client"]), config["data"], folder)
+        node_data = open_node_data(int(config["client"]), config["data"], folder)
         key = folder / "node.key"
         secret = hashlib.blake2b(key.read_bytes()).digest() if key.exists() else b""
-        trial, boot = FaultInjection.of(config, folder), os.environ.get(BOOT, "")
         return NodeContext(
-            replace(holding, secret=secret), policy, ClientStateStore(folder / "state"), trial, boot
+            node_data=replace(node_data, secret=secret),
+            policy=policy,
+            client_state_store=ClientStateStore(folder / "state"),
+            fault_injection=FaultInjection.of(config, folder),
+            boot=os.environ.get(BOOT, ""),
         )
     except Exception as error:
-        raise UpdateRefused("its node is not set up right; its journal says why") from error
+        raise UpdateRefused("its node is not set up correctly; its journal says why") from error
 
 
-def answer(letter: NodeMessage, here: NodeContext) -> NodeMessage:
-    """The reply to a request; raises where it is not to be done."""
+def answer(request: NodeMessage, context: NodeContext) -> NodeMessage:
+    """The reply to a request; raises if the node refuses it."""
     torch.set_num_threads(1)
-    facts = letter.facts
-    kind, client = str(facts.get("kind")), facts.get("client")
-    if client != here.holding.client:
-        raise UpdateRefused(f"this node is client {here.holding.client}, not {client}")
+    facts = request.facts
+    kind = str(facts.get("kind"))
+    client = facts.get("client")
+    if client != context.node_data.client:
+        raise UpdateRefused(f"this node is client {context.node_data.client}, not {client}")
     try:
-        told, payloads = ANSWERS[kind](letter, here)
+        reply_facts, payloads = HANDLERS[kind](request, context)
     except UpdateRefused as error:
-        if not isinstance(
-            cause := error.__cause__, RuntimeError | ValueError | IndexError | TypeError
-        ):
+        cause = error.__cause__
+        if not isinstance(cause, RuntimeError | ValueError | IndexError | TypeError):
             raise
-        # in the middle of the work: what PyTorch says may speak of the samples it was at
-        words = f"its local work failed ({type(cause).__name__}); its journal says why"
-        raise UpdateRefused(words, error.hint) from cause
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-    ) as error:  # its words may speak of data: they stay here
+        # the local work failed: PyTorch's text may describe samples, so it stays on the node
+        refused = f"its local work failed ({type(cause).__name__}); its journal says why"
+        raise UpdateRefused(refused, error.hint) from cause
+    except (KeyError, TypeError, ValueError, IndexError) as error:  # its text may describe data
         raise UpdateRefused(f"a request that cannot be read ({type(error).__name__})") from error
     tensors = {
         tensor_name(k, name): TensorBytes.of(value)
-        for k, named in enumerate(payloads)
-        for name, value in named.items()
+        for k, payload in enumerate(payloads)
+        for name, value in payload.items()
     }
-    return NodeMessage({"nonce": facts["nonce"], **told}, tensors)
+    return NodeMessage({"nonce": facts["nonce"], **reply_facts}, tensors)
 
 
-Told = tuple[dict[str, Any], list[NamedVectors]]
-
-
-def _hello(letter: NodeMessage, here: NodeContext) -> Told:
-    """Whether the node takes part in what the server plans, and what it holds."""
-    plan, holding, policy = letter.facts, here.holding, here.policy
-    solver = build("solver", plan["solver"])
-    policy.allow(
-        solver,
-        holding.samples,
+def _register(request: NodeMessage, context: NodeContext) -> Outgoing:
+    """Accept or refuse the server's plan, and describe the node's data."""
+    plan = request.facts
+    node_data = context.node_data
+    context.policy.allow(
+        build("solver", plan["solver"]),
+        node_data.samples,
         cohort=plan["cohort"],
         reports=plan["reports"],
         metrics=plan["metrics"],
         graph=bool(plan.get("graph")),
     )
-    policy.allow_channel(build("channel", plan.get("channel", {"name": "plain"})))
-    return outgoing(policy, "hello", {**holding.facts(), "boot": here.boot})
+    context.policy.allow_channel(build("channel", plan.get("channel", {"name": "plain"})))
+    return outgoing(context.policy, "hello", {**node_data.facts(), "boot": context.boot})
 
 
-def _work(letter: NodeMessage, here: NodeContext) -> Told:
-    """Pieces of local work, one after the other."""
-    facts, holding, policy = letter.facts, here.holding, here.policy
-    me = holding.client
-    solver, reports = build("solver", facts["solver"]), frozenset(facts["reports"])
-    policy.allow(solver, holding.samples, facts["cohort"], facts["reports"], ())
-    local = _local_work(facts, solver, holding)
-    policy.allow_channel(local.wire.channel)
-    models, shared = _received(letter, local.wire)
-    kept = here.shelf.read(facts["state"], facts["held"]) if "state" in facts else {}
-    here.trial.wait()
-    done: list[Arrivals] = []
-    for version, occurrence, stream in zip(
-        facts["versions"], facts["occurrences"], facts["streams"], strict=True
-    ):
-        alone = ClientBatch(
-            rows=np.zeros(1, dtype=np.int64),
-            clients=np.array([me]),
-            versions=np.array([version]),
-            streams=np.array([stream], np.uint64),
-        )
-        beside = shared.get(
-            version, {}
-        )  # the mean of the neighbours is the client's own: nobody else is sent it
-        own = {**kept, **{name: beside[name] for name in (MEAN,) if name in beside}}
-        mine = alone.work(
-            local, models, reports, AlgorithmState(sent=shared, client_state={me: own})
-        )
-        assignment = Assignment(0.0, me, int(version), int(occurrence))
-        done.append(here.trial.sent(mine, assignment, models, local.wire, str(facts.get("run"))))
+def _work(request: NodeMessage, context: NodeContext) -> Outgoing:
+    """Do pieces of local work, one after the other."""
+    facts = request.facts
+    node_data = context.node_data
+    solver = build("solver", facts["solver"])
+    reports = frozenset(facts["reports"])
+    context.policy.allow(
+        solver, node_data.samples, cohort=facts["cohort"], reports=facts["reports"], metrics=()
+    )
+    local = _local_work(facts, solver, node_data)
+    context.policy.allow_channel(local.wire.channel)
+    received = _read_models(request, local.wire)
+    stored_state: Mapping[str, Vector] = {}
     if "state" in facts:
-        state = {name: rows[0] for name, rows in done[-1].client_state.items()}
-        here.shelf.write(facts["state"], int(facts["versions"][-1]), state, facts["held"])
-    losses = {name: [float(vars(one)[name][0]) for one in done] for name in LOSS_REPORTS & reports}
-    told = {
-        "client": me,
+        stored_state = context.client_state_store.read(facts["state"], facts["held"])
+    context.fault_injection.wait()
+    done = [
+        _work_piece(
+            context,
+            local,
+            received=received,
+            stored_state=stored_state,
+            reports=reports,
+            assignment=Assignment(0.0, node_data.client, int(version), int(occurrence)),
+            stream=stream,
+            run=str(facts.get("run")),
+        )
+        for version, occurrence, stream in zip(
+            facts["versions"], facts["occurrences"], facts["streams"], strict=True
+        )
+    ]
+    if "state" in facts:
+        new_state = {name: rows[0] for name, rows in done[-1].client_state.items()}
+        last_version = int(facts["versions"][-1])
+        context.client_state_store.write(
+            facts["state"], last_version, state=new_state, used=facts["held"]
+        )
+    reply_facts: dict[str, Any] = {
+        "client": node_data.client,
         "versions": list(facts["versions"]),
         "occurrences": list(facts["occurrences"]),
-        "samples": holding.samples,
+        "samples": node_data.samples,
         "steps": int(done[0].steps[0]),
-        "boot": here.boot,
-        **losses,
+        "boot": context.boot,
     }
-    return outgoing(policy, "work", told, done)
+    for name in LOSS_REPORTS & reports:
+        reply_facts[name] = [float(vars(arrivals)[name][0]) for arrivals in done]
+    return outgoing(context.policy, "work", reply_facts, arrivals=done)
 
 
-def _local_work(facts: Mapping[str, Any], solver: Solver, holding: NodeData) -> LocalWork:
-    """What this client does with a model: its task, the solver, and the way of its updates."""
-    oracle = _bound(facts["task"], holding)
-    channel = build("channel", facts.get("channel", {"name": "plain"}))
-    return LocalWork(
-        oracle, solver, Wire(oracle.layout, channel, tuple(facts.get("personal") or ()))
+class _ReceivedModels(NamedTuple):
+    """The models of a request and the vectors that the server shares, by version."""
+
+    models: dict[int, Vector]
+    shared: dict[int, dict[str, Vector]]
+
+
+def _work_piece(
+    context: NodeContext,
+    local: LocalWork,
+    received: _ReceivedModels,
+    stored_state: Mapping[str, Vector],
+    reports: frozenset[str],
+    assignment: Assignment,
+    stream: int,
+    run: str,
+) -> Arrivals:
+    """One piece of local work, with the injected faults of the node."""
+    client = assignment.client
+    batch = ClientBatch(
+        rows=np.zeros(1, dtype=np.int64),
+        clients=np.array([client]),
+        versions=np.array([assignment.version]),
+        streams=np.array([stream], np.uint64),
+    )
+    client_state = dict(stored_state)
+    shared = received.shared.get(assignment.version, {})
+    if MEAN in shared:  # the server sends each client the mean of its own neighbours
+        client_state[MEAN] = shared[MEAN]
+    algorithm_state = AlgorithmState(sent=received.shared, client_state={client: client_state})
+    honest = batch.work(local, received.models, reports, algorithm_state)
+    return context.fault_injection.apply(
+        honest, assignment, models=received.models, wire=local.wire, run=run
     )
 
 
-def _received(
-    letter: NodeMessage, wire: Wire
-) -> tuple[dict[int, Vector], dict[int, dict[str, Vector]]]:
-    """The models of a request, and what the server shares with them; by version.
+def _local_work(facts: Mapping[str, Any], solver: Solver, node_data: NodeData) -> LocalWork:
+    """The local work of a request: the task on the node's data, the solver, and the channel."""
+    oracle = _bind_task(facts["task"], node_data)
+    channel = build("channel", facts.get("channel", {"name": "plain"}))
+    wire = Wire(oracle.layout, channel, tuple(facts.get("personal") or ()))
+    return LocalWork(oracle, solver, wire)
 
-    A client that has personal entries of its own is sent the other entries only.
+
+def _read_models(request: NodeMessage, wire: Wire) -> _ReceivedModels:
+    """The models and shared vectors of a request.
+
+    For a client with stored personal entries, the server sends the other entries only; the personal
+    ones are filled with zeros here.
     """
     size = wire.layout.size
     models: dict[int, Vector] = {}
     shared: dict[int, dict[str, Vector]] = {}
-    for key, tensor_bytes in letter.tensors.items():
+    for key, tensor_bytes in request.tensors.items():
         version, _, name = key.partition("/")
         if name:
             shared.setdefault(int(version), {})[name] = tensor_bytes.vector()
@@ -255,76 +282,87 @@ def _received(
             models[number] = whole
         elif len(model) != size:
             raise UpdateRefused(
-                f"the model has {len(model)} entries, the task's {size} on these data"
+                f"the model has {len(model)} entries, but the task on these data has {size}"
             )
-    return models, shared
+    return _ReceivedModels(models, shared)
 
 
-def _measure(letter: NodeMessage, here: NodeContext) -> Told:
+def _measure(request: NodeMessage, context: NodeContext) -> Outgoing:
     """Metrics of a model on the node's data."""
-    holding, policy = here.holding, here.policy
-    wanted = [str(name) for name in letter.facts["metrics"]]
-    if not policy.metrics:
+    facts = request.facts
+    node_data = context.node_data
+    wanted = [str(name) for name in facts["metrics"]]
+    if not context.policy.metrics:
         raise PolicyRefused(
             f"its policy does not allow metrics on its data: {', '.join(wanted)} (metrics = false)"
         )
-    oracle = _bound(letter.facts["task"], holding)
+    oracle = _bind_task(facts["task"], node_data)
     names = frozenset(f"client_{name}" for name in wanted)
     if not names <= oracle.metrics:
         raise UpdateRefused(f"unknown metrics: {', '.join(sorted(names - oracle.metrics))}")
-    theta, facts = letter.tensors["0"].vector(), letter.facts
+    theta = request.tensors["0"].vector()
     if facts.get("personal"):
-        own = AlgorithmState(client_state={0: here.shelf.read(facts["state"], facts["held"])})
-        theta = PersonalModels(oracle.layout.positions(facts["personal"]), own)(theta, 0)
-    found = oracle.measure(theta, names, lambda f, items: [f(item) for item in items])
-    metrics = {name: float(found[f"client_{name}"][0]) for name in wanted}
-    return outgoing(policy, "measure", {"client": holding.client, "metrics": metrics})
+        stored_state = context.client_state_store.read(facts["state"], facts["held"])
+        algorithm_state = AlgorithmState(client_state={0: stored_state})
+        theta = Versions(oracle.layout.positions(facts["personal"]), algorithm_state)(theta, 0)
+    values = oracle.measure(theta, names, lambda f, items: [f(item) for item in items])
+    metrics = {name: float(values[f"client_{name}"][0]) for name in wanted}
+    return outgoing(context.policy, "measure", {"client": node_data.client, "metrics": metrics})
 
 
-def _graph(letter: NodeMessage, here: NodeContext) -> Told:
-    """The main direction of the node's data: all that the similarity graph needs to know of a
-    client.
-    """
-    from poise.graph import message_of  # here: most requests have no use for what it imports
+def _graph(request: NodeMessage, context: NodeContext) -> Outgoing:
+    """The main direction of the node's data, from which the server builds the similarity graph."""
+    from poise.graph import message_of  # imported late: most requests do not need it
 
-    holding, policy = here.holding, here.policy
-    if not policy.graph:
+    node_data = context.node_data
+    if not context.policy.graph:
         raise PolicyRefused(f"its policy does not allow {GRAPH}")
-    pool = holding.own.samples
-    mine = message_of(holding.own.arrays()[0], pool.vocabulary if pool.tokens else 0)
+    pool = node_data.shard.samples
+    vocabulary = pool.vocabulary if pool.tokens else 0
+    direction = message_of(node_data.shard.arrays()[0], vocabulary)
     return outgoing(
-        policy, "graph", {"client": holding.client}, message=mine, secret=holding.secret
+        context.policy,
+        "graph",
+        {"client": node_data.client},
+        direction=direction,
+        secret=node_data.secret,
     )
 
 
-def _call(letter: NodeMessage, here: NodeContext) -> Told:
-    """Which process this node is: after a silence, the server asks whether what it sent is lost."""
-    return outgoing(here.policy, "call", {"client": here.holding.client, "boot": here.boot})
+def _identify(request: NodeMessage, context: NodeContext) -> Outgoing:
+    """The node's process; the server asks a silent node for it, to find out if it restarted."""
+    facts = {"client": context.node_data.client, "boot": context.boot}
+    return outgoing(context.policy, "call", facts)
 
 
-ANSWERS = {"hello": _hello, "work": _work, "measure": _measure, "graph": _graph, "call": _call}
+HANDLERS = {
+    "hello": _register,
+    "work": _work,
+    "measure": _measure,
+    "graph": _graph,
+    "call": _identify,
+}
 
 
-def _bound(table: Mapping[str, Any], holding: NodeData) -> Any:
+def _bind_task(table: Mapping[str, Any], node_data: NodeData) -> Any:
     """The task on the node's data."""
     options = dict(table)
-    return make_task(options.pop("model"), **options).bind(holding)
+    return make_task(options.pop("model"), **options).bind(node_data)
 
 
-def _note(folder: Path, request: Mapping[str, Any], reply: NodeMessage, detail: str) -> None:
-    """One line in the node's own journal: what was asked, and what left or why nothing did."""
-    asked = {name: request.get(name) for name in NOTED}
-    left = (
-        {"refused": reply.facts["refused"]}
-        if "refused" in reply.facts
-        else {"left": sorted(reply.facts)}
-    )
-    line = {
-        "time": time.time(),
-        **{k: v for k, v in asked.items() if v is not None},
-        **left,
-        "bytes": reply.size,
-    }
+def _write_journal(
+    folder: Path, request: Mapping[str, Any], reply: NodeMessage, detail: str
+) -> None:
+    """Add a line to the node's journal: the request, and what left the node or why nothing did."""
+    line: dict[str, Any] = {"time": time.time()}
+    for name in JOURNALED:
+        if request.get(name) is not None:
+            line[name] = request[name]
+    if "refused" in reply.facts:
+        line["refused"] = reply.facts["refused"]
+    else:
+        line["left"] = sorted(reply.facts)
+    line["bytes"] = reply.size
     if detail:
         line["detail"] = detail
     with (folder / "journal.jsonl").open("a", encoding="utf-8") as journal:

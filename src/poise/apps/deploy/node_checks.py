@@ -1,6 +1,4 @@
-"""Look at a node's folder before it runs: what is wrong with it is told to whoever starts it, not
-hours later.
-"""
+"""Checks of a node's folder before the node starts: configuration, keys, policy, port, data."""
 
 from __future__ import annotations
 
@@ -18,11 +16,11 @@ from poise.apps.deploy.policy import Policy
 from poise.core.errors import DataError, InvalidOption, require
 
 KEYS = ("node.key", "tls.key")
-WHOLE = "it needs the whole folder that poise deploy init made for it"
+COMPLETE = "the node needs the complete folder that poise deploy init created for it"
 
 
 def check_node(folder: Path) -> NodeData:
-    """What the node of this folder holds; raises where it could not run, or could not answer."""
+    """The data of the node in this folder; raises if the node could not run or reply."""
     file = folder / "node.toml"
     config = read_toml(file, "give the folder of a node: DIR/node-0")
     _check_config(file, config)
@@ -31,7 +29,7 @@ def check_node(folder: Path) -> NodeData:
     for name in KEYS:
         check_key(folder / name)
     try:
-        Policy.of(read_toml(folder / "policy.toml", WHOLE))
+        Policy.of(read_toml(folder / "policy.toml", COMPLETE))
     except InvalidOption as error:
         raise InvalidOption(f"{folder / 'policy.toml'}: {error.message}", error.hint) from error
     _check_port(file, config["port"])
@@ -42,8 +40,10 @@ def check_node(folder: Path) -> NodeData:
 
 
 def _check_config(file: Path, config: Mapping[str, Any]) -> None:
-    """The keys that every node needs."""
-    client, port, link = (config.get(name) for name in ("client", "port", "superlink"))
+    """Check the keys that every ``node.toml`` needs."""
+    client = config.get("client")
+    port = config.get("port")
+    address = config.get("superlink")
     require(
         type(client) is int and client >= 0,
         f"{file}: client = {client!r} must be a whole number, 0 or more",
@@ -52,17 +52,17 @@ def _check_config(file: Path, config: Mapping[str, Any]) -> None:
         type(port) is int and 0 < port < 65536,
         f"{file}: port = {port!r} must be a whole number, 1 to 65535",
     )
-    host, _, door = link.rpartition(":") if isinstance(link, str) else ("", "", "")
-    fits = bool(host) and door.isdecimal() and 0 < int(door) < 65536
+    host, _, server_port = str(address).rpartition(":")
+    is_port = server_port.isdecimal() and 0 < int(server_port) < 65536
     require(
-        fits,
-        f"{file}: superlink = {link!r} is not the server's address",
+        isinstance(address, str) and bool(host) and is_port,
+        f"{file}: superlink = {address!r} is not the server's address",
         'for example "10.0.0.5:9092"',
     )
     require(
         isinstance(config.get("data"), Mapping),
         f"{file} has no table [data]",
-        "it names what the node holds",
+        "add one that names the data of the node",
     )
 
 
@@ -71,28 +71,24 @@ def _check_file(file: Path, private: bool) -> None:
         mode = file.stat().st_mode
         file.open("rb").close()
     except OSError as error:
-        raise DataError(f"cannot read {file}: {error.strerror}", WHOLE) from error
+        raise DataError(f"cannot read {file}: {error.strerror}", COMPLETE) from error
     if private and stat.S_IMODE(mode) & 0o077:
         raise InvalidOption(
-            f"{file} is open to others (mode {stat.S_IMODE(mode):03o})", f"chmod 600 {file}"
+            f"other users can read {file} (mode {stat.S_IMODE(mode):03o})", f"chmod 600 {file}"
         )
 
 
 def _check_port(file: Path, port: int) -> None:
-    """Whether the node can listen on its own port."""
-    with socket.socket() as place:
-        place.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # one that was just given up is free
+    """Check that the node can listen on its port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port just released is free
         try:
-            place.bind((LOOPBACK, port))
+            probe.bind((LOOPBACK, port))
         except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            why = (
-                "is taken: does the node run already?"
-                if taken
-                else f"cannot be used: {error.strerror}"
-            )
+            reason = f"cannot be used: {error.strerror}"
+            if error.errno == errno.EADDRINUSE:
+                reason = "is taken: is the node already running?"
             raise InvalidOption(
-                f"{file}: port {port} {why}", "end what listens there, or choose another port"
+                f"{file}: port {port} {reason}",
+                "stop the process that uses the port, or choose another port",
             ) from error

@@ -1,4 +1,4 @@
-"""What a node holds: the data that its configuration names, and nobody else's."""
+"""The data of a node, as its configuration names them."""
 
 from __future__ import annotations
 
@@ -11,42 +11,32 @@ from typing import Any
 import numpy as np
 import torch
 
-from poise.apps.deploy.data_files import Pair, call_function, read_arrays
+from poise.apps.deploy.data_files import ArrayPair, call_function, read_arrays
 from poise.core.errors import InvalidOption, require, suggest
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 from poise.data import federation as make_federation
 
-FORM = (
-    "classes",
-    "normalize",
-    "vocabulary",
-)  # what the arrays are: options of `poise.federation` for arrays
-KEYS = (
-    "callable",
-    "client",
-    "file",
-    "label",
-    "options",
-    *FORM,
-)  # of [data], where a node has data of its own
+# options of `poise.federation` that describe arrays
+FORM = ("classes", "normalize", "vocabulary")
+# keys of [data] for a node with its own data
+KEYS = ("callable", "client", "file", "label", "options", *FORM)
 
 
 @dataclass(frozen=True)
 class NodeData:
-    """The samples of one client, as a federation of its own: whoever is asked for, it is this one.
+    """The samples of one client, as a federation with a single client.
 
     Args:
-        client: its number in the deployment.
-        own: its samples, as one shard.
-        data: where they are from, if that is a data set that everybody knows; what a trial
-            compares.
-        secret: known to the node alone; noise that must be the same when it is asked for again is
-            named by it.
+        client: the client's number in the deployment.
+        shard: its samples.
+        data: the source of a known data set, for the server to compare; None for the node's own
+            data.
+        secret: known to the node only; repeatable noise is derived from it.
     """
 
     client: int
-    own: Shards
+    shard: Shards
     data: Mapping[str, Any] | None = None
     secret: bytes = field(default=b"", repr=False)
 
@@ -55,25 +45,28 @@ class NodeData:
 
     @property
     def importance(self) -> Floats:
-        """All of it."""
+        """The only client has importance 1."""
         return np.ones(1)
 
     @cached_property
     def samples(self) -> int:
-        """How many."""
-        return int(self.own.sizes[0])
+        """Number of samples."""
+        return int(self.shard.sizes[0])
 
     def shards(self, clients: Ints) -> Shards:
-        """Its samples, once for each one asked for."""
+        """The samples, once per requested client: every number means this client."""
         count = len(clients)
         offsets = np.arange(count + 1, dtype=np.int64) * self.samples
         return Shards(
-            self.own.samples, self.own.rows.repeat(count), self.own.labels.repeat(count), offsets
+            self.shard.samples,
+            self.shard.rows.repeat(count),
+            labels=self.shard.labels.repeat(count),
+            offsets=offsets,
         )
 
     def facts(self) -> dict[str, Any]:
-        """What a server has to know to train on it."""
-        pool = self.own.samples
+        """Facts that the server needs for training."""
+        pool = self.shard.samples
         data = None if self.data is None else dict(self.data)
         return {
             "client": self.client,
@@ -85,23 +78,25 @@ class NodeData:
 
 
 def open_node_data(client: int, table: Mapping[str, Any], folder: Path) -> NodeData:
-    """The data that a node's ``[data]`` names.
+    """Open the data that a node's table ``[data]`` names.
 
-    ``source``: client number ``client`` of ``poise.federation(**table)``, for trials. ``file``:
-    ``x`` and ``y`` of an ``.npz``, or a ``.csv`` or ``.parquet`` whose column ``label`` holds the
-    labels. ``callable``: ``module:function``, which is called with ``options`` and returns ``(x,
-    y)``. ``classes`` where labels are classes.
+    - ``source``: client number ``client`` of ``poise.federation(**table)``, for local tests.
+    - ``file``: ``x`` and ``y`` of an ``.npz``, or a ``.csv`` or ``.parquet`` whose column ``label``
+      holds the labels.
+    - ``callable``: ``module:function``, which is called with ``options`` and returns ``(x, y)``.
+    - ``classes``: number of classes, if the labels are classes.
     """
     options = dict(table)
     if "source" in options:
         number = options.pop("client", client)
-        whole = make_federation(**options)
+        federation = make_federation(**options)
         require(
-            0 <= number < whole.clients,
+            0 <= number < federation.clients,
             f"[data] has no client {number}",
-            f"0 to {whole.clients - 1}",
+            f"clients are 0 to {federation.clients - 1}",
         )
-        return NodeData(client, whole.shards([number]), {**(whole.spec or {}), "client": number})
+        spec = {**(federation.spec or {}), "client": number}
+        return NodeData(client, federation.shards([number]), spec)
     unknown = [key for key in options if key not in KEYS]
     if unknown:
         raise InvalidOption(f"[data] has no key {unknown[0]!r}", suggest(unknown[0], KEYS))
@@ -110,21 +105,19 @@ def open_node_data(client: int, table: Mapping[str, Any], folder: Path) -> NodeD
         type(classes) is int and classes >= 0,
         f"[data] classes = {classes!r} must be a whole number",
     )
-    x, y = _own_arrays(options, folder, classes)
+    x, y = _load_arrays(options, folder, classes)
     form = {name: options[name] for name in FORM if options.get(name)}
-    made = make_federation((x, y), [np.arange(len(y))], 1, **form)
-    return NodeData(client, made.shards([0]))
+    federation = make_federation((x, y), [np.arange(len(y))], 1, **form)
+    return NodeData(client, federation.shards([0]))
 
 
-def _own_arrays(table: Mapping[str, Any], folder: Path, classes: int) -> Pair:
-    """What the one of ``file`` and ``callable`` that is there gives."""
-    if ("file" in table) == ("callable" in table):
-        said = (
-            "both a file and a callable"
-            if "file" in table
-            else "neither a source nor a file nor a callable"
-        )
-        raise InvalidOption(f"[data] names {said}", 'for example file = "patients.npz"')
+def _load_arrays(table: Mapping[str, Any], folder: Path, classes: int) -> ArrayPair:
+    """Features and labels from the ``file`` or the ``callable`` of a table."""
+    example = 'for example file = "patients.npz"'
+    if "file" in table and "callable" in table:
+        raise InvalidOption("[data] names both a file and a callable", example)
+    if "file" not in table and "callable" not in table:
+        raise InvalidOption("[data] names neither a source nor a file nor a callable", example)
     if "file" in table:
         return read_arrays(folder / str(table["file"]), str(table.get("label", "y")), classes)
     options = table.get("options", {})
@@ -132,7 +125,7 @@ def _own_arrays(table: Mapping[str, Any], folder: Path, classes: int) -> Pair:
     return call_function(str(table["callable"]), options, folder, classes)
 
 
-def like(shape: tuple[int, ...], classes: int) -> Samples:
-    """Two empty samples of this form, to build a model for data that are elsewhere."""
+def placeholder_samples(shape: tuple[int, ...], classes: int) -> Samples:
+    """Two zero samples of this form, to build a model for data on other machines."""
     labels = torch.zeros(2, dtype=torch.int64 if classes else torch.float32)
     return Samples(torch.zeros((2, *shape)), labels, classes=classes)

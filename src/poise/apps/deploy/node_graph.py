@@ -1,59 +1,59 @@
-"""The similarity graph of clients on nodes: each tells one direction, made from its own data."""
+"""Messages for the similarity graph: each node computes a direction from its own data."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-from poise.backends.flower.messages import NodeMessage, words
-from poise.backends.flower.reply_checks import SLACK, astray
+from poise.backends.flower.messages import NodeMessage, printable
+from poise.backends.flower.reply_checks import SLACK, identity_error
 from poise.backends.flower.transport import Transport
 from poise.core.errors import UpdateRefused
 from poise.core.types import Floats
 
-UNIT = 1e-6  # how far the length of a message may be from 1
+UNIT = 1e-6  # largest deviation of a direction's length from 1
 
 
-def asked_messages(post: Transport, patience: float, size: int) -> Floats:
-    """Every client's message, (N, D) with D = ``size``; raises where a node does not send one that
-    can be used.
-    """
-    letters = {
-        c: NodeMessage({**post.common("graph", c), "entries": size}) for c in sorted(post.nodes)
-    }
-    replies = post.ask(letters, patience)
-    found = []
-    for client, letter in letters.items():
+def request_directions(transport: Transport, patience: float, size: int) -> Floats:
+    """The directions of all clients, (N, D) with D = ``size``; raises if a node sends none."""
+    requests = {}
+    for client in sorted(transport.nodes):
+        facts = {**transport.common_facts("graph", client), "entries": size}
+        requests[client] = NodeMessage(facts)
+    replies = transport.ask(requests, patience)
+    directions = []
+    for client, request in requests.items():
         reply = replies[client]
-        wrong = (
-            reply if isinstance(reply, str) else _objection(reply, letter, post.nodes[client], size)
-        )
-        if wrong or isinstance(reply, str):
+        if isinstance(reply, str):
+            reason = reply
+        else:
+            reason = _refusal_reason(reply, request, node=transport.nodes[client], size=size)
+        if reason or isinstance(reply, str):
+            number = transport.number(client)
             raise UpdateRefused(
-                (
-                    f"client {post.number(client)} was asked for its message of the similarity graph "
-                    f"and sent {wrong}"
-                ),
-                "a weighting without a graph needs none",
+                f"client {number} was asked for its message of the similarity graph "
+                f"and sent {reason}",
+                "use a weighting without a graph",
             )
-        found.append(reply.tensors["0"].vector().numpy())
-    return np.stack(found)
+        directions.append(reply.tensors["0"].vector().numpy())
+    return np.stack(directions)
 
 
-def _objection(reply: NodeMessage, letter: NodeMessage, node: int, size: int) -> str:
-    """Why a reply is not used; empty where it is in order."""
-    if wrong := astray(reply, node, letter.facts["nonce"]):
-        return wrong
-    facts = reply.facts
-    if facts.get("client") != letter.facts["client"]:
-        return f"that of client {words(facts.get('client'), 60)}"
-    if reply.size > (most := size * torch.float64.itemsize + SLACK):
-        return f"a reply of {reply.size} bytes, where {most} are the most it can have"
+def _refusal_reason(reply: NodeMessage, request: NodeMessage, node: int, size: int) -> str:
+    """Why the server refuses a direction; empty if it is valid. Completes "client 3 sent …"."""
+    if error := identity_error(reply, node, request.facts["nonce"]):
+        return error
+    client = reply.facts.get("client")
+    if client != request.facts["client"]:
+        return f"that of client {printable(client, 60)}"
+    limit = size * torch.float64.itemsize + SLACK
+    if reply.size > limit:
+        return f"a reply of {reply.size} bytes, more than the limit of {limit}"
     if set(reply.tensors) != {"0"} or not reply.tensors["0"].fits((size,), torch.float64):
-        forms = (
-            ", ".join(f"{list(p.shape)} {p.dtype}"[:60] for p in reply.tensors.values())
-            or "nothing"
-        )
-        return f"{words(forms, 200)} instead of [{size}] float64"
+        forms = [f"{list(t.shape)} {t.dtype}"[:60] for t in reply.tensors.values()]
+        sent = ", ".join(forms) or "nothing"
+        return f"{printable(sent, 200)} instead of [{size}] float64"
     length = float(torch.linalg.vector_norm(reply.tensors["0"].vector()))
-    return "" if abs(length - 1) < UNIT else f"a message of length {length:.6g} instead of 1"
+    if not abs(length - 1) < UNIT:
+        return f"a message of length {length:.6g} instead of 1"
+    return ""

@@ -1,4 +1,4 @@
-"""What a node does for a server, and what leaves it: decided by the node alone."""
+"""The policy of a node: which requests it accepts, and what leaves it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -36,38 +36,38 @@ LEAVES = {
     "graph": ("client",),
     "call": ("client", "boot"),
 }
-"""All facts that ever leave a node, by the kind of request; beside them, only the updates of
-``work`` and the message of ``graph``."""
+"""All facts that can leave a node, by kind of request. Beside them, only the updates of ``work``
+and the direction of ``graph`` leave it."""
 
 GRAPH = "messages for the similarity graph (graph = false)"
 
 
 class PolicyRefused(PoiseError):
-    """A node was asked for what its policy does not allow."""
+    """A request goes beyond the policy of a node."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What a server may ask of a node.
+    """Limits of a node on the requests of a server, and on what leaves the node.
 
     Args:
-        solvers: names of the local solvers that may be used.
+        solvers: names of the allowed local solvers.
         max_steps: most local steps in one piece of work.
         max_epochs: most epochs in one piece of work.
-        min_cohort: fewest clients that work at the same time, as the server says.
-        losses: whether the mean losses before and after the work may be reported.
-        metrics: whether metrics of a model on the node's data may be reported.
-        graph: whether the main direction of the node's data may be told, for the similarity graph.
+        min_cohort: smallest number of clients at work at the same time, as the server states it.
+        losses: whether the node reports its mean losses before and after the work.
+        metrics: whether the node reports metrics of a model on its data.
+        graph: whether the node sends the main direction of its data, for the similarity graph.
         graph_noise: standard deviation of Gaussian noise on each entry of that direction, which has
             length 1.
-        clip: the longest update that leaves; 0 for any length.
+        clip: the node clips updates to this length; 0 for no clipping.
         noise: standard deviation of Gaussian noise on each entry of an update, in units of
             ``clip``.
 
     >>> Policy(noise=1.0)
     Traceback (most recent call last):
     ...
-    poise.core.errors.InvalidOption: policy: noise needs clip: it is in units of it (for example
+    poise.core.errors.InvalidOption: policy: noise is in units of clip, which is 0 (for example
     clip = 1.0)
     """
 
@@ -93,33 +93,34 @@ class Policy:
             require(isinstance(vars(self)[name], bool), f"policy: {name} must be true or false")
         for name in ("clip", "noise", "graph_noise"):
             value = vars(self)[name]
-            number = isinstance(value, int | float) and not isinstance(value, bool)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
             require(
-                number and 0 <= value < math.inf, f"policy: {name} must be 0 or more, not {value!r}"
+                is_number and 0 <= value < math.inf,
+                f"policy: {name} must be 0 or more, not {value!r}",
             )
-        named = all(isinstance(s, str) for s in self.solvers)
-        require(named and bool(self.solvers), "policy: solvers must name at least one solver")
+        are_names = all(isinstance(solver, str) for solver in self.solvers)
+        require(are_names and bool(self.solvers), "policy: solvers must name at least one solver")
         require(
             not self.noise or self.clip > 0,
-            "policy: noise needs clip: it is in units of it",
+            "policy: noise is in units of clip, which is 0",
             "for example clip = 1.0",
         )
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Policy:
-        """From a policy file; a key that it does not know is an error, never ignored."""
+        """The policy in a table of ``policy.toml``; unknown keys are errors."""
         known = [f.name for f in fields(cls)]
         for key in table:
             if key not in known:
                 raise InvalidOption(f"policy: unknown key {key!r}", suggest(key, known))
-        given = dict(table)
-        if "solvers" in given:
-            require(isinstance(given["solvers"], list), "policy: solvers must be a list of names")
-            given["solvers"] = tuple(given["solvers"])
-        return cls(**given)
+        options = dict(table)
+        if "solvers" in options:
+            require(isinstance(options["solvers"], list), "policy: solvers must be a list of names")
+            options["solvers"] = tuple(options["solvers"])
+        return cls(**options)
 
     def table(self) -> dict[str, Any]:
-        """What `of` reads."""
+        """The policy as a table that `of` reads."""
         return {**asdict(self), "solvers": list(self.solvers)}
 
     def allow(
@@ -131,91 +132,102 @@ class Policy:
         metrics: Sequence[str],
         graph: bool = False,
     ) -> None:
-        """Refuse what goes beyond this policy, by naming it."""
+        """Raise `PolicyRefused` if a request goes beyond this policy; the error names the limit."""
         name = str(describe(solver)["name"])
         steps = int(solver.steps_for(np.array([samples]))[0])
+        if name not in self.solvers:
+            _refuse(f"the solver {name!r} (allowed: {', '.join(self.solvers)})")
+        if steps > self.max_steps:
+            _refuse(f"{steps} local steps (at most {self.max_steps})")
         epochs = solver.epochs if isinstance(solver, CountsEpochs) else None
-        beyond = {
-            f"the solver {name!r} (allowed: {', '.join(self.solvers)})": name not in self.solvers,
-            f"{steps} local steps (at most {self.max_steps})": steps > self.max_steps,
-            f"{epochs} epochs (at most {self.max_epochs})": epochs is not None
-            and epochs > self.max_epochs,
-            f"a cohort of {cohort} (at least {self.min_cohort})": cohort < self.min_cohort,
-            f"reports of {', '.join(sorted(reports))} (losses = false)": bool(reports)
-            and not self.losses,
-            f"the solver {name!r}, which remembers what clients sent, where updates are clipped": (
-                bool(self.clip) and memory_of(solver) is not None
-            ),
-            f"metrics on its data: {', '.join(sorted(metrics))} (metrics = false)": bool(metrics)
-            and not self.metrics,
-            GRAPH: graph and not self.graph,
-        }
-        for what, refused in beyond.items():
-            if refused:
-                raise PolicyRefused(f"its policy does not allow {what}")
+        if epochs is not None and epochs > self.max_epochs:
+            _refuse(f"{epochs} epochs (at most {self.max_epochs})")
+        if cohort < self.min_cohort:
+            _refuse(f"a cohort of {cohort} (at least {self.min_cohort})")
+        if reports and not self.losses:
+            _refuse(f"reports of {', '.join(sorted(reports))} (losses = false)")
+        if self.clip and memory_of(solver) is not None:
+            _refuse(f"the solver {name!r}, which keeps client state, with clipped updates")
+        if metrics and not self.metrics:
+            _refuse(f"metrics on its data: {', '.join(sorted(metrics))} (metrics = false)")
+        if graph and not self.graph:
+            _refuse(GRAPH)
 
     def allow_channel(self, channel: Channel | None) -> None:
-        """Refuse a channel that encodes updates where they are clipped: the limit is on the update,
-        not on its code.
+        """Refuse a channel that encodes updates if the policy clips them.
+
+        Clipping limits the length of an update, not of its encoding.
         """
         if self.clip and channel is not None and not traits_of(channel, ChannelTraits).identity:
             name = str(describe(channel)["name"])
-            raise PolicyRefused(
-                f"its policy does not allow the channel {name!r}, where updates are clipped"
-            )
+            _refuse(f"the channel {name!r}, with clipped updates")
+
+
+def _refuse(request: str) -> NoReturn:
+    raise PolicyRefused(f"its policy does not allow {request}")
+
+
+class Outgoing(NamedTuple):
+    """Facts and payloads that leave a node in one reply."""
+
+    facts: dict[str, Any]
+    payloads: list[Named]
 
 
 def outgoing(
     policy: Policy,
     kind: str,
     facts: Mapping[str, Any],
-    answers: Sequence[Arrivals] = (),
-    message: Floats | None = None,
+    arrivals: Sequence[Arrivals] = (),
+    direction: Floats | None = None,
     secret: bytes = b"",
-) -> tuple[dict[str, Any], list[NamedVectors]]:
-    """All that leaves a node in answer to one request; nothing is sent that did not come out of
-    here.
+) -> Outgoing:
+    """Everything that leaves a node in reply to one request; no other code sends anything.
 
-    Facts are those that `LEAVES` lists for the kind of request, without what the policy withholds;
-    updates are clipped and made noisy as it says. The noise is drawn from the system's entropy:
-    nobody can draw it again. That of the graph's message is named by the node's ``secret``: whoever
-    asks twice learns nothing more.
+    The facts are those that `LEAVES` lists for this kind of request, without those that the policy
+    withholds. Updates are clipped and made noisy as the policy says. Their noise comes from the
+    system's entropy, so nobody can reproduce it. The noise of the graph's direction is derived from
+    the node's ``secret``: a second request returns the same noise and reveals nothing more.
     """
-    withheld = set() if policy.losses else {"loss_before", "loss_after"}
-    withheld |= set() if policy.metrics else {"metrics"}
-    told = {name: facts[name] for name in LEAVES[kind] if name in facts and name not in withheld}
-    payloads: list[NamedVectors] = []
+    withheld: set[str] = set()
+    if not policy.losses:
+        withheld |= {"loss_before", "loss_after"}
+    if not policy.metrics:
+        withheld.add("metrics")
+    allowed = {name: facts[name] for name in LEAVES[kind] if name in facts and name not in withheld}
+    payloads: list[Named] = []
     if kind == "work":
-        payloads = [
-            {name: _guarded(policy, rows[0]) for name, rows in one.payload.items()}
-            for one in answers
-        ]
-    if kind == "graph" and policy.graph and message is not None:
-        payloads = [{UPDATE: torch.from_numpy(_covered(policy, message, secret))}]
-    return told, payloads
+        for piece in arrivals:
+            payload = {name: _protect(rows[0], policy) for name, rows in piece.payload.items()}
+            payloads.append(payload)
+    if kind == "graph" and policy.graph and direction is not None:
+        noisy = _add_graph_noise(direction, policy, secret)
+        payloads = [{UPDATE: torch.from_numpy(noisy)}]
+    return Outgoing(allowed, payloads)
 
 
-def _guarded(policy: Policy, delta: torch.Tensor) -> torch.Tensor:
-    """An update, clipped and noisy."""
+def _protect(delta: torch.Tensor, policy: Policy) -> torch.Tensor:
+    """An update, clipped and noisy as the policy says."""
     if not policy.clip:
         return delta
     length = float(torch.linalg.vector_norm(delta.double()))
-    kept = delta * min(1.0, policy.clip / length) if length > 0 else delta.clone()
+    if length > 0:
+        clipped = delta * min(1.0, policy.clip / length)
+    else:
+        clipped = delta.clone()
     if not policy.noise:
-        return kept
+        return clipped
     noise = np.random.default_rng().normal(0.0, policy.noise * policy.clip, size=len(delta))
-    return kept + torch.from_numpy(noise).to(kept)
+    return clipped + torch.from_numpy(noise).to(clipped)
 
 
-def _covered(policy: Policy, message: Floats, secret: bytes) -> Floats:
-    """A message of length 1, noisy; the noise is the same for the same message, amount and
-    secret.
-    """
+def _add_graph_noise(direction: Floats, policy: Policy, secret: bytes) -> Floats:
+    """A noisy direction of length 1; the same direction, noise level and secret give the same."""
     if not policy.graph_noise:
-        return message
-    named = hashlib.blake2b(
-        f"{policy.graph_noise!r}".encode() + message.tobytes(), key=secret
-    ).digest()
-    rng = np.random.default_rng(int.from_bytes(named, "little") if secret else None)
-    noisy = message + policy.graph_noise * rng.standard_normal(len(message))
+        return direction
+    level = f"{policy.graph_noise!r}".encode()
+    digest = hashlib.blake2b(level + direction.tobytes(), key=secret).digest()
+    seed = int.from_bytes(digest, "little") if secret else None
+    rng = np.random.default_rng(seed)
+    noisy = direction + policy.graph_noise * rng.standard_normal(len(direction))
     return np.asarray(noisy / np.linalg.norm(noisy))

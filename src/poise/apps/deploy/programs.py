@@ -1,4 +1,4 @@
-"""The programs of Flower that make up a deployment, and how each is started."""
+"""The programs of Flower in a deployment, and how poise starts them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from typing import Any
 from poise.apps.deploy.folder import BOOT, LOOPBACK, NODE, Deployment, environment, read_toml
 from poise.core.errors import InvalidOption, require
 
-SHORT = 10.0  # seconds; a process that lived for less waits longer before its next start
-LONGEST = 30.0  # the longest pause
+SHORT = 10.0  # seconds; the pause before a restart doubles after a shorter life
+LONGEST = 30.0  # the longest pause, in seconds
 
 
 @dataclass
 class Child:
-    """One process, and how often it was started."""
+    """A process that is restarted when it ends."""
 
     name: str
     command: list[str]
@@ -33,20 +33,30 @@ class Child:
     log: Path
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
-    began: float = 0.0
+    started: float = 0.0
     pause: float = 0.5
     due: float = 0.0
 
+    @property
+    def running(self) -> bool:
+        """Whether the process runs."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process; None if it is not started."""
+        return None if self.process is None else self.process.pid
+
     def tend(self) -> bool:
-        """Start it where it is not running and its pause is over; whether anything changed."""
+        """Start the process if it is down and its pause is over; whether anything changed."""
         now = time.monotonic()
         if self.process is not None:
             if self.process.poll() is None:
                 return False
-            self._sweep(self.process.pid)
-            lived = now - self.began
-            self.pause = min(self.pause * 2, LONGEST) if lived < SHORT else 0.5
-            self.process, self.due = None, now + self.pause
+            self._kill_group(self.process.pid)
+            self.pause = min(self.pause * 2, LONGEST) if now - self.started < SHORT else 0.5
+            self.process = None
+            self.due = now + self.pause
             return True
         if now < self.due:
             return False
@@ -60,31 +70,32 @@ class Child:
                 cwd=self.log.parent,
                 start_new_session=True,
             )
-        self.starts, self.began = self.starts + 1, now
+        self.starts += 1
+        self.started = now
         return True
 
     @staticmethod
-    def _sweep(group: int) -> None:
-        """End what a process that died left behind: the next one needs its port."""
+    def _kill_group(group: int) -> None:
+        """Kill the children of a dead process, which may occupy the port of the next one."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
 
     def signal(self, number: int) -> None:
-        """To the process and those that it started."""
+        """Send a signal to the process and its children."""
         if self.process is not None and self.process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
 
 
 def listening(port: int, host: str = LOOPBACK) -> bool:
-    """Whether somebody listens on this port."""
-    with socket.socket() as place:
-        place.settimeout(1.0)
-        return place.connect_ex((host, port)) == 0
+    """Whether a process listens on this port."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((host, port)) == 0
 
 
 def superlink(deployment: Deployment) -> Child:
-    """The server that nodes connect to: TLS, registered keys only, its state on disk."""
+    """Flower's SuperLink, to which nodes connect: TLS, registered keys only, state on disk."""
     server = deployment.server
     command = [
         "flower-superlink",
@@ -111,7 +122,7 @@ def superlink(deployment: Deployment) -> Child:
 
 
 def superexec(deployment: Deployment) -> Child:
-    """The process that starts the engine for every run."""
+    """Flower's SuperExec, which starts the server app for every run."""
     server = deployment.server
     command = [
         "flower-superexec",
@@ -126,7 +137,7 @@ def superexec(deployment: Deployment) -> Child:
 
 
 def supernode(folder: Path, marked: Path, log: Path) -> Child:
-    """A node, with its own key and its own certificate; all it needs is in its folder."""
+    """Flower's SuperNode for a node's folder, with the key and certificate in it."""
     config = read_toml(folder / "node.toml", "give the folder of a node: DIR/node-0")
     command = [
         "flower-supernode",
@@ -147,49 +158,46 @@ def supernode(folder: Path, marked: Path, log: Path) -> Child:
         "--ssl-ca-certfile",
         str(folder / "ca.crt"),
     ]
-    mine = {**environment(marked, folder / "flwr"), NODE: str(folder)}
-    return Child(folder.name, _launched(command), mine, log)
+    variables = {**environment(marked, folder / "flwr"), NODE: str(folder)}
+    return Child(folder.name, _with_launcher(command), environment=variables, log=log)
 
 
 def _child(deployment: Deployment, name: str, command: list[str]) -> Child:
     log = deployment.logs / f"{name}.log"
-    return Child(name, _launched(command), deployment.environment, log)
+    return Child(name, _with_launcher(command), environment=deployment.environment, log=log)
 
 
-def _launched(command: list[str]) -> list[str]:
+def _with_launcher(command: list[str]) -> list[str]:
+    """The command that starts a program of Flower through `poise.apps.deploy.launch`."""
     return [sys.executable, "-m", "poise.apps.deploy.launch", program(command[0]), *command[1:]]
 
 
 def program(name: str) -> str:
-    """Flower's programs lie beside this Python."""
+    """The path of a program of Flower, which lies beside this Python."""
     file = Path(sys.executable).parent / name
     require(
-        file.exists(), f"deployments need Flower: there is no {file}", "pip install 'poise[flower]'"
+        file.exists(), f"deployments need Flower: {file} is missing", "pip install 'poise[flower]'"
     )
     return str(file)
 
 
 def register(deployment: Deployment) -> None:
-    """Register the keys of nodes that are not yet, and note which node is which client."""
-    known = deployment.registered()
+    """Register the keys of new nodes, and store the node id of each client."""
+    node_ids = deployment.registered()
     for client in range(deployment.nodes):
-        if client not in known:
-            told = flwr(
-                deployment,
-                "supernode",
-                "register",
-                str(deployment.node(client) / "node.pub"),
-                "poise",
-            )
-            known[client] = int(told["node-id"])
-            text = json.dumps({str(c): str(node) for c, node in known.items()})
-            (deployment.server / "nodes.json").write_text(text, encoding="utf-8")
+        if client in node_ids:
+            continue
+        key = str(deployment.node(client) / "node.pub")
+        answer = flwr(deployment, "supernode", "register", key, "poise")
+        node_ids[client] = int(answer["node-id"])
+        text = json.dumps({str(c): str(node) for c, node in node_ids.items()})
+        (deployment.server / "nodes.json").write_text(text, encoding="utf-8")
 
 
-def flwr(deployment: Deployment, *words: str) -> dict[str, Any]:
-    """What Flower's own command line answers."""
-    done = subprocess.run(
-        [program("flwr"), *words, "--format", "json"],
+def flwr(deployment: Deployment, *arguments: str) -> dict[str, Any]:
+    """Call Flower's command line ``flwr``; returns its JSON answer."""
+    process = subprocess.run(
+        [program("flwr"), *arguments, "--format", "json"],
         env=deployment.environment,
         capture_output=True,
         text=True,
@@ -198,12 +206,11 @@ def flwr(deployment: Deployment, *words: str) -> dict[str, Any]:
         timeout=120,
     )
     try:
-        told: dict[str, Any] = json.loads(done.stdout)
+        answer: dict[str, Any] = json.loads(process.stdout)
     except ValueError:
-        told = {}
-    if not told.get("success"):
-        said = " ".join(
-            str(told.get("error-message") or done.stderr or done.stdout or "no answer").split()
-        )
-        raise InvalidOption(f"flwr {words[0]}: {said}")
-    return told
+        answer = {}
+    if not answer.get("success"):
+        text = answer.get("error-message") or process.stderr or process.stdout or "no answer"
+        one_line = " ".join(str(text).split())
+        raise InvalidOption(f"flwr {arguments[0]}: {one_line}")
+    return answer

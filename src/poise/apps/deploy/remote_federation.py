@@ -1,4 +1,4 @@
-"""The federation as its server knows it: how much everyone holds, and nothing of what."""
+"""The federation as the server of a deployment sees it: registered facts, but no samples."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from poise.apps.deploy.node_data import like
+from poise.apps.deploy.node_data import placeholder_samples
 from poise.core.errors import IncompatibleParts, InvalidOption, require
 from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 
-NO_DATA = "use parts that need updates only"
-OURS = ("importance", "without")  # keys of [data] that do not change what a node holds
+NO_DATA = "use parts that need only updates"
+SERVER_KEYS = ("importance", "without")  # keys of [data] that do not affect a node's samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +27,13 @@ class Remote:
     """Clients whose data are on their nodes.
 
     Args:
-        registered: what each node told when the run began, in the order of the clients.
+        registered: the registration of each node, in the order of the clients.
         weighing: ``size``, ``equal``, or the importance of each client.
-        test_shard: held-out samples that the server has.
+        test_shard: the server's held-out samples.
         spec: the experiment's ``[data]``.
-        graph: asks the nodes for their messages of the similarity graph, (N, D); None where nobody
-            is to ask.
-        chosen: each client's number in the deployment, where some have left; None: client i is node
+        graph: requests the nodes' directions for the similarity graph, (N, D); None if the graph is
+            not available.
+        chosen: each client's number in the deployment, if clients have left; None: client i is node
             i.
     """
 
@@ -45,7 +45,7 @@ class Remote:
     chosen: Ints | None = None
 
     on_demand = False
-    measured = False  # nothing is measured on the nodes' data unless the experiment says so
+    measured = False  # metrics on the nodes' data only if the experiment requests them
 
     @property
     def clients(self) -> int:
@@ -54,9 +54,7 @@ class Remote:
 
     @property
     def members(self) -> Ints:
-        """Each client's number in the deployment, (N,): 0 to N - 1 unless clients have left
-        (`without`).
-        """
+        """Each client's number in the deployment, (N,): 0 to N - 1 if no client has left."""
         return np.arange(self.clients) if self.chosen is None else self.chosen
 
     @cached_property
@@ -70,131 +68,144 @@ class Remote:
         if isinstance(self.weighing, str):
             require(
                 self.weighing in ("size", "equal"),
-                f"importance = {self.weighing!r} is not known",
-                "size, equal",
+                f"unknown importance {self.weighing!r}",
+                "known: size, equal",
             )
-            given: Floats = (
-                self.sizes.astype(np.float64) if self.weighing == "size" else np.ones(self.clients)
-            )
+            weights: Floats = np.ones(self.clients)
+            if self.weighing == "size":
+                weights = self.sizes.astype(np.float64)
         else:
-            given = np.asarray(self.weighing, dtype=np.float64)
-            fits = given.shape == (self.clients,) and bool((given >= 0).all()) and given.sum() > 0
-            require(fits, f"importance must be {self.clients} numbers, 0 or more, not all 0")
-        found: Floats = given / given.sum()
-        return found
+            weights = np.asarray(self.weighing, dtype=np.float64)
+            has_shape = weights.shape == (self.clients,)
+            require(
+                has_shape and bool((weights >= 0).all()) and weights.sum() > 0,
+                f"importance must be {self.clients} numbers, 0 or more, not all 0",
+            )
+        importance: Floats = weights / weights.sum()
+        return importance
 
     @property
     def _form(self) -> Samples:
-        """Samples of the clients' form, for building the model."""
+        """Samples with the shape and classes of the clients', to build the model."""
         if self.test_shard is not None:
             return self.test_shard.samples
         first = self.registered[0]
-        return like(tuple(first["shape"]), first["classes"])
+        return placeholder_samples(tuple(first["shape"]), first["classes"])
 
     def shards(self, clients: Ints) -> Shards:
-        """Nothing: the server holds none of the clients' samples; only their form is known."""
-        none = torch.zeros(0, dtype=torch.int64)
+        """Empty shards: the server knows the form of the clients' samples, but has none."""
+        no_rows = torch.zeros(0, dtype=torch.int64)
+        offsets = np.zeros(len(clients) + 1, dtype=np.int64)
         pool = self._form
-        return Shards(pool, none, pool.labels[none], np.zeros(len(clients) + 1, dtype=np.int64))
+        return Shards(pool, no_rows, labels=pool.labels[no_rows], offsets=offsets)
 
     def client(self, i: int) -> Any:
-        """Refused: data do not leave nodes."""
+        """Raises: data do not leave the nodes."""
         raise IncompatibleParts(f"the data of client {i} are on its node", NO_DATA)
 
     def messages(self) -> Floats:
-        """The clients' messages for the similarity graph, (N, D), each made on its node; asked for
-        once.
-        """
+        """The clients' directions for the similarity graph, (N, D), requested once."""
         return self._messages
 
     @cached_property
     def _messages(self) -> Floats:
         if self.graph is None:
             raise IncompatibleParts(
-                "the data that a similarity graph is made of are on the nodes", NO_DATA
+                "the similarity graph needs data that are on the nodes", NO_DATA
             )
         pool = self._form
         return self.graph(pool.vocabulary if pool.tokens else math.prod(pool.shape))
 
     def without(self, clients: Sequence[int] | Ints) -> Remote:
-        """The federation that is left when these clients are gone; the others move up, in order
-        (`members`).
-        """
+        """The federation without these clients; the others keep their order (`members`)."""
         gone = sorted({int(c) for c in clients})
         require(
             all(0 <= c < self.clients for c in gone),
             f"without: there is no client {max(gone, default=0)}",
         )
-        stay = np.delete(np.arange(self.clients), gone)
-        require(len(stay) > 0, f"without: no client of {self.clients} would be left")
-        weighing = (
-            self.weighing if isinstance(self.weighing, str) else np.asarray(self.weighing)[stay]
-        )
+        remaining = np.delete(np.arange(self.clients), gone)
+        require(len(remaining) > 0, f"without: no client of {self.clients} would be left")
+        weighing = self.weighing
+        if not isinstance(weighing, str):
+            weighing = np.asarray(weighing)[remaining]
         spec = self.spec
         if spec is not None:
-            spec = {
-                **spec,
-                "without": sorted({*spec.get("without", ()), *self.members[gone].tolist()}),
-            }
-        left = [self.registered[int(c)] for c in stay]
+            left = {*spec.get("without", ()), *self.members[gone].tolist()}
+            spec = {**spec, "without": sorted(left)}
         return replace(
-            self, registered=left, weighing=weighing, spec=spec, chosen=self.members[stay]
+            self,
+            registered=[self.registered[int(c)] for c in remaining],
+            weighing=weighing,
+            spec=spec,
+            chosen=self.members[remaining],
         )
 
     def digest(self) -> str:
-        """A hash of what was registered: a run goes on with the nodes that it began with."""
+        """A hash of the registrations; a resumed run must have the same."""
         facts: list[Any] = [
             [dict(r) for r in self.registered],
             np.asarray(self.importance).tolist(),
         ]
         if self.chosen is not None:
             facts.append(self.chosen.tolist())
-        return hashlib.blake2b(
-            json.dumps(facts, sort_keys=True).encode(), digest_size=16
-        ).hexdigest()
+        text = json.dumps(facts, sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def check_registered(
-    found: Sequence[Mapping[str, Any]],
+    registrations: Sequence[Mapping[str, Any]],
     spec: Mapping[str, Any] | None,
     most: Sequence[int] | Ints | None = None,
     members: Sequence[int] | Ints | None = None,
 ) -> None:
-    """Refuse nodes that do not fit each other, or a trial whose nodes hold other data than the
-    experiment names.
+    """Raise if registrations are invalid, do not fit each other, or contradict the experiment.
 
-    ``most`` is the largest number of samples that each may register: who claims more would count
-    for more. ``members`` are their numbers in the deployment, where that is not their order.
+    Args:
+        registrations: of all nodes, in the order of the clients.
+        spec: the experiment's ``[data]``, if it names a data source; None otherwise.
+        most: the largest number of samples that each client may register. A client with more
+            samples has more weight, so an unlimited number would invite false claims.
+        members: the clients' numbers in the deployment, if they differ from their order.
     """
-    numbers = list(range(len(found)) if members is None else map(int, members))
-    for place, (client, facts) in enumerate(zip(numbers, found, strict=True)):
-        whole = type(facts.get("samples")) is int and facts["samples"] >= 1
-        form = isinstance(facts.get("shape"), list) and type(facts.get("classes")) is int
-        form = form and isinstance(facts.get("data"), Mapping | None)
+    numbers = list(range(len(registrations)) if members is None else map(int, members))
+    first = registrations[0]
+    for index, (client, facts) in enumerate(zip(numbers, registrations, strict=True)):
+        samples = facts.get("samples")
+        has_samples = type(samples) is int and samples >= 1
+        has_shape = isinstance(facts.get("shape"), list) and type(facts.get("classes")) is int
+        has_data = isinstance(facts.get("data"), Mapping | None)
         require(
-            whole and form,
-            f"client {client} registered {facts.get('samples')!r} samples: it does not fit",
+            has_samples and has_shape and has_data,
+            f"client {client} registered {samples!r} samples: its registration is invalid",
         )
-        if most is not None and facts["samples"] > most[place]:
+        if most is not None and facts["samples"] > most[index]:
             raise InvalidOption(
-                f"client {client} registered {facts['samples']} samples, and can have {most[place]}",
+                f"client {client} registered {samples} samples, and can have {most[index]}",
                 "ask its operator; if the number is right, raise [data] max_samples",
             )
-        first = found[0]
         if (facts["shape"], facts["classes"]) != (first["shape"], first["classes"]):
             raise InvalidOption(
-                f"client {client} has samples of shape {facts['shape']} and {facts['classes']} classes, "
+                f"client {client} has samples of shape {facts['shape']} and "
+                f"{facts['classes']} classes, "
                 f"client {numbers[0]} {first['shape']} and {first['classes']}",
-                "all nodes need data of one form",
+                "all nodes need data of the same form",
             )
-        told = facts.get("data")
-        if spec is not None and told is not None:
-            mine = {k: v for k, v in {**spec, "client": client}.items() if k not in OURS}
-            theirs = {k: v for k, v in told.items() if k not in OURS}
-            other = sorted(k for k in mine.keys() | theirs.keys() if mine.get(k) != theirs.get(k))
-            if other:
-                key = other[0]
-                raise InvalidOption(
-                    f"[data] {key} = {mine.get(key)!r}, but client {client}'s node holds {key} = {theirs.get(key)!r}",
-                    "make the deployment for this experiment: poise deploy init DIR --like exp.toml",
-                )
+        source = facts.get("data")
+        if spec is not None and source is not None:
+            _check_source(client, source, spec)
+
+
+def _check_source(client: int, node_source: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+    """Raise if a node's data source differs from the experiment's."""
+    experiment_source = {**spec, "client": client}
+    for key in sorted(experiment_source.keys() | node_source.keys()):
+        if key in SERVER_KEYS:
+            continue
+        wanted = experiment_source.get(key)
+        registered = node_source.get(key)
+        if wanted != registered:
+            raise InvalidOption(
+                f"[data] {key} = {wanted!r}, but client {client}'s node holds "
+                f"{key} = {registered!r}",
+                "create the deployment for this experiment: poise deploy init DIR --like exp.toml",
+            )

@@ -1,4 +1,4 @@
-"""What runs beside the SuperLink: the engine, whose backend are the nodes."""
+"""The server app of a deployment: runs the engine beside the SuperLink, on the nodes."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ def server_app() -> Any:
 
 
 def main(grid: Grid, context: Context) -> None:
-    """Do the job that the run's configuration names."""
+    """Run the job that the configuration of Flower's run names."""
     deployment = open_deployment(os.environ[MARK])
     name = str(context.run_config["job"])
-    job = Job(deployment.jobs / f"{name}.json")
-    job.say(pid=os.getpid())
+    job = DeployedJob(deployment.jobs / f"{name}.json")
+    job.log(pid=os.getpid())
     try:
-        with job.heard():
-            runs = job.do(Transport(ReplyReceiver(grid), deployment.registered(), name))
+        with job.logged_warnings():
+            runs = job.run(Transport(ReplyReceiver(grid), deployment.registered(), run=name))
         for run in runs:
-            job.say(run=str(run))
-        job.say(done=True)
+            job.log(run=str(run))
+        job.log(done=True)
     except PoiseError as error:
-        job.say(error=error.message, hint=error.hint, code=error.exit_code)
+        job.log(error=error.message, hint=error.hint, code=error.exit_code)
         raise
     except BaseException as error:
         details = job.file.with_suffix(".trace")
         details.write_text(traceback.format_exc(), encoding="utf-8")
-        job.say(
+        job.log(
             error=f"the server failed ({type(error).__name__}: {error})",
             hint=f"details: {details}",
             code=1,
@@ -73,70 +73,72 @@ def main(grid: Grid, context: Context) -> None:
 
 
 @dataclass(frozen=True)
-class Job:
-    """A run that was asked for: a file that says what, and a file beside it that says how it
-    goes.
-    """
+class DeployedJob:
+    """A requested run: a JSON file with the order, and a log beside it with the progress."""
 
     file: Path
 
-    def say(self, **facts: Any) -> None:
-        """One line for whoever follows."""
+    def log(self, **facts: Any) -> None:
+        """Write a line into the log, for the process that follows the job."""
         with self.file.with_suffix(".log").open("a", encoding="utf-8") as log:
             log.write(json.dumps(facts) + "\n")
 
     def stop(self) -> bool:
-        """Whether somebody asked for an end."""
+        """Whether the job should stop after the current round."""
         return self.file.with_suffix(".stop").exists()
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
-        """Warnings inside the block are told to whoever follows: an audit's, above all."""
+    def logged_warnings(self) -> Iterator[None]:
+        """Write warnings inside the block into the log, above all those of an audit."""
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = lambda message, *_, **__: self.say(warning=str(message))
+            warnings.showwarning = lambda message, *_, **__: self.log(warning=str(message))
             yield
 
-    def do(self, post: Transport) -> list[Path]:
-        """Run every seed, take a run up, or forget clients of a run."""
+    def run(self, transport: Transport) -> list[Path]:
+        """Run all seeds, resume a run, or unlearn clients, as the order says."""
         order = json.loads(self.file.read_text(encoding="utf-8"))
         if "unlearn" in order:
-            return [self._unlearned(order, post)]
+            return [self._unlearn(order, transport)]
         if "resume" in order:
-            folder = Path(order["resume"])
-            refuse_branch(folder, "poise deploy unlearn")
-            experiment = recorded(folder)
-            composition, way = self._composed(experiment, experiment.seeds[0], post, folder)
-            with connected(way), experiment.located():
-                return [_path(resume_run(composition, folder, [self._watch], self.stop))]
+            return [self._resume(Path(order["resume"]), transport)]
         experiment = parse(order["text"], Path(order["file"]), order["set"])
         runs = []
         for seed in order["seeds"] or experiment.seeds:
             folder = Path(order["out"]) / f"seed-{seed}"
-            composition, way = self._composed(experiment, seed, post, folder)
-            with connected(way), experiment.located():
-                runs.append(_path(begin(composition, folder, [self._watch], self.stop)))
+            composition, members = self._compose(experiment, seed, transport, folder=folder)
+            with connected(members), experiment.located():
+                run = begin(composition, folder, [self._log_round], self.stop)
+            runs.append(_path(run))
             if self.stop():
                 break
         return runs
 
-    def _watch(self, record: Record) -> None:
-        metrics = {k: float(v) for k, v in record.metrics.items() if isinstance(v, float)}
-        refused = [[r.client, r.reason] for r in record.refusals]
-        self.say(round=record.index, seconds=record.seconds, metrics=metrics, refused=refused)
+    def _resume(self, folder: Path, transport: Transport) -> Path:
+        """Resume the run in a folder."""
+        refuse_branch(folder, "poise deploy unlearn")
+        experiment = recorded(folder)
+        seed = experiment.seeds[0]
+        composition, members = self._compose(experiment, seed, transport, folder=folder)
+        with connected(members), experiment.located():
+            return _path(resume_run(composition, folder, [self._log_round], self.stop))
 
-    def _unlearned(self, order: Mapping[str, Any], post: Transport) -> Path:
-        """Honour a request to forget on the nodes that stay; whoever is to be forgotten is not
-        asked for anything.
-        """
+    def _log_round(self, record: Record) -> None:
+        """Write a finished round into the log."""
+        metrics = {k: float(v) for k, v in record.metrics.items() if isinstance(v, float)}
+        refused = [[refusal.client, refusal.reason] for refusal in record.refusals]
+        self.log(round=record.index, seconds=record.seconds, metrics=metrics, refused=refused)
+
+    def _unlearn(self, order: Mapping[str, Any], transport: Transport) -> Path:
+        """Unlearn clients on the remaining nodes; unlearned clients receive no requests."""
         request = UnlearnRequest(**order["request"])
-        histories = Histories.of(
-            open_run(order["unlearn"]), None if request.out is None else Path(request.out)
-        )
-        root, begun = histories.root, histories.open_request
-        wanted = checked_clients(request.clients, root.clients, histories.unlearned)
-        gone = sorted({*histories.unlearned, *wanted, *(begun.clients if begun else ())})
-        sizes, score = root.array("sizes"), "" if request.held_out else _score(root)
+        out = None if request.out is None else Path(request.out)
+        histories = Histories.of(open_run(order["unlearn"]), out)
+        root = histories.root
+        begun = histories.open_request
+        requested = checked_clients(request.clients, root.clients, histories.forgotten)
+        gone = sorted({*histories.forgotten, *requested, *(begun.clients if begun else ())})
+        sizes = root.array("sizes")
         assert root.path is not None
         assert sizes is not None
         experiment = recorded(root.path)
@@ -144,43 +146,43 @@ class Job:
             raise InvalidOption(
                 f"{root.path} was not trained on nodes", f"poise unlearn {root.path} --clients …"
             )
-        way = replace(
-            post, task=experiment.table("task"), state=_state(root.path / "without" / str(gone))
-        )
-        whole = registered_federation(
+        state = _state_name(root.path / "without" / str(gone))
+        transport = replace(transport, task=experiment.table("task"), state=state)
+        federation = registered_federation(
             experiment,
             experiment.seeds[0],
-            post=way,
+            transport=transport,
             patience=_backend(experiment).patience,
             gone={c: int(sizes[c]) for c in gone},
-            score=score,
+            score="" if request.held_out else _score(root),
         )
-        _refuse_grown(whole, sizes)
-        with connected(way.among(whole.without(gone).members.tolist())):
-            made = fulfil(root, request, federation=whole, callbacks=[self._watch], stop=self.stop)
-        return _path(made.run)
+        _check_sizes(federation, sizes)
+        remaining = federation.without(gone).members.tolist()
+        with connected(transport.among(remaining)):
+            unlearned = fulfil(
+                root, request, federation=federation, callbacks=[self._log_round], stop=self.stop
+            )
+        return _path(unlearned.run)
 
-    def _composed(
-        self, experiment: Experiment, seed: int, post: Transport, folder: Path
+    def _compose(
+        self, experiment: Experiment, seed: int, transport: Transport, folder: Path
     ) -> tuple[Composition, Transport]:
-        """The composition of a seed on the nodes' data, and the way to them; ``folder`` names what
-        these keep.
-        """
-        way = replace(post, task=experiment.table("task"), state=_state(folder))
+        """The composition of a seed, and the transport to the nodes that take part."""
+        state = _state_name(folder)
+        transport = replace(transport, task=experiment.table("task"), state=state)
         backend = _backend(experiment)
-        federation = registered_federation(experiment, seed, way, backend.patience)
-        way = way.among(federation.members.tolist())
-        composition = compose(experiment, seed, federation)
-        composition = composition.with_options(backend=backend)
-        if "bad_updates" not in experiment.table(
-            "run"
-        ):  # one node's mistake does not end everybody's run
+        federation = registered_federation(
+            experiment, seed, transport=transport, patience=backend.patience
+        )
+        composition = compose(experiment, seed, federation).with_options(backend=backend)
+        if "bad_updates" not in experiment.table("run"):
+            # by default, the mistake of one node does not end the run
             composition = composition.with_options(bad_updates="drop")
-        return composition, way
+        return composition, transport.among(federation.members.tolist())
 
 
-def _state(folder: Path) -> str:
-    """The name under which nodes keep what clients remember in a run."""
+def _state_name(folder: Path) -> str:
+    """The name under which nodes store the client state of a run."""
     return hashlib.blake2b(str(folder.resolve()).encode(), digest_size=16).hexdigest()
 
 
@@ -190,31 +192,30 @@ def _path(run: Run) -> Path:
 
 
 def _backend(experiment: Experiment) -> Flower:
-    """The file's options of the backend ``flower``, or the usual ones where it names another."""
-    given = experiment.table("run").get("backend")
-    if isinstance(given, Mapping) and _on_nodes(experiment):
-        return Flower(**{k: v for k, v in given.items() if k != "name"})
+    """The backend ``flower`` with the experiment's options, or with defaults."""
+    backend = experiment.table("run").get("backend")
+    if isinstance(backend, Mapping) and _on_nodes(experiment):
+        return Flower(**{k: v for k, v in backend.items() if k != "name"})
     return Flower()
 
 
 def _on_nodes(experiment: Experiment) -> bool:
-    """Whether its work is done by nodes."""
-    given = experiment.table("run").get("backend")
-    return (given.get("name") if isinstance(given, Mapping) else given) == "flower"
+    """Whether the experiment names the backend ``flower``."""
+    backend = experiment.table("run").get("backend")
+    name = backend.get("name") if isinstance(backend, Mapping) else backend
+    return name == "flower"
 
 
-def _refuse_grown(federation: Remote, sizes: Ints) -> None:
-    """What a request promises is about the data that the run was trained on."""
+def _check_sizes(federation: Remote, sizes: Ints) -> None:
+    """Raise if a client's data changed: guarantees hold for the data of the training."""
     for client in np.flatnonzero(federation.sizes != sizes):
         raise IncompatibleParts(
             f"client {federation.members[client]} has {federation.sizes[client]} samples now, "
             f"and had {sizes[client]} in the training",
-            "a request to forget needs the data that the others trained on",
+            "unlearning needs the data that the other clients trained on",
         )
 
 
 def _score(run: Run) -> str:
-    """What retraining is aimed at, as far as a policy cares: accuracy where the run has it, else
-    the loss.
-    """
+    """The metric that retraining aims at: accuracy if the run has it, else the loss."""
     return ACCURACY if any(name.endswith("accuracy") for name in run.metrics) else LOSSES[0]

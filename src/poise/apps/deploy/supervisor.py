@@ -1,7 +1,7 @@
-"""Keep processes alive: ``python -m poise.apps.deploy.supervisor DIR`` those of a deployment.
+"""Keep the processes of a deployment alive: ``python -m poise.apps.deploy.supervisor DIR``.
 
-A process that ends is started again, after a pause that grows while it keeps ending at once.
-SIGTERM ends all.
+The supervisor restarts a process that ends, after a pause that grows while the process keeps ending
+at once. SIGTERM stops all processes.
 """
 
 from __future__ import annotations
@@ -18,33 +18,31 @@ from poise.apps.deploy.folder import Deployment, open_deployment
 from poise.apps.deploy.programs import Child, listening, register, superexec, superlink, supernode
 from poise.core.errors import InvalidOption
 
-GRACE = 8.0  # seconds that processes get to end by themselves
+GRACE = 8.0  # seconds between SIGTERM and SIGKILL
 
 
-class Tending:
-    """Some processes that are started again whenever they end, until SIGTERM or SIGINT."""
+class ProcessGroup:
+    """Processes that are restarted whenever they end, until SIGTERM or SIGINT."""
 
     def __init__(self) -> None:
         self.children: list[Child] = []
-        self.ending = False
+        self.stopping = False
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._end)
+            signal.signal(number, self._request_stop)
 
-    def _end(self, number: int, frame: FrameType | None) -> None:
-        self.ending = True
+    def _request_stop(self, number: int, frame: FrameType | None) -> None:
+        self.stopping = True
 
     def tend(self) -> bool:
-        """Start again what has ended; whether anything changed."""
+        """Restart processes that have ended; whether anything changed."""
         return sum(child.tend() for child in self.children) > 0
 
     def stop(self) -> None:
-        """End all of them, those started last first."""
+        """Stop all processes, the last started first."""
         for child in reversed(self.children):
             child.signal(signal.SIGTERM)
-        until = time.monotonic() + GRACE
-        while time.monotonic() < until and any(
-            c.process and c.process.poll() is None for c in self.children
-        ):
+        deadline = time.monotonic() + GRACE
+        while time.monotonic() < deadline and any(child.running for child in self.children):
             time.sleep(0.1)
         for child in self.children:
             child.signal(signal.SIGKILL)
@@ -52,7 +50,7 @@ class Tending:
                 child.process.wait()
 
 
-class Supervisor(Tending):
+class Supervisor(ProcessGroup):
     """All processes of one deployment on this machine."""
 
     def __init__(self, deployment: Deployment, nodes: bool) -> None:
@@ -61,17 +59,19 @@ class Supervisor(Tending):
         self.nodes = nodes
 
     def run(self) -> None:
-        """Start everything in order, and tend it until the end."""
-        made = self.deployment
+        """Start all processes in order, and keep them alive until a signal arrives."""
+        deployment = self.deployment
         try:
-            self._add(superlink(made))
-            self._until_open()
-            register(made)
-            self._add(superexec(made))
-            for client in range(made.nodes) if self.nodes else ():
-                self._add(supernode(made.node(client), made.path, made.logs / f"node-{client}.log"))
+            self._add(superlink(deployment))
+            self._wait_for_superlink()
+            register(deployment)
+            self._add(superexec(deployment))
+            if self.nodes:
+                for client in range(deployment.nodes):
+                    log = deployment.logs / f"node-{client}.log"
+                    self._add(supernode(deployment.node(client), deployment.path, log))
             self._write("up")
-            while not self.ending:
+            while not self.stopping:
                 if self.tend():
                     self._write("up")
                 time.sleep(0.2)
@@ -87,11 +87,11 @@ class Supervisor(Tending):
         self.children.append(child)
         self._write("starting")
 
-    def _until_open(self, seconds: float = 60.0) -> None:
-        """Wait for the server's port, tending what has been started."""
-        until = time.monotonic() + seconds
+    def _wait_for_superlink(self, seconds: float = 60.0) -> None:
+        """Wait until the SuperLink listens, and keep started processes alive."""
+        deadline = time.monotonic() + seconds
         while not listening(self.deployment.port, self.deployment.host):
-            if self.ending or time.monotonic() > until:
+            if self.stopping or time.monotonic() > deadline:
                 port = self.deployment.port
                 raise InvalidOption(
                     f"the SuperLink does not listen on port {port}", "see logs/superlink.log"
@@ -101,11 +101,15 @@ class Supervisor(Tending):
             time.sleep(0.2)
 
     def _write(self, status: str, error: str = "") -> None:
-        running = {
-            c.name: {"pid": None if c.process is None else c.process.pid, "starts": c.starts}
-            for c in self.children
+        processes = {
+            child.name: {"pid": child.pid, "starts": child.starts} for child in self.children
         }
-        state = {"status": status, "supervisor": os.getpid(), "processes": running, "error": error}
+        state = {
+            "status": status,
+            "supervisor": os.getpid(),
+            "processes": processes,
+            "error": error,
+        }
         file = self.deployment.path / "state.json"
         draft = file.with_suffix(".new")
         draft.write_text(json.dumps(state, indent=1), encoding="utf-8")
@@ -113,18 +117,19 @@ class Supervisor(Tending):
 
 
 def run_node(path: str | Path) -> None:
-    """Keep the node of one folder alive in this process, until SIGTERM or Ctrl-C; a folder that
-    `check_node` passed.
+    """Keep the node of a folder alive until SIGTERM or Ctrl-C.
+
+    Call `check_node` before.
     """
     folder = Path(path).resolve()
-    tending = Tending()
-    tending.children.append(supernode(folder, folder, folder / "node.log"))
+    group = ProcessGroup()
+    group.children.append(supernode(folder, folder, folder / "node.log"))
     try:
-        while not tending.ending:
-            tending.tend()
+        while not group.stopping:
+            group.tend()
             time.sleep(0.2)
     finally:
-        tending.stop()
+        group.stop()
 
 
 if __name__ == "__main__":

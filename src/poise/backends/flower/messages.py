@@ -1,4 +1,4 @@
-"""What travels between a server and a node: named facts, and tensors as plain bytes."""
+"""Messages between the server and a node: JSON facts, and tensors as plain bytes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 from poise.core.errors import UpdateRefused
 from poise.core.vectors import Vector
 
-RAW = "poise.raw"  # how a vector is written: its bytes, little endian, and nothing else
-MOST = 1 << 20  # bytes of facts in a letter; what is large travels in tensors
+RAW = "poise.raw"  # how an array is stored: its bytes, little endian, without a header
+MAX_FACT_BYTES = 1 << 20  # limit for the JSON facts of a message; tensors have their own limits
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -33,19 +33,19 @@ DTYPES = {
 }
 
 
-def words(value: object, most: int = 500) -> str:
-    r"""What a node says, fit for a ledger and a terminal: one line of printable characters, not too
-    long.
+def printable(value: object, max_length: int = 500) -> str:
+    r"""Text from a node, made safe for ledgers and terminals: one short line, printable.
 
-    >>> words("no \ud800\x1b[2J")
+    >>> printable("no \ud800\x1b[2J")
     'no ??[2J'
     """
-    return "".join(c if c.isprintable() else "?" for c in str(value)[:most])
+    text = str(value)[:max_length]
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 @dataclass(frozen=True)
 class TensorBytes:
-    """A tensor as it travels; its form is a claim until `tensor` or `vector` has been asked for."""
+    """A tensor in a message; `tensor` and `vector` check its bytes against dtype and shape."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -53,25 +53,22 @@ class TensorBytes:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> TensorBytes:
-        """Wrap a tensor."""
+        """Serialise a tensor."""
         values = tensor.detach().cpu().contiguous().numpy()
-        return cls(
-            str(values.dtype),
-            tuple(values.shape),
-            values.astype(values.dtype.newbyteorder("<")).tobytes(),
-        )
+        little_endian = values.astype(values.dtype.newbyteorder("<"))
+        return cls(str(values.dtype), tuple(values.shape), data=little_endian.tobytes())
 
     def fits(self, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
-        """Whether this is a tensor of this shape and kind, to the byte."""
-        known = DTYPES.get(self.dtype)
+        """Whether this is a tensor of this shape and dtype, with the right number of bytes."""
+        own_dtype = DTYPES.get(self.dtype)
         return (
-            known == dtype
+            own_dtype == dtype
             and self.shape == shape
-            and len(self.data) == prod(shape) * known.itemsize
+            and len(self.data) == prod(shape) * own_dtype.itemsize
         )
 
     def tensor(self) -> torch.Tensor:
-        """The tensor; the bytes must be as many as the form says."""
+        """The tensor; raises `UpdateRefused` if the bytes do not match dtype and shape."""
         if self.dtype not in DTYPES or not self.fits(self.shape, DTYPES[self.dtype]):
             raise UpdateRefused(
                 f"{len(self.data)} bytes are not a tensor of {self.dtype} {self.shape}"
@@ -81,7 +78,7 @@ class TensorBytes:
         return torch.from_numpy(values)
 
     def vector(self) -> Vector:
-        """The vector of floating-point numbers; refused where the tensor is another one."""
+        """The tensor as a vector of floats; raises `UpdateRefused` for any other tensor."""
         if len(self.shape) != 1 or not DTYPES.get(self.dtype, torch.int8).is_floating_point:
             raise UpdateRefused(
                 f"{len(self.data)} bytes are not a vector of {self.dtype} {self.shape}"
@@ -90,58 +87,61 @@ class TensorBytes:
 
 
 class FlowerMessage(Protocol):
-    """A message as Flower gives it, or a `poise.backends.flower.receiver.Reply`, which stands for
-    one.
-    """
+    """A message of Flower, or a `poise.backends.flower.receiver.ReceivedReply` in its place."""
 
     @property
     def metadata(self) -> Any:
-        """Where it comes from, and what it answers."""
+        """The sender, and the message that this one answers."""
 
     @property
     def content(self) -> Any:
-        """What was sent; raises where there is an error instead."""
+        """The content; raises if the message carries an error instead."""
 
     @property
     def error(self) -> Any:
         """Flower's error, with a code and a reason."""
 
     def has_error(self) -> bool:
-        """Whether there is an error in place of a content."""
+        """Whether the message carries an error instead of a content."""
 
 
 @dataclass(frozen=True)
 class NodeMessage:
-    """A request or a reply."""
+    """A request to a node, or a node's reply.
+
+    Args:
+        facts: values that travel as JSON.
+        tensors: models or updates, by name.
+        sender: Flower's id of the sending node. Flower derives it from the node's key, whatever the
+            facts claim.
+    """
 
     facts: Mapping[str, Any]
     tensors: Mapping[str, TensorBytes] = field(default_factory=dict)
-    # Flower's number of the node that it came from: the key's owner, whatever the letter says
     sender: int = 0
 
     @property
     def size(self) -> int:
-        """Bytes of the vectors."""
-        return sum(len(p.data) for p in self.tensors.values())
+        """Bytes of all tensors."""
+        return sum(len(tensor.data) for tensor in self.tensors.values())
 
     @property
-    def most_in_reply(self) -> int:
-        """Bytes that a reply to this may have: facts, an update for each piece of work, a vector of
-        ``entries``.
-        """
-        largest = max((len(p.data) for p in self.tensors.values()), default=0)
-        largest = max(largest, int(self.facts.get("update_bytes", 0)))
-        return (
-            MOST
-            + len(self.facts.get("versions", ())) * largest
-            + int(self.facts.get("entries", 0)) * 8
-        )
+    def max_reply_bytes(self) -> int:
+        """Size limit of replies: facts, one update per version, ``entries`` floats."""
+        largest_tensor = max((len(tensor.data) for tensor in self.tensors.values()), default=0)
+        update_bytes = max(largest_tensor, int(self.facts.get("update_bytes", 0)))
+        updates = len(self.facts.get("versions", ()))
+        entries = int(self.facts.get("entries", 0))
+        return MAX_FACT_BYTES + updates * update_bytes + entries * 8
 
     def content(self) -> Any:
-        """As Flower carries it."""
+        """The content of the Flower message that carries this message."""
         from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-        arrays = {k: Array(p.dtype, p.shape, RAW, p.data) for k, p in self.tensors.items()}
+        arrays = {
+            name: Array(tensor.dtype, tensor.shape, RAW, tensor.data)
+            for name, tensor in self.tensors.items()
+        }
         return RecordDict(
             {
                 "facts": ConfigRecord({"json": json.dumps(dict(self.facts))}),
@@ -150,19 +150,21 @@ class NodeMessage:
         )
 
     @classmethod
-    def read(cls, message: FlowerMessage) -> NodeMessage:
-        """From a message of Flower; raises `UpdateRefused` where it is not one of ours."""
+    def read(cls, flower_message: FlowerMessage) -> NodeMessage:
+        """Parse a message of Flower; raises `UpdateRefused` if it does not have poise's format."""
         try:
-            text = message.content["facts"]["json"]
-            if len(text) > MOST:
+            text = flower_message.content["facts"]["json"]
+            if len(text) > MAX_FACT_BYTES:
                 raise UpdateRefused(
-                    f"a message with {len(text)} bytes of facts, where {MOST} are the most"
+                    f"a message with {len(text)} bytes of facts, more than the limit of "
+                    f"{MAX_FACT_BYTES}"
                 )
             facts = json.loads(text)
-            arrays = message.content["vectors"]
             tensors = {
-                str(k): TensorBytes(str(a.dtype), tuple(int(n) for n in a.shape), a.data)
-                for k, a in arrays.items()
+                str(name): TensorBytes(
+                    str(array.dtype), tuple(int(n) for n in array.shape), data=array.data
+                )
+                for name, array in flower_message.content["vectors"].items()
             }
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise UpdateRefused(
@@ -170,4 +172,4 @@ class NodeMessage:
             ) from error
         if not isinstance(facts, dict):
             raise UpdateRefused("a message that cannot be read (no facts)")
-        return cls(facts, tensors, int(message.metadata.src_node_id))
+        return cls(facts, tensors, sender=int(flower_message.metadata.src_node_id))

@@ -1,6 +1,4 @@
-"""Work on real nodes: whole pieces of it are asked for, and every reply is examined before it
-counts.
-"""
+"""The backend ``flower``: local work on real nodes, with every reply checked before use."""
 
 from __future__ import annotations
 
@@ -16,8 +14,13 @@ import numpy as np
 import torch
 
 from poise.backends.flower.messages import NodeMessage, TensorBytes
-from poise.backends.flower.reply_checks import Asked, PayloadForm, astray, objection
-from poise.backends.flower.reply_table import NOTHING, Answer, Table
+from poise.backends.flower.reply_checks import (
+    PayloadForm,
+    WorkRequest,
+    identity_error,
+    refusal_reason,
+)
+from poise.backends.flower.reply_table import NO_VERSION, CheckedReply, ReplyTable
 from poise.backends.flower.transport import PAUSE, Outbox, Transport, current
 from poise.core.algorithm_state import AlgorithmState, memory_of
 from poise.core.arrivals import Arrivals
@@ -31,24 +34,22 @@ from poise.core.vectors import Stack, Vector
 from poise.engine.local_work import LocalWork
 from poise.engine.realtime import Key
 
-OF_CLIENTS = ("client_", "train_")
+OF_CLIENTS = ("client_", "train_")  # prefixes of metrics on the data of clients
 
 
 @part("backend", "flower")
 class Flower:
-    """Run on the nodes of a deployment (``poise deploy``), one client on each, with data that never
-    leave them.
+    """Run on the nodes of a deployment (``poise deploy``), one client per node.
 
-    Held-out metrics are measured by the server; ``client_*`` and ``train_*`` by nodes whose policy
-    allows it. What clients remember between rounds (`Scaffold`, personal layers, …) stays on their
-    nodes.
+    The data never leave the nodes. The server measures held-out metrics; nodes measure ``client_*``
+    and ``train_*`` metrics if their policy allows it. Client state between rounds (`Scaffold`,
+    personal layers, …) stays on the nodes.
 
     Args:
-        patience: seconds that a node may take for one piece of work, times when it is away
-            included.
-        max_norm: longest update that is accepted; None for any length.
-        time: ``real``: the clock goes by the seconds in which nodes really answer, whatever
-            durations it names; ``simulated``: by its durations, as it would without nodes.
+        patience: seconds that a node may take for one piece of work, including time offline.
+        max_norm: longest update that the server accepts; None for any length.
+        time: ``real``: the clock uses the seconds that nodes really take, whatever durations it
+            names; ``simulated``: the clock uses its own durations, as without nodes.
     """
 
     patience: float = 600.0
@@ -57,7 +58,7 @@ class Flower:
 
     @property
     def device(self) -> str:
-        """Where the server's part of the work is done."""
+        """The device of the server's own computations."""
         return "cpu"
 
     def __post_init__(self) -> None:
@@ -73,8 +74,8 @@ class Flower:
         )
 
     def open(self, local: LocalWork, clients: Owners, seed: int) -> FlowerNodes:
-        """Find the way to the nodes."""
-        return FlowerNodes(local, clients, seed, post=current(), options=self)
+        """Connect to the nodes of the enclosing `connected` block."""
+        return FlowerNodes(local, clients, seed=seed, transport=current(), options=self)
 
 
 @dataclass
@@ -84,111 +85,119 @@ class FlowerNodes:
     local: LocalWork
     clients: Owners
     seed: int
-    post: Transport
+    transport: Transport
     options: Flower
-    _box: Outbox = field(init=False, repr=False)
-    _asked: dict[str, tuple[Asked, list[Key]]] = field(
+    _outbox: Outbox = field(init=False, repr=False)
+    _requested: dict[str, tuple[WorkRequest, list[Key]]] = field(
         default_factory=dict, repr=False
-    )  # by the name of the letter
-    _answers: dict[Key, Answer] = field(default_factory=dict, repr=False)
-    _payload: PayloadForm | None = field(default=None, repr=False)
-    _answered: set[str] = field(default_factory=set, repr=False)
+    )  # by nonce: the request and its pieces of work
+    _replies: dict[Key, CheckedReply] = field(default_factory=dict, repr=False)
+    _payload_form: PayloadForm | None = field(default=None, repr=False)
+    _answered: set[str] = field(default_factory=set, repr=False)  # nonces
 
     def __post_init__(self) -> None:
-        self._box = Outbox(self.post)
+        self._outbox = Outbox(self.transport)
 
     @property
     def real_time(self) -> bool:
-        """Whether the clock goes by the seconds in which nodes really answer."""
+        """Whether the clock uses the seconds that nodes really take."""
         return self.options.time == "real"
 
     @property
-    def remembers(self) -> bool:
-        """Whether clients keep something from one piece of work to the next."""
+    def keeps_client_state(self) -> bool:
+        """Whether clients keep state from one piece of work to the next."""
         wire = self.local.wire
-        remembering = memory_of(self.local.solver) is not None
-        return wire.personal is not None or bool(wire.keeps) or remembering
+        solver_has_state = memory_of(self.local.solver) is not None
+        return wire.personal is not None or bool(wire.keeps) or solver_has_state
 
     def hand_out(self, order: WorkOrder, at_work: int) -> None:
-        """Ask each client for all its pieces in one letter."""
-        pieces = sorted(order.assignments, key=lambda f: f.client)
-        for client, own in groupby(pieces, key=lambda f: f.client):
-            mine = list(own)
-            asked = self._asked_of(client, mine, order)
-            self._box.put(
-                client, self._letter(client, asked, order, at_work), self.options.patience
-            )
-            self._asked[asked.nonce] = (asked, [f.key for f in mine])
-        self._box.send()
+        """Send each client one request for all its pieces of work."""
+        assignments = sorted(order.assignments, key=lambda assignment: assignment.client)
+        for client, group in groupby(assignments, key=lambda assignment: assignment.client):
+            pieces = list(group)
+            request = self._work_request(client, pieces, order)
+            message = self._work_message(client, request, order=order, at_work=at_work)
+            self._outbox.put(client, message, self.options.patience)
+            self._requested[request.nonce] = (request, [piece.key for piece in pieces])
+        self._outbox.send()
 
     def answered(self, wait: float) -> list[Key]:
-        """Look for answers, until there are some or the time is over; each is examined on the
-        spot.
-        """
-        until = time.monotonic() + wait
+        """Collect and check replies until some arrive or ``wait`` seconds have passed."""
+        deadline = time.monotonic() + wait
         while True:
-            came: list[Key] = []
-            for name, reply in self._box.look().items():
-                asked, pieces = self._asked.pop(name)
-                reason = (
-                    reply if isinstance(reply, str) else objection(reply, asked, self._answered)
-                )
-                self._answered.add(name)
-                self._answers |= {key: (k, asked, reply, reason) for k, key in enumerate(pieces)}
-                came += pieces
-            left = until - time.monotonic()
-            if came or left <= 0:
-                return came
+            arrived: list[Key] = []
+            for nonce, reply in self._outbox.collect().items():
+                arrived += self._check_reply(nonce, reply)
+            left = deadline - time.monotonic()
+            if arrived or left <= 0:
+                return arrived
             time.sleep(min(PAUSE, left))
 
+    def _check_reply(self, nonce: str, reply: NodeMessage | str) -> list[Key]:
+        """Check the reply to a request and keep the result; returns its pieces of work."""
+        request, pieces = self._requested.pop(nonce)
+        if isinstance(reply, str):
+            reason = reply
+        else:
+            reason = refusal_reason(reply, request, self._answered)
+        self._answered.add(nonce)
+        for index, key in enumerate(pieces):
+            self._replies[key] = CheckedReply(index, request, reply=reply, reason=reason)
+        return pieces
+
     def call_off(self, assignments: Iterable[Assignment]) -> None:
-        """Answers to these are not waited for, and refused if they come."""
-        off = {f.key for f in assignments}
-        for name, (_, pieces) in list(self._asked.items()):
-            if off.issuperset(pieces):
-                self._box.drop(name)
-                del self._asked[name]
-        for key in off:
-            self._answers.pop(key, None)
+        """Stop waiting for these pieces of work; late replies are refused."""
+        cancelled = {assignment.key for assignment in assignments}
+        for nonce, (_, pieces) in list(self._requested.items()):
+            if cancelled.issuperset(pieces):
+                self._outbox.drop(nonce)
+                del self._requested[nonce]
+        for key in cancelled:
+            self._replies.pop(key, None)
 
     def seconds(self) -> float:
-        """A clock on the wall."""
+        """The wall clock, in seconds."""
         return time.monotonic()
 
     def work(self, order: WorkOrder, spare: Stack | None = None) -> Arrivals:
-        """The answers to these pieces of work; what fails the examination is a row with a
-        reason.
-        """
-        out = {key for _, pieces in self._asked.values() for key in pieces} | self._answers.keys()
-        new = [f for f in order.assignments if f.key not in out]
-        self.hand_out(replace(order, assignments=new), at_work=len({f.client for f in new}))
-        while any(f.key not in self._answers for f in order.assignments):
+        """Request these pieces of work and wait; a refused reply becomes a row with a reason."""
+        requested = {key for _, pieces in self._requested.values() for key in pieces}
+        known = requested | self._replies.keys()
+        new = [assignment for assignment in order.assignments if assignment.key not in known]
+        at_work = len({assignment.client for assignment in new})
+        self.hand_out(replace(order, assignments=new), at_work=at_work)
+        while any(assignment.key not in self._replies for assignment in order.assignments):
             self.answered(self.options.patience)
-        table = Table.empty(len(order.assignments), self._form(order), order.reports)
-        for row, f in enumerate(order.assignments):
-            table.enter(row, self._answers.pop(f.key))
-        return table.arrivals([f.version for f in order.assignments] if self.remembers else None)
+        table = ReplyTable.empty(len(order.assignments), self._form(order), order.reports)
+        for row, assignment in enumerate(order.assignments):
+            table.enter(row, self._replies.pop(assignment.key))
+        if not self.keeps_client_state:
+            return table.arrivals()
+        return table.arrivals([assignment.version for assignment in order.assignments])
 
     def map_workers(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """One item after the other: the server of a deployment has no workers of its own."""
+        """Process the items one after the other; the server of a deployment has no workers."""
         torch.set_num_threads(1)
         return [function(item) for item in items]
 
     def _form(self, order: WorkOrder) -> PayloadForm:
         """The form of all payloads of the run."""
-        if self._payload is None:
-            self._payload = PayloadForm(self.local.wire, next(iter(order.models.values())))
-        return self._payload
+        if self._payload_form is None:
+            model = next(iter(order.models.values()))
+            self._payload_form = PayloadForm(self.local.wire, model)
+        return self._payload_form
 
-    def _asked_of(self, client: int, assignments: Sequence[Assignment], order: WorkOrder) -> Asked:
-        """What a client is asked for, to compare its reply with."""
+    def _work_request(
+        self, client: int, assignments: Sequence[Assignment], order: WorkOrder
+    ) -> WorkRequest:
+        """The expectations that the client's reply must meet."""
         steps = int(self.local.solver.steps_for(self.clients.sizes[[client]])[0])
-        return Asked(
-            client=self.post.number(client),
-            node=self.post.nodes[client],
+        return WorkRequest(
+            client=self.transport.number(client),
+            node=self.transport.nodes[client],
             nonce=secrets.token_hex(16),
-            versions=tuple(f.version for f in assignments),
-            occurrences=tuple(f.occurrence for f in assignments),
+            versions=tuple(assignment.version for assignment in assignments),
+            occurrences=tuple(assignment.occurrence for assignment in assignments),
             form=self._form(order),
             samples=int(self.clients.sizes[client]),
             steps=steps,
@@ -196,135 +205,123 @@ class FlowerNodes:
             max_norm=self.options.max_norm or float("inf"),
         )
 
-    def _letter(self, client: int, asked: Asked, order: WorkOrder, at_work: int) -> NodeMessage:
-        """The request: what to do, from which models, with what the server shares."""
+    def _work_message(
+        self, client: int, request: WorkRequest, order: WorkOrder, at_work: int
+    ) -> NodeMessage:
+        """The message to the node: the work, the models to start from, and shared state."""
         streams = keys(
-            self.seed, "work", np.array(asked.versions), client, np.array(asked.occurrences)
+            self.seed, "work", np.array(request.versions), client, np.array(request.occurrences)
         )
         facts = {
-            **self.post.common("work", client),
-            "nonce": asked.nonce,
+            **self.transport.common_facts("work", client),
+            "nonce": request.nonce,
             "cohort": at_work,
-            "versions": asked.versions,
-            "occurrences": asked.occurrences,
-            "streams": [int(s) for s in streams],
+            "versions": request.versions,
+            "occurrences": request.occurrences,
+            "streams": [int(stream) for stream in streams],
             "solver": describe(self.local.solver),
-            **self._channel(),
-            "update_bytes": asked.form.bytes,
-            "reports": sorted(asked.reports),
-            **self._state(client, order.algorithm_state),
+            **self._channel_facts(),
+            "update_bytes": request.form.bytes,
+            "reports": sorted(request.reports),
+            **self._state_facts(client, order.algorithm_state),
         }
         tensors: dict[str, TensorBytes] = {}
-        mean = order.algorithm_state.client_state.get(client, {}).get(
-            MEAN
-        )  # by number in the run: others may have left
-        for version in sorted(set(asked.versions)):
-            tensors[str(version)] = TensorBytes.of(self._model(order.models[version], facts))
+        # Client numbers here are those of the run, which differ from the deployment's after a
+        # client has left.
+        mean = order.algorithm_state.client_state.get(client, {}).get(MEAN)
+        for version in sorted(set(request.versions)):
+            tensors[str(version)] = TensorBytes.of(self._sent_entries(order.models[version], facts))
             for name, vector in order.algorithm_state.sent.get(version, {}).items():
                 tensors[f"{version}/{name}"] = TensorBytes.of(vector)
             if mean is not None:
                 tensors[f"{version}/{MEAN}"] = TensorBytes.of(mean)
         return NodeMessage(facts, tensors)
 
-    def _channel(self) -> dict[str, Any]:
+    def _channel_facts(self) -> dict[str, Any]:
         channel = self.local.wire.channel
         return {} if channel is None else {"channel": describe(channel)}
 
-    def _model(self, model: Vector, facts: Mapping[str, Any]) -> Vector:
-        """A model as it is sent: a client that has personal entries is sent the others only."""
+    def _sent_entries(self, model: Vector, facts: Mapping[str, Any]) -> Vector:
+        """The entries of a model that travel: without those that a client keeps as personal."""
         wire = self.local.wire
-        if wire.personal is None or facts["held"] == NOTHING:
+        if wire.personal is None or facts["held"] == NO_VERSION:
             return model
         return model[wire.travelling]
 
-    def _state(self, client: int, algorithm_state: AlgorithmState) -> dict[str, Any]:
-        """Which of its states a client is to work from: the one it had after the last work that
-        counted.
-        """
-        if not self.remembers:
+    def _state_facts(self, client: int, algorithm_state: AlgorithmState) -> dict[str, Any]:
+        """Which stored state the client starts from: the state after its last work that counted."""
+        if not self.keeps_client_state:
             return {}
         held = algorithm_state.client_state.get(client, {}).get(HELD)
         return {
-            "state": self.post.state,
-            "held": NOTHING if held is None else int(held[0]),
+            "state": self.transport.state,
+            "held": NO_VERSION if held is None else int(held[0]),
             "personal": list(self.local.wire.stays),
         }
 
     def measure(
         self, theta: Vector, names: frozenset[str], algorithm_state: AlgorithmState
     ) -> dict[str, Any]:
-        """Held-out metrics here; those of the clients' data on their nodes, where their policies
-        allow it.
-        """
-        theirs = frozenset(n for n in names if n.startswith(OF_CLIENTS))
-        result = (
-            self.local.oracle.measure(theta, names - theirs, self.map_workers)
-            if names - theirs
-            else {}
-        )
-        if theirs:
-            wanted = sorted({n.split("_", 1)[1] for n in theirs})
-            values = self._of_clients(theta, wanted, algorithm_state)
-            importance = self.clients.importance
-            every: dict[str, Any] = {f"client_{n}": v for n, v in values.items()}
-            every |= {f"train_{n}": _mean(importance, v) for n, v in values.items()}
-            result |= {n: every[n] for n in theirs}
-        return {name: result[name] for name in sorted(names)}
+        """Metrics of a model: held-out ones here, those on client data on the nodes."""
+        on_nodes = frozenset(name for name in names if name.startswith(OF_CLIENTS))
+        held_out = names - on_nodes
+        metrics: dict[str, Any] = {}
+        if held_out:
+            metrics |= self.local.oracle.measure(theta, held_out, self.map_workers)
+        if on_nodes:
+            wanted = sorted({name.split("_", 1)[1] for name in on_nodes})
+            for name, values in self._client_metrics(theta, wanted, algorithm_state).items():
+                metrics[f"client_{name}"] = values
+                metrics[f"train_{name}"] = _weighted_mean(self.clients.importance, values)
+        return {name: metrics[name] for name in sorted(names)}
 
-    def _of_clients(
+    def _client_metrics(
         self, theta: Vector, wanted: list[str], algorithm_state: AlgorithmState
     ) -> dict[str, np.ndarray]:
-        """Each metric of each client's data, (N,); nan where a node does not tell: nobody ends the
-        run of all.
-        """
-        letters = {
-            c: NodeMessage(
-                {
-                    **self.post.common("measure", c),
-                    "metrics": wanted,
-                    **self._state(c, algorithm_state),
-                },
-                {"0": TensorBytes.of(theta)},
-            )
-            for c in range(len(self.clients.sizes))
-        }
-        values = {name: np.full(len(letters), np.nan) for name in wanted}
-        for client, reply in self.post.ask(letters, self.options.patience).items():
-            told = (
-                reply
-                if isinstance(reply, str)
-                else self._told(reply, client, letters[client].facts["nonce"], wanted)
-            )
-            if isinstance(told, str):
-                who = self.post.number(client)
-                warnings.warn(f"client {who} was asked for metrics and sent {told}", stacklevel=2)
+        """Each metric on each client's data, (N,); nan with a warning if a node sends none."""
+        requests = {}
+        for client in range(len(self.clients.sizes)):
+            facts = {
+                **self.transport.common_facts("measure", client),
+                "metrics": wanted,
+                **self._state_facts(client, algorithm_state),
+            }
+            requests[client] = NodeMessage(facts, {"0": TensorBytes.of(theta)})
+        values = {name: np.full(len(requests), np.nan) for name in wanted}
+        for client, reply in self.transport.ask(requests, self.options.patience).items():
+            error = self._metrics_error(reply, requests[client], client=client, wanted=wanted)
+            if error or isinstance(reply, str):
+                number = self.transport.number(client)
+                warnings.warn(
+                    f"client {number} was asked for metrics and sent {error}", stacklevel=2
+                )
                 continue
             for name in wanted:
-                values[name][client] = told[name]
+                values[name][client] = reply.facts["metrics"][name]
         return values
 
-    def _told(
-        self, reply: NodeMessage, client: int, nonce: str, wanted: list[str]
-    ) -> dict[str, float] | str:
-        """The metrics in a reply, or what is wrong with it."""
-        if wrong := astray(reply, self.post.nodes[client], nonce):
-            return wrong
-        found = reply.facts.get("metrics")
-        if not isinstance(found, dict) or set(found) != set(wanted):
-            return "other metrics than those asked for"
-        if not all(isinstance(v, float) and np.isfinite(v) for v in found.values()):
+    def _metrics_error(
+        self, reply: NodeMessage | str, request: NodeMessage, client: int, wanted: list[str]
+    ) -> str:
+        """What is wrong with a reply that should hold metrics; empty if it is valid."""
+        if isinstance(reply, str):
+            return reply
+        if error := identity_error(reply, self.transport.nodes[client], request.facts["nonce"]):
+            return error
+        metrics = reply.facts.get("metrics")
+        if not isinstance(metrics, dict) or set(metrics) != set(wanted):
+            return "other metrics than the requested ones"
+        if not all(isinstance(v, float) and np.isfinite(v) for v in metrics.values()):
             return "metrics that are not finite"
-        return found
+        return ""
 
     def close(self) -> None:
-        """Nothing is held: the nodes stay up for the next run."""
+        """Do nothing: the nodes stay up for the next run."""
 
 
-def _mean(importance: np.ndarray, values: np.ndarray) -> float:
-    """By importance, over those who told; nan where nobody did."""
-    there = ~np.isnan(values)
-    return (
-        float(importance[there] @ values[there] / importance[there].sum())
-        if there.any()
-        else float("nan")
-    )
+def _weighted_mean(importance: np.ndarray, values: np.ndarray) -> float:
+    """The mean by importance over clients with a value; nan if no client has one."""
+    known = ~np.isnan(values)
+    if not known.any():
+        return float("nan")
+    return float(importance[known] @ values[known] / importance[known].sum())

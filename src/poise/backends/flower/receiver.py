@@ -1,9 +1,9 @@
-"""Replies as they come in: piece by piece, and no more of them than was asked for.
+"""Receive replies in pieces, up to a size limit per reply.
 
-Flower's own ``pull_messages`` takes a reply in whole before anybody can look at it, waits for a
-node that is slow to send, and raises where one reply cannot be put together: one node could fill
-the server's memory, hold up a round, or end the run of all. This makes the same calls under a
-limit, and what is wrong with a reply is said of it alone.
+Flower's own ``pull_messages`` downloads a whole reply before anybody can check it, waits for slow
+senders, and raises if it cannot assemble one reply. A single node could fill the server's memory,
+delay a round, or end the run. This module makes the same calls under a limit, and reports a bad
+reply without affecting the others.
 """
 
 from __future__ import annotations
@@ -20,32 +20,33 @@ if TYPE_CHECKING:
     from flwr.proto.message_pb2 import ObjectTree
     from httpx import Response
 
-LEAST = 512  # bytes that every piece counts for: a reply in very many small ones is refused as well
-MISSING = 3  # Flower's error of a reply that is not there any more; it is asked for again
+MIN_PIECE_BYTES = 512  # every piece counts for at least this much, so many tiny ones are refused
+MISSING = 3  # Flower's error for a reply that is no longer available; the request is repeated
 
 
 class TooLarge(Exception):
-    """More has come than a reply can have."""
+    """A reply exceeds its limit."""
 
 
 @dataclass(frozen=True)
-class Reply:
-    """A reply as `poise.backends.flower.transport` reads it; who it is from is what the SuperLink
-    says, not what it says itself.
+class ReceivedReply:
+    """A reply in the form that `NodeMessage.read` expects.
+
+    The metadata come from the SuperLink, so a node cannot forge the sender.
     """
 
     metadata: Any
     whole: Any = None
-    error: Any = None  # Flower's, in place of a content
+    error: Any = None  # Flower's error, if the reply has one instead of a content
     refusal: str = ""
 
     def has_error(self) -> bool:
-        """Whether there is one."""
+        """Whether the reply carries an error of Flower."""
         return self.error is not None
 
     @property
     def content(self) -> Any:
-        """What was sent; raises where it was not taken in."""
+        """The content; raises `UpdateRefused` if the receiver refused the reply."""
         if self.refusal:
             raise UpdateRefused(self.refusal)
         return self.whole
@@ -53,169 +54,177 @@ class Reply:
 
 @dataclass
 class Incoming:
-    """A reply of which some pieces may still be on their way."""
+    """A reply whose pieces are still arriving."""
 
     metadata: Any
-    pieces: list[str]  # ids of those that are not here yet, in the order in which nodes send them
-    most: int
-    here: dict[str, bytes] = field(default_factory=dict)
-    taken: int = 0
+    missing: list[str]  # ids of the missing pieces, in the order in which nodes send them
+    max_bytes: int
+    pieces: dict[str, bytes] = field(default_factory=dict)
+    received_bytes: int = 0
 
 
 @dataclass
 class ReplyReceiver:
-    """Flower's Grid, whose replies are taken in up to `NodeMessage.most_in_reply` of the letter
-    that they answer.
-    """
+    """Flower's Grid with replies limited to `NodeMessage.max_reply_bytes` of their request."""
 
     grid: Any
-    _most: dict[str, int] = field(default_factory=dict, repr=False)
-    _coming: dict[str, Incoming] = field(default_factory=dict, repr=False)
-    _limit: float = field(default=float("inf"), repr=False)
+    _max_bytes: dict[str, int] = field(default_factory=dict, repr=False)  # by id of the request
+    _incoming: dict[str, Incoming] = field(default_factory=dict, repr=False)
+    _response_limit: float = field(default=float("inf"), repr=False)
 
     def __post_init__(self) -> None:
-        # Flower has no way to ask how large a piece is; its HTTP client calls this before it reads
-        # one
-        self._client._client.event_hooks = {"response": [self._look]}
+        # Flower cannot tell how large a piece is. Its HTTP client calls this hook before it reads
+        # the body of a response.
+        self._client._client.event_hooks = {"response": [self._check_response]}
 
     @property
     def _client(self) -> Any:
         return self.grid._runtime_client
 
     def get_node_ids(self) -> Iterable[int]:
-        """As the Grid says."""
-        found: Iterable[int] = self.grid.get_node_ids()
-        return found
+        """The ids of all nodes that are online."""
+        node_ids: Iterable[int] = self.grid.get_node_ids()
+        return node_ids
 
     def create_message(self, *arguments: Any) -> Any:
-        """As the Grid makes it."""
+        """A message of Flower, as the Grid creates it."""
         return self.grid.create_message(*arguments)
 
-    def push_messages(self, messages: Iterable[Any]) -> list[str]:
-        """As the Grid does, noting how much may come back; no names where the SuperLink was lost on
-        the way.
+    def push_messages(self, flower_messages: Iterable[Any]) -> list[str]:
+        """Push messages and note the limits of their replies; returns their ids.
+
+        All ids are empty if the connection to the SuperLink was lost.
         """
         from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
-        sent = list(messages)
-        limits = [NodeMessage.read(message).most_in_reply for message in sent]
+        requests = list(flower_messages)
+        limits = [NodeMessage.read(request).max_reply_bytes for request in requests]
         try:
-            names = list(self.grid.push_messages(sent))
-        except (
-            ObjectPushError
-        ):  # a SuperLink that was started anew knows nothing of pieces that were under way
-            return [""] * len(sent)
-        self._most |= {name: most for name, most in zip(names, limits, strict=False) if name}
-        return names
+            message_ids = list(self.grid.push_messages(requests))
+        except ObjectPushError:  # a restarted SuperLink does not know half-sent messages
+            return [""] * len(requests)
+        for message_id, limit in zip(message_ids, limits, strict=False):
+            if message_id:
+                self._max_bytes[message_id] = limit
+        return message_ids
 
-    def pull_messages(self, names: Iterable[str]) -> list[Reply]:
-        """Replies that are here in whole, or of which it is clear that they are not used."""
+    def pull_messages(self, message_ids: Iterable[str]) -> list[ReceivedReply]:
+        """Replies to these messages that have arrived completely or were refused."""
+        wanted = list(message_ids)
+        self._announce([name for name in wanted if name not in self._incoming])
+        replies = []
+        for message_id in wanted:
+            if message_id not in self._incoming:
+                continue
+            reply = self._receive(self._incoming[message_id])
+            if reply is not None:
+                replies.append(reply)
+                self._confirm(self._incoming.pop(message_id).metadata.message_id)
+        return replies
+
+    def _announce(self, message_ids: list[str]) -> None:
+        """Ask which messages have replies; the SuperLink announces each reply only once."""
         from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 
-        asked = list(names)
-        new = [
-            name for name in asked if name not in self._coming
-        ]  # the SuperLink says only once that a reply is there
-        found = self._client.PullMessages(PullAppMessagesRequest(message_ids=new))
-        for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
-            to = message.metadata.reply_to_message_id
-            pieces = list(dict.fromkeys(_ids(tree)))
-            self._coming[to] = Incoming(message.metadata, pieces, self._most.pop(to, 0))
-        replies = {name: self._taken(self._coming[name]) for name in asked if name in self._coming}
-        done = {name: reply for name, reply in replies.items() if reply is not None}
-        for name in done:
-            self._confirm(self._coming.pop(name).metadata.message_id)
-        return list(done.values())
+        response = self._client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
+        trees = response.message_object_trees
+        for announced, tree in zip(response.messages_list, trees, strict=True):
+            request_id = announced.metadata.reply_to_message_id
+            pieces = list(dict.fromkeys(_piece_ids(tree)))
+            limit = self._max_bytes.pop(request_id, 0)
+            self._incoming[request_id] = Incoming(announced.metadata, pieces, max_bytes=limit)
 
-    def _taken(self, coming: Incoming) -> Reply | None:
-        """The reply, if there is something to say about it by now."""
+    def _receive(self, incoming: Incoming) -> ReceivedReply | None:
+        """Download the available pieces; returns the reply once it is complete or refused."""
         from flwr.app import Error
 
+        metadata = incoming.metadata
         try:
-            if len(coming.pieces) * LEAST > coming.most:
+            if len(incoming.missing) * MIN_PIECE_BYTES > incoming.max_bytes:
                 raise TooLarge
-            while coming.pieces:
-                content = self._piece(coming.pieces[0], coming.most - coming.taken)
-                if content is None:
+            while incoming.missing:
+                room = incoming.max_bytes - incoming.received_bytes
+                piece = self._download(incoming.missing[0], room)
+                if piece is None:
                     return None
-                coming.taken += max(len(content), LEAST)
-                coming.here[coming.pieces.pop(0)] = content
-            return Reply(coming.metadata, *_put_together(coming))
+                incoming.received_bytes += max(len(piece), MIN_PIECE_BYTES)
+                incoming.pieces[incoming.missing.pop(0)] = piece
+            return _assemble(incoming)
         except LookupError:
-            return Reply(coming.metadata, error=Error(MISSING, "parts of the reply are gone"))
+            return ReceivedReply(metadata, error=Error(MISSING, "parts of the reply are gone"))
         except TooLarge:
-            return Reply(
-                coming.metadata,
-                refusal=f"a reply of more than {coming.most} bytes, the most it can have",
-            )
+            refusal = f"a reply larger than the limit of {incoming.max_bytes} bytes"
+            return ReceivedReply(metadata, refusal=refusal)
         except UpdateRefused as error:
-            return Reply(coming.metadata, refusal=error.message)
+            return ReceivedReply(metadata, refusal=error.message)
 
-    def _piece(self, name: str, room: int) -> bytes | None:
-        """One piece; None while it is on its way. Raises `TooLarge` before it is read where there
-        is no room for it.
+    def _download(self, piece_id: str, room: int) -> bytes | None:
+        """One piece, or None while the node is still sending it.
+
+        Raises `TooLarge` before reading a piece of more than ``room`` bytes.
         """
         from flwr.proto.message_pb2 import PullObjectRequest
 
-        self._limit = room + LEAST
+        self._response_limit = room + MIN_PIECE_BYTES
         try:
             request = PullObjectRequest(
-                node=self.grid.node, run_id=self.grid.run.run_id, object_id=name
+                node=self.grid.node, run_id=self.grid.run.run_id, object_id=piece_id
             )
-            found = self._client.PullObject(request)
+            response = self._client.PullObject(request)
         finally:
-            self._limit = float("inf")
-        if not found.object_found:
-            raise LookupError(name)
-        if not found.object_available:
+            self._response_limit = float("inf")
+        if not response.object_found:
+            raise LookupError(piece_id)
+        if not response.object_available:
             return None
-        if len(found.object_content) > room:
+        if len(response.object_content) > room:
             raise TooLarge
-        content: bytes = found.object_content
+        content: bytes = response.object_content
         return content
 
-    def _look(self, response: Response) -> None:
-        if int(response.headers.get("content-length", 0)) > self._limit:
+    def _check_response(self, response: Response) -> None:
+        if int(response.headers.get("content-length", 0)) > self._response_limit:
             raise TooLarge
 
-    def _confirm(self, name: str) -> None:
-        """Let the SuperLink forget a reply; what a node still sends of one that was refused, it
-        does not store.
-        """
+    def _confirm(self, message_id: str) -> None:
+        """Let the SuperLink delete a reply, and ignore what a node still sends of it."""
         from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 
-        run = self.grid.run.run_id
         request = ConfirmMessageReceivedRequest(
-            node=self.grid.node, run_id=run, message_object_id=name
+            node=self.grid.node, run_id=self.grid.run.run_id, message_object_id=message_id
         )
         self._client.ConfirmMessageReceived(request)
 
 
-def _ids(tree: ObjectTree) -> Iterator[str]:
-    """Names of a message's pieces: what something is made of comes before it."""
+def _piece_ids(tree: ObjectTree) -> Iterator[str]:
+    """The ids of a message's pieces; parts come before the objects that contain them."""
     for child in tree.children:
-        yield from _ids(child)
+        yield from _piece_ids(child)
     yield tree.object_id
 
 
-def _put_together(coming: Incoming) -> tuple[Any, Any]:
-    """The content of a reply, or its error."""
+def _assemble(incoming: Incoming) -> ReceivedReply:
+    """The reply made of all pieces."""
     from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
+    metadata = incoming.metadata
     try:
-        if sum(_chunks(coming.here)) > coming.most:
+        if sum(_chunk_sizes(incoming.pieces)) > incoming.max_bytes:
             raise TooLarge
-        message: Any = inflate_object_from_contents(coming.metadata.message_id, coming.here)
-        return (None, message.error) if message.has_error() else (message.content, None)
+        flower_message: Any = inflate_object_from_contents(metadata.message_id, incoming.pieces)
+        if flower_message.has_error():
+            return ReceivedReply(metadata, error=flower_message.error)
+        return ReceivedReply(metadata, whole=flower_message.content)
     except TooLarge:
         raise
-    except Exception as error:  # whatever a node made up
+    except Exception as error:  # a node can send arbitrary bytes
         raise UpdateRefused(f"a message that cannot be read ({type(error).__name__})") from error
 
 
-def _chunks(pieces: dict[str, bytes]) -> Iterator[int]:
-    """Sizes of the chunks that arrays are made of, each as often as it is named: few bytes can name
-    one very often.
+def _chunk_sizes(pieces: dict[str, bytes]) -> Iterator[int]:
+    """Sizes of the chunks of all arrays, counted as often as an array names them.
+
+    A few bytes can name the same chunk very often.
     """
     from flwr.supercore.inflatable.inflatable_object import (
         get_object_head_values_from_object_content as head_of,
@@ -224,5 +233,6 @@ def _chunks(pieces: dict[str, bytes]) -> Iterator[int]:
     for content in pieces.values():
         kind, children, length = head_of(content)
         if kind == "Array":
-            for k in json.loads(content[len(content) - length :])["arraychunk_ids"]:
+            body = json.loads(content[len(content) - length :])
+            for k in body["arraychunk_ids"]:
                 yield len(pieces[children[k]])

@@ -1,4 +1,4 @@
-"""Nothing that a node sends is used unseen: every reply is compared with what was asked."""
+"""Checks of replies: the server compares every reply with its request before using it."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from functools import cached_property
 
 import torch
 
-from poise.backends.flower.messages import DTYPES, NodeMessage, words
+from poise.backends.flower.messages import DTYPES, NodeMessage, printable
 from poise.core.arrivals import UPDATE
 from poise.core.errors import IncompatibleParts
 from poise.core.vectors import Vector
 from poise.engine.wire import Wire
 
 SLACK = 4096  # bytes that a reply may have beyond its updates
-LARGEST = sys.float_info.max  # JSON has whole numbers beyond it, which no float is made of
+LARGEST = sys.float_info.max  # JSON allows larger integers, which no float can hold
 
 
 def tensor_name(piece: int, name: str) -> str:
-    """Under which name a tensor of the update of a piece of work travels."""
+    """The name, in a message, of tensor ``name`` of the update of a piece of work."""
     return str(piece) if name == UPDATE else f"{piece}/{name}"
 
 
 @dataclass(frozen=True, eq=False)
 class PayloadForm:
-    """What an update looks like on its way, and how to read it.
+    """The shape of encoded updates, and how to decode them.
 
     Args:
-        wire: the way of the updates.
-        model: a model of the run; its values do not matter.
+        wire: encodes and decodes updates.
+        model: any model of the run; its values do not matter.
     """
 
     wire: Wire
@@ -39,17 +39,13 @@ class PayloadForm:
 
     @cached_property
     def template(self) -> Mapping[str, torch.Tensor]:
-        """The payload of an update that changes nothing: names, shapes and number types of all
-        payloads.
-        """
+        """The payload of a zero update: names, shapes and dtypes of all payloads."""
         template = self.wire.template(self.model)
         for name, rows in template.items():
             if rows.dtype not in DTYPES.values():
+                channel = type(self.wire.channel).__name__
                 raise IncompatibleParts(
-                    (
-                        f"{type(self.wire.channel).__name__}: {name!r} holds {rows.dtype}, which "
-                        "cannot travel to nodes"
-                    ),
+                    f"{channel}: {name!r} holds {rows.dtype}, which cannot travel to nodes",
                     f"use one of {', '.join(DTYPES)}",
                     where=("channel",),
                 )
@@ -61,7 +57,7 @@ class PayloadForm:
         return self.wire.bytes_up(self.template, 0)
 
     def payload(self, reply: NodeMessage, piece: int) -> dict[str, torch.Tensor]:
-        """The payload of one piece of work in a reply, one row each."""
+        """The payload of one piece of work in a reply, as tensors with one row."""
         return {
             name: reply.tensors[tensor_name(piece, name)].tensor()[None] for name in self.template
         }
@@ -72,116 +68,123 @@ class PayloadForm:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a client was asked for, and what is known of it."""
+class WorkRequest:
+    """What the server requested from a client, and what it knows about the client."""
 
     client: int
-    node: int  # Flower's number of the node whose key was registered for this client
-    nonce: str  # names this request; a reply to any other one is an old one
+    node: int  # Flower's id of the node whose key was registered for this client
+    nonce: str  # identifies this request; replies with another nonce are refused
     versions: tuple[int, ...]
     occurrences: tuple[int, ...]
-    form: PayloadForm  # of an update on its way
+    form: PayloadForm  # of the encoded updates
     samples: int  # as registered
     steps: int
     reports: frozenset[str]
     max_norm: float = math.inf
 
 
-def objection(reply: NodeMessage, asked: Asked, answered: Container[str] = ()) -> str:
-    """Why a reply is not used; empty where it is in order. ``answered`` are the nonces of replies
-    that were used.
+def refusal_reason(reply: NodeMessage, request: WorkRequest, answered: Container[str] = ()) -> str:
+    """Why the server refuses a reply; empty if the reply is valid.
 
-    The words complete "client 3 sent …".
+    The text completes "client 3 sent …". ``answered`` holds the nonces of earlier replies.
     """
     facts = reply.facts
-    if reply.sender != asked.node:
-        return f"a reply from node {reply.sender}, whose key is not that of client {asked.client}"
-    if (nonce := facts.get("nonce")) != asked.nonce:
-        old = isinstance(nonce, str) and nonce in answered
-        return "an old reply once more" if old else "a reply to another request"
-    if nonce in answered:
-        return "an old reply once more"
+    if reply.sender != request.node:
+        return f"a reply from node {reply.sender}, whose key is not that of client {request.client}"
+    nonce = facts.get("nonce")
+    if isinstance(nonce, str) and nonce in answered:
+        return "an old reply again"
+    if nonce != request.nonce:
+        return "a reply to another request"
     if "refused" in facts:
-        return f"a refusal: {words(facts['refused'])}"
-    if reply.size > (most := len(asked.versions) * asked.form.bytes + SLACK):
-        return f"a reply of {reply.size} bytes, where {most} are the most it can have"
-    wanted = {
-        "client": asked.client,
-        "versions": list(asked.versions),
-        "occurrences": list(asked.occurrences),
-        "samples": asked.samples,
-        "steps": asked.steps,
+        return f"a refusal: {printable(facts['refused'])}"
+    limit = len(request.versions) * request.form.bytes + SLACK
+    if reply.size > limit:
+        return f"a reply of {reply.size} bytes, more than the limit of {limit}"
+    expected_facts = {
+        "client": request.client,
+        "versions": list(request.versions),
+        "occurrences": list(request.occurrences),
+        "samples": request.samples,
+        "steps": request.steps,
     }
-    for name, value in wanted.items():
-        if type(found := facts.get(name)) is not type(value) or found != value:
-            return f"{name} {_short(found)} instead of {value}"
-    return _of_values(reply, asked)
+    for name, expected in expected_facts.items():
+        value = facts.get(name)
+        if type(value) is not type(expected) or value != expected:
+            return f"{name} {_short(value)} instead of {expected}"
+    return _loss_error(reply, request) or _update_error(reply, request)
 
 
-def astray(reply: NodeMessage, node: int, nonce: str) -> str:
-    """Why a reply answers nothing that this node was asked: not its own, to another request, or a
-    refusal.
-    """
+def identity_error(reply: NodeMessage, node: int, nonce: str) -> str:
+    """Why a reply does not answer a request: wrong sender, wrong nonce, or a refusal."""
     if reply.sender != node or reply.facts.get("nonce") != nonce:
         return "a reply to another request"
-    return f"a refusal: {words(reply.facts['refused'])}" if "refused" in reply.facts else ""
-
-
-def _of_values(reply: NodeMessage, asked: Asked) -> str:
-    """What is wrong with the updates and the losses themselves."""
-    for name in ("loss_before", "loss_after"):
-        losses = reply.facts.get(name)
-        if name in asked.reports and not _losses(losses, len(asked.versions)):
-            return f"{name} {_short(losses)}, which is not a finite number for each piece of work"
-        if name not in asked.reports and losses is not None:
-            return f"{name}, which nobody asked for"
-    wanted = {
-        tensor_name(k, name) for k in range(len(asked.versions)) for name in asked.form.template
-    }
-    if set(reply.tensors) != wanted:
-        return f"{len(reply.tensors)} updates instead of {len(wanted)}"
-    for piece in range(len(asked.versions)):
-        if wrong := _of_update(reply, piece, asked):
-            return wrong
+    if "refused" in reply.facts:
+        return f"a refusal: {printable(reply.facts['refused'])}"
     return ""
 
 
-def _of_update(reply: NodeMessage, piece: int, asked: Asked) -> str:
-    """What is wrong with one update."""
-    for name, like in asked.form.template.items():
+def _loss_error(reply: NodeMessage, request: WorkRequest) -> str:
+    """What is wrong with the losses in a reply."""
+    for name in ("loss_before", "loss_after"):
+        losses = reply.facts.get(name)
+        if name not in request.reports and losses is not None:
+            return f"{name}, which the server did not request"
+        if name in request.reports and not _are_losses(losses, len(request.versions)):
+            return f"{name} {_short(losses)}, which is not a finite number for each piece of work"
+    return ""
+
+
+def _update_error(reply: NodeMessage, request: WorkRequest) -> str:
+    """What is wrong with the updates in a reply."""
+    pieces = len(request.versions)
+    expected_names = {
+        tensor_name(piece, name) for piece in range(pieces) for name in request.form.template
+    }
+    if set(reply.tensors) != expected_names:
+        return f"{len(reply.tensors)} updates instead of {len(expected_names)}"
+    for piece in range(pieces):
+        error = _form_error(reply, piece, request.form) or _norm_error(reply, piece, request)
+        if error:
+            return error
+    return ""
+
+
+def _form_error(reply: NodeMessage, piece: int, form: PayloadForm) -> str:
+    """What is wrong with the shape or the dtype of one update."""
+    for name, template in form.template.items():
+        shape = tuple(template.shape[1:])
         tensor_bytes = reply.tensors[tensor_name(piece, name)]
-        if not tensor_bytes.fits(tuple(like.shape[1:]), like.dtype):
-            have = (
-                f"{_short(list(tensor_bytes.shape))} {_short(tensor_bytes.dtype)} in "
-                f"{len(tensor_bytes.data)} bytes"
+        if not tensor_bytes.fits(shape, template.dtype):
+            sent_form = f"{_short(list(tensor_bytes.shape))} {_short(tensor_bytes.dtype)}"
+            expected_form = f"{list(shape)} {str(template.dtype).removeprefix('torch.')}"
+            return (
+                f"an update of shape {sent_form} in {len(tensor_bytes.data)} bytes "
+                f"instead of {expected_form}"
             )
-            wanted = f"{list(like.shape[1:])} {str(like.dtype).removeprefix('torch.')}"
-            return f"an update of shape {have} instead of {wanted}"
+    return ""
+
+
+def _norm_error(reply: NodeMessage, piece: int, request: WorkRequest) -> str:
+    """What is wrong with the values of one update."""
     try:
-        update = asked.form.decode(reply, piece)
-    except (
-        RuntimeError,
-        ValueError,
-        IndexError,
-        TypeError,
-    ) as error:  # a payload that somebody made up
+        update = request.form.decode(reply, piece)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:  # a forged payload
         return f"an update that cannot be decoded ({type(error).__name__})"
     norm = float(torch.linalg.vector_norm(update.double()))
     if not math.isfinite(norm):
         return f"an update that is not finite ({norm})"
-    if norm > asked.max_norm:
-        return f"an update of length {norm:.6g}, longer than {asked.max_norm:g}"
+    if norm > request.max_norm:
+        return f"an update of length {norm:.6g}, longer than {request.max_norm:g}"
     return ""
 
 
-def _losses(found: object, count: int) -> bool:
-    return (
-        isinstance(found, list)
-        and len(found) == count
-        and all(
-            isinstance(v, float | int) and not isinstance(v, bool) and abs(v) <= LARGEST
-            for v in found
-        )
+def _are_losses(values: object, count: int) -> bool:
+    """Whether these are ``count`` finite numbers."""
+    if not isinstance(values, list) or len(values) != count:
+        return False
+    return all(
+        isinstance(v, float | int) and not isinstance(v, bool) and abs(v) <= LARGEST for v in values
     )
 
 

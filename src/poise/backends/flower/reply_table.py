@@ -1,29 +1,34 @@
-"""Rows of answers that were examined."""
+"""A table of checked replies, one row per piece of work."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from poise.backends.flower.messages import NodeMessage
-from poise.backends.flower.reply_checks import Asked, PayloadForm
+from poise.backends.flower.reply_checks import PayloadForm, WorkRequest
 from poise.core.arrivals import Arrivals
 from poise.core.types import HELD
 
-NOTHING = -1  # no work of the client has counted yet
+NO_VERSION = -1  # stands for the version of a client none of whose work has counted yet
 
-Answer: TypeAlias = tuple[int, Asked, NodeMessage | str, str]
-"""Which piece of the letter, what was asked, the reply, and why it must not be used ("": it
-may)."""
+
+class CheckedReply(NamedTuple):
+    """The reply to one piece of work, and the result of its checks."""
+
+    piece: int  # index of the piece in the request
+    request: WorkRequest
+    reply: NodeMessage | str  # the reply, or why there is none
+    reason: str  # why the reply must not be used; empty if it is valid
 
 
 @dataclass
-class Table:
-    """Rows of answers, entered one by one."""
+class ReplyTable:
+    """Checked replies as columns; `enter` fills one row."""
 
     form: PayloadForm
     payload: dict[str, torch.Tensor]
@@ -31,38 +36,39 @@ class Table:
     reasons: list[str]
 
     @classmethod
-    def empty(cls, rows: int, form: PayloadForm, reports: frozenset[str]) -> Table:
-        """Nothing is entered yet: every row stands for an update that changes nothing."""
-        whole = {"samples": np.zeros(rows, dtype=np.int64), "steps": np.zeros(rows, dtype=np.int64)}
-        losses = {name: np.full(rows, np.nan) for name in sorted(reports)}
-        payload = {
-            name: like.expand(rows, *like.shape[1:]).clone() for name, like in form.template.items()
+    def empty(cls, rows: int, form: PayloadForm, reports: frozenset[str]) -> ReplyTable:
+        """A table whose rows are zero updates."""
+        columns = {
+            "samples": np.zeros(rows, dtype=np.int64),
+            "steps": np.zeros(rows, dtype=np.int64),
         }
-        return cls(form, payload, {**whole, **losses}, [""] * rows)
+        for name in sorted(reports):
+            columns[name] = np.full(rows, np.nan)
+        payload = {
+            name: template.expand(rows, *template.shape[1:]).clone()
+            for name, template in form.template.items()
+        }
+        return cls(form, payload, columns=columns, reasons=[""] * rows)
 
-    def enter(self, row: int, answer: Answer) -> None:
-        """One piece of an answer; where it must not be used, the row holds nothing but the
-        reason.
-        """
-        piece, asked, reply, reason = answer
-        self.reasons[row] = reason
-        self.columns["samples"][row], self.columns["steps"][row] = asked.samples, asked.steps
-        if reason or isinstance(reply, str):
+    def enter(self, row: int, checked: CheckedReply) -> None:
+        """Fill a row; a refused reply leaves a zero update and its reason."""
+        request = checked.request
+        reply = checked.reply
+        self.reasons[row] = checked.reason
+        self.columns["samples"][row] = request.samples
+        self.columns["steps"][row] = request.steps
+        if checked.reason or isinstance(reply, str):
             return
-        for name, values in self.form.payload(reply, piece).items():
+        for name, values in self.form.payload(reply, checked.piece).items():
             self.payload[name][row] = values[0]
-        for name in asked.reports:
-            self.columns[name][row] = reply.facts[name][piece]
+        for name in request.reports:
+            self.columns[name][row] = reply.facts[name][checked.piece]
 
     def arrivals(self, versions: Sequence[int] | None = None) -> Arrivals:
-        """All rows; where clients keep state on their nodes, with the ``versions`` after whose work
-        it counts.
-        """
-        state = (
-            {}
-            if versions is None
-            else {HELD: torch.tensor([[v] for v in versions], dtype=torch.int64)}
-        )
+        """All rows; ``versions`` names the state that each client stored on its node, if any."""
+        client_state = {}
+        if versions is not None:
+            client_state[HELD] = torch.tensor([[v] for v in versions], dtype=torch.int64)
         reasons = tuple(self.reasons) if any(self.reasons) else ()
         columns: dict[str, Any] = dict(self.columns)
-        return Arrivals(self.payload, client_state=state, reasons=reasons, **columns)
+        return Arrivals(self.payload, client_state=client_state, reasons=reasons, **columns)

@@ -1,6 +1,4 @@
-"""Letters to nodes and their replies, through Flower; what a lost node did not answer is asked
-again.
-"""
+"""Requests to nodes and their replies, through Flower; lost requests are sent again."""
 
 from __future__ import annotations
 
@@ -12,254 +10,274 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from poise.backends.flower.messages import FlowerMessage, NodeMessage, words
+from poise.backends.flower.messages import FlowerMessage, NodeMessage, printable
 from poise.core.errors import InvalidOption, UpdateRefused
 
-PAUSE = 0.2  # seconds between two looks into the mailbox
+PAUSE = 0.2  # seconds between two checks for replies
 CRASHES = 3  # how often the server repeats a request after the app on the node failed
-AWAY = (3, 4, 5)  # Flower's errors of a node that is away: message, reply, or node unavailable
-# seconds after which a node is asked whether it was started anew; then twice as many, and so on
+AWAY = (3, 4, 5)  # Flower's errors for an absent node: message, reply, or node unavailable
+# Seconds of silence after which the server checks whether a node restarted; doubled every time.
 SILENCE = 45.0
-# Flower's errors of an app that it could not load, that raised, or whose process ended. poise
-# answers its own
-# exceptions with a reason, so these come from Flower: it failed before or after poise's code ran.
+# Flower's errors for an app that it could not load, that raised, or whose process ended. poise
+# answers its own exceptions with a reason, so these come from Flower: it failed before or after
+# poise's code ran.
 FAILED = (1, 2, 8)
 
 
 @dataclass(frozen=True)
 class Transport:
-    """The way to the nodes.
+    """The connection to the nodes.
 
     Args:
         grid: Flower's Grid.
-        nodes: Flower's number of the node of each client, as its key was registered.
-        run: names the run, for the nodes' own records.
-        task: the table of the task, which nodes build their model from.
-        state: the name under which nodes keep what their clients remember between rounds.
-        members: the number in the deployment of each client, where some have left (`among`); None:
+        nodes: Flower's node id of each client, as registered with its key.
+        run: the name of the run, for the journals of the nodes.
+        task: the table of the task, from which nodes build their model.
+        state: the name under which nodes store client state between rounds; a resumed run has the
+            same name.
+        members: each client's number in the deployment, if clients have left (`among`); None:
             client i is node i.
+        boots: by node id, the process that sent the node's last reply.
     """
 
     grid: Any
     nodes: Mapping[int, int]
     run: str = ""
     task: Mapping[str, Any] = field(default_factory=dict)
-    state: str = ""  # names what nodes keep between rounds; the same when a run is taken up
+    state: str = ""
     members: tuple[int, ...] | None = None
-    boots: dict[int, str] = field(
-        default_factory=dict
-    )  # by node: the process that its last reply came from
+    boots: dict[int, str] = field(default_factory=dict)
 
     def among(self, members: Sequence[int]) -> Transport:
-        """The way to these nodes and no others; client k is the k-th of them, as in a federation
-        without the rest.
-        """
+        """The connection to these nodes only; client k is the k-th of them."""
         chosen = tuple(int(m) for m in members)
-        return replace(self, nodes={k: self.nodes[m] for k, m in enumerate(chosen)}, members=chosen)
+        nodes = {k: self.nodes[member] for k, member in enumerate(chosen)}
+        return replace(self, nodes=nodes, members=chosen)
 
     def number(self, client: int) -> int:
-        """A client's number in the deployment: what its node calls itself."""
+        """A client's number in the deployment, which its node knows as its own."""
         return client if self.members is None else self.members[client]
 
-    def common(self, kind: str, client: int) -> dict[str, Any]:
-        """What every request says, with a name of its own."""
-        nonce = secrets.token_hex(16)
-        who = self.number(client)
+    def common_facts(self, kind: str, client: int) -> dict[str, Any]:
+        """The facts of every request, with a fresh nonce."""
         return {
             "kind": kind,
             "run": self.run,
-            "nonce": nonce,
-            "client": who,
+            "nonce": secrets.token_hex(16),
+            "client": self.number(client),
             "task": dict(self.task),
         }
 
     def ask(
-        self, letters: Mapping[int, NodeMessage], patience: float
+        self, requests: Mapping[int, NodeMessage], patience: float
     ) -> dict[int, NodeMessage | str]:
-        """The reply of each client, or in words why there is none; a client gets ``patience``
-        seconds in all.
+        """Send one request per client and wait for all replies.
+
+        A client that sends no reply within ``patience`` seconds gets the reason instead.
         """
-        box, answers = Outbox(self), dict[int, NodeMessage | str]()
-        names = {box.put(client, letter, patience): client for client, letter in letters.items()}
-        while len(answers) < len(letters):
-            answers |= {names[name]: reply for name, reply in box.look().items()}
-            if len(answers) < len(letters):
-                time.sleep(PAUSE)
-        return answers
+        outbox = Outbox(self)
+        clients: dict[str, int] = {}
+        for client, request in requests.items():
+            clients[outbox.put(client, request, patience)] = client
+        replies: dict[int, NodeMessage | str] = {}
+        while True:
+            for nonce, reply in outbox.collect().items():
+                replies[clients[nonce]] = reply
+            if len(replies) == len(requests):
+                return replies
+            time.sleep(PAUSE)
 
 
 @dataclass
-class _Sent:
-    """A letter that has no answer yet."""
+class _Pending:
+    """A request without a reply."""
 
     client: int
-    letter: NodeMessage
+    request: NodeMessage
     patience: float
-    until: float
-    due: bool = True  # it has to be sent, for the first time or once more
-    messages: list[str] = field(
-        default_factory=list
-    )  # Flower's names of it; an answer to any of them will do
+    deadline: float
+    due: bool = True  # must be sent, for the first time or again
+    # Flower's ids of the messages that carried the request; a reply to any of them counts
+    message_ids: list[str] = field(default_factory=list)
     crashes: int = 0
-    boot: str = ""  # of the node's process that it went to, as far as that is known
-    silence: float = SILENCE  # seconds until the node is asked whether it is still that process
-    asked: float = 0.0  # when that, or the letter itself, was last sent
+    boot: str = ""  # the node's process that received the request, if known
+    silence: float = SILENCE  # seconds until the next check of the node's process
+    last_sent: float = 0.0  # when the request, or the last check, was sent
 
 
 @dataclass
 class Outbox:
-    """Letters that are out. What a lost node did not answer is sent again.
+    """Requests that wait for replies. The outbox sends a request again if its node lost it.
 
-    A piece of work depends on its address only, so that asking for it a second time changes
-    nothing. Flower reports a node that is away, but not one that died and was back before anybody
-    looked: with it, all that it had been sent is gone. So every reply names the process it comes
-        from, and a node that is silent for long is asked for that name.
+    Repeating a request is safe: its result depends on its address only. Flower reports a node that
+    is away, but not a node that died and came back between two checks; such a node has lost its
+    requests. Every reply therefore names the process that sent it, and the outbox asks a node that
+    is silent for long for that name.
     """
 
-    post: Transport
-    _out: dict[str, _Sent] = field(default_factory=dict)
-    _calls: dict[str, str] = field(
-        default_factory=dict
-    )  # by Flower's name of the question: the letter it is about
+    transport: Transport
+    _pending: dict[str, _Pending] = field(default_factory=dict)  # by nonce
+    _checks: dict[str, str] = field(default_factory=dict)  # Flower's message id -> nonce
 
-    def put(self, client: int, letter: NodeMessage, patience: float) -> str:
-        """Take a letter that is to be sent; the name under which `look` has the answer."""
-        name = str(letter.facts["nonce"])
-        self._out[name] = _Sent(client, letter, patience, time.monotonic() + patience)
-        return name
+    def put(self, client: int, request: NodeMessage, patience: float) -> str:
+        """Accept a request for the next `send`; returns its nonce, the key in `collect`."""
+        nonce = str(request.facts["nonce"])
+        deadline = time.monotonic() + patience
+        self._pending[nonce] = _Pending(client, request, patience=patience, deadline=deadline)
+        return nonce
 
-    def drop(self, name: str) -> None:
-        """Do not wait for this answer any more."""
-        self._out.pop(name, None)
+    def drop(self, nonce: str) -> None:
+        """Stop waiting for the reply to this request."""
+        self._pending.pop(nonce, None)
 
-    def look(self) -> dict[str, NodeMessage | str]:
-        """The answers that have come since the last look; in words, why there will be none."""
+    def collect(self) -> dict[str, NodeMessage | str]:
+        """The replies since the last call, by nonce; a text says why there will be no reply."""
         self.send()
-        self._call()
-        waiting = {message: name for name, sent in self._out.items() for message in sent.messages}
-        found: dict[str, NodeMessage | str] = {}
-        every = [*waiting, *self._calls]
-        for message in self.post.grid.pull_messages(every) if every else ():
-            to = message.metadata.reply_to_message_id
-            if to in self._calls:
-                self._told(self._calls.pop(to), message)
-            elif (name := waiting.get(to)) in self._out and not self._again(
-                self._out[name], to, message
-            ):
-                found[name] = self._opened(self._out[name], message)
+        self._check_silent_nodes()
+        nonces = {
+            message_id: nonce
+            for nonce, pending in self._pending.items()
+            for message_id in pending.message_ids
+        }
+        replies: dict[str, NodeMessage | str] = {}
+        for flower_message in self._pull([*nonces, *self._checks]):
+            message_id = flower_message.metadata.reply_to_message_id
+            if message_id in self._checks:
+                self._resend_if_restarted(self._checks.pop(message_id), flower_message)
+                continue
+            nonce = nonces.get(message_id)
+            if nonce is None:
+                continue
+            pending = self._pending[nonce]
+            if not self._failed_on_node(pending, message_id, flower_message):
+                replies[nonce] = self._read_reply(pending, flower_message)
         now = time.monotonic()
-        for name, sent in self._out.items():
-            if name not in found and now > sent.until:
-                found[name] = f"nothing within {sent.patience:g} seconds"
-        for name in found:
-            del self._out[name]
-        return found
+        for nonce, pending in self._pending.items():
+            if nonce not in replies and now > pending.deadline:
+                replies[nonce] = f"nothing within {pending.patience:g} seconds"
+        for nonce in replies:
+            del self._pending[nonce]
+        return replies
 
-    def _opened(self, sent: _Sent, message: FlowerMessage) -> NodeMessage | str:
-        reply = _opened(message)
+    def send(self) -> None:
+        """Send all due requests to nodes that are online; the others wait for the next call."""
+        due = {nonce: pending for nonce, pending in self._pending.items() if pending.due}
+        requests = {nonce: pending.request for nonce, pending in due.items()}
+        for nonce, message_id in self._push(requests).items():
+            pending = due[nonce]
+            pending.message_ids.append(message_id)
+            pending.due = False
+            pending.last_sent = time.monotonic()
+            pending.boot = self.transport.boots.get(self._node(nonce), "")
+
+    def _node(self, nonce: str) -> int:
+        """Flower's id of the node that a request is for."""
+        return self.transport.nodes[self._pending[nonce].client]
+
+    def _pull(self, message_ids: list[str]) -> Sequence[FlowerMessage]:
+        """The messages that answer these."""
+        if not message_ids:
+            return ()
+        flower_messages: Sequence[FlowerMessage] = self.transport.grid.pull_messages(message_ids)
+        return flower_messages
+
+    def _read_reply(self, pending: _Pending, flower_message: FlowerMessage) -> NodeMessage | str:
+        """The reply to a request, whose process is noted."""
+        reply = _parse(flower_message)
         if not isinstance(reply, str) and isinstance(boot := reply.facts.get("boot"), str):
-            self.post.boots[self.post.nodes[sent.client]] = boot
+            self.transport.boots[self.transport.nodes[pending.client]] = boot
         return reply
 
     @staticmethod
-    def _again(sent: _Sent, to: str, message: FlowerMessage) -> bool:
-        """Whether a letter has to be sent once more: its node was away, or the app there
-        crashed.
-        """
-        code = message.error.code if message.has_error() else None
-        sent.crashes += code in FAILED
-        again = code in AWAY or (code in FAILED and sent.crashes <= CRASHES)
-        if again:
-            sent.messages.remove(to)
-            sent.due = not sent.messages
-        return again
+    def _failed_on_node(pending: _Pending, message_id: str, flower_message: FlowerMessage) -> bool:
+        """Whether the node was away or its app crashed, so that the request must be repeated."""
+        code = flower_message.error.code if flower_message.has_error() else None
+        pending.crashes += code in FAILED
+        failed = code in AWAY or (code in FAILED and pending.crashes <= CRASHES)
+        if failed:
+            pending.message_ids.remove(message_id)
+            pending.due = not pending.message_ids
+        return failed
 
-    def send(self) -> None:
-        """Push the letters that are to be sent, to those who are there; the others stay for the
-        next time.
-        """
-        due = {name: sent for name, sent in self._out.items() if sent.due}
-        for name, message in self._pushed(
-            {name: sent.letter for name, sent in due.items()}
-        ).items():
-            sent = due[name]
-            sent.messages.append(message)
-            sent.due, sent.asked = False, time.monotonic()
-            sent.boot = self.post.boots.get(self.post.nodes[sent.client], "")
+    def _check_silent_nodes(self) -> None:
+        """Ask nodes that have been silent for long for the name of their process."""
+        now = time.monotonic()
+        checks = {}
+        for nonce, pending in self._pending.items():
+            sent_to_known_process = not pending.due and pending.boot
+            if sent_to_known_process and now > pending.last_sent + pending.silence:
+                checks[nonce] = NodeMessage(self.transport.common_facts("call", pending.client))
+        for nonce, message_id in self._push(checks).items():
+            self._checks[message_id] = nonce
+            self._pending[nonce].last_sent = now
+            self._pending[nonce].silence *= 2
 
-    def _call(self) -> None:
-        """Ask those who have been silent for long which process they are."""
-        now, out = time.monotonic(), self._out
-        silent = [
-            name for name, s in out.items() if not s.due and s.boot and now > s.asked + s.silence
-        ]
-        questions = {
-            name: NodeMessage(self.post.common("call", out[name].client)) for name in silent
-        }
-        for name, message in self._pushed(questions).items():
-            self._calls[message] = name
-            out[name].asked, out[name].silence = now, 2 * out[name].silence
-
-    def _told(self, name: str, message: FlowerMessage) -> None:
-        """Send a letter again where the process that had it is gone."""
-        sent, reply = self._out.get(name), _opened(message)
-        if (
-            sent is None
-            or isinstance(reply, str)
-            or not isinstance(boot := reply.facts.get("boot"), str)
-        ):
+    def _resend_if_restarted(self, nonce: str, flower_message: FlowerMessage) -> None:
+        """Make a request due again if the process that received it is gone."""
+        pending = self._pending.get(nonce)
+        reply = _parse(flower_message)
+        if pending is None or isinstance(reply, str):
             return
-        sent.due, sent.boot = sent.due or boot != sent.boot, boot
-        self.post.boots[self.post.nodes[sent.client]] = boot
+        boot = reply.facts.get("boot")
+        if not isinstance(boot, str):
+            return
+        pending.due = pending.due or boot != pending.boot
+        pending.boot = boot
+        self.transport.boots[self.transport.nodes[pending.client]] = boot
 
-    def _pushed(self, letters: Mapping[str, NodeMessage]) -> dict[str, str]:
-        """Push letters to those who are there; Flower's names of the messages."""
-        if not letters:
+    def _push(self, messages: Mapping[str, NodeMessage]) -> dict[str, str]:
+        """Push messages to nodes that are online; returns Flower's message ids by nonce."""
+        if not messages:
             return {}
-        grid, present = self.post.grid, set(self.post.grid.get_node_ids())
-        there = [name for name in letters if self.post.nodes[self._out[name].client] in present]
-        messages = [
+        grid = self.transport.grid
+        online = set(grid.get_node_ids())
+        nonces = [nonce for nonce in messages if self._node(nonce) in online]
+        if not nonces:
+            return {}
+        flower_messages = [
             grid.create_message(
-                letters[name].content(),
-                f"query.{letters[name].facts['kind']}",
-                self.post.nodes[self._out[name].client],
-                self.post.run,
-                max(self._out[name].until - time.monotonic(), 1.0),
+                messages[nonce].content(),
+                f"query.{messages[nonce].facts['kind']}",
+                self._node(nonce),
+                self.transport.run,
+                max(self._pending[nonce].deadline - time.monotonic(), 1.0),
             )
-            for name in there
+            for nonce in nonces
         ]
-        pushed = grid.push_messages(messages) if messages else ()
-        return {name: message for name, message in zip(there, pushed, strict=True) if message}
+        message_ids = grid.push_messages(flower_messages)
+        return {nonce: name for nonce, name in zip(nonces, message_ids, strict=True) if name}
 
 
-def _opened(message: FlowerMessage) -> NodeMessage | str:
-    if message.has_error():
-        return f"error {message.error.code} of its node: {words(message.error.reason, 300)}"
+def _parse(flower_message: FlowerMessage) -> NodeMessage | str:
+    """The reply in a message of Flower, or why it cannot be used."""
+    if flower_message.has_error():
+        error = flower_message.error
+        return f"error {error.code} of its node: {printable(error.reason, 300)}"
     try:
-        return NodeMessage.read(message)
+        return NodeMessage.read(flower_message)
     except UpdateRefused as error:
         return error.message
 
 
-_post: ContextVar[Transport | None] = ContextVar("post", default=None)
+_transport: ContextVar[Transport | None] = ContextVar("transport", default=None)
 
 
 @contextmanager
-def connected(post: Transport) -> Iterator[None]:
-    """Runs that begin inside the block, with the backend ``flower``, reach their nodes this way."""
-    token = _post.set(post)
+def connected(transport: Transport) -> Iterator[None]:
+    """Inside the block, runs with the backend ``flower`` use this transport."""
+    token = _transport.set(transport)
     try:
         yield
     finally:
-        _post.reset(token)
+        _transport.reset(token)
 
 
 def current() -> Transport:
-    """The way to the nodes of the block that this is called from."""
-    found = _post.get()
-    if found is None:
+    """The transport of the enclosing `connected` block."""
+    transport = _transport.get()
+    if transport is None:
         raise InvalidOption(
             "the backend 'flower' works with the nodes of a deployment",
             "poise deploy run exp.toml --to DIR, or poise deploy resume|unlearn RUN --to DIR",
         )
-    return found
+    return transport

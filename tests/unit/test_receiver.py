@@ -22,7 +22,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
-from poise.backends.flower.messages import MOST, NodeMessage, TensorBytes
+from poise.backends.flower.messages import MAX_FACT_BYTES, NodeMessage, TensorBytes
 from poise.backends.flower.receiver import ReplyReceiver
 from poise.backends.flower.transport import Outbox, Transport
 from poise.core.errors import UpdateRefused
@@ -31,7 +31,7 @@ ENTRIES = 1000
 REQUEST = NodeMessage(
     {"nonce": "now", "versions": [0, 1]}, {"0": TensorBytes.of(torch.zeros(ENTRIES))}
 )
-LIMIT = MOST + 2 * ENTRIES * 4
+LIMIT = MAX_FACT_BYTES + 2 * ENTRIES * 4
 NODE = 77
 
 
@@ -104,13 +104,13 @@ def connected(*names: str) -> tuple[SuperLink, ReplyReceiver]:
         run=SimpleNamespace(run_id=1),
         push_messages=lambda messages: list(names),
     )
-    intake = ReplyReceiver(grid)
+    receiver = ReplyReceiver(grid)
     asked = [
         SimpleNamespace(content=REQUEST.content(), metadata=SimpleNamespace(src_node_id=1))
         for _ in names
     ]
-    assert intake.push_messages(asked) == list(names)
-    return link, intake
+    assert receiver.push_messages(asked) == list(names)
+    return link, receiver
 
 
 def answer(entries: int = ENTRIES, count: int = 2) -> NodeMessage:
@@ -118,8 +118,8 @@ def answer(entries: int = ENTRIES, count: int = 2) -> NodeMessage:
     return NodeMessage({"nonce": "now"}, {str(k): TensorBytes.of(v) for k, v in enumerate(vectors)})
 
 
-def refusal(intake: ReplyReceiver, name: str = "a") -> str:
-    (reply,) = intake.pull_messages([name])
+def refusal(receiver: ReplyReceiver, name: str = "a") -> str:
+    (reply,) = receiver.pull_messages([name])
     assert not reply.has_error()
     with pytest.raises(UpdateRefused) as caught:
         NodeMessage.read(reply)
@@ -127,47 +127,47 @@ def refusal(intake: ReplyReceiver, name: str = "a") -> str:
 
 
 def test_a_reply_in_order_comes_through() -> None:
-    link, intake = connected("a")
-    assert intake.pull_messages(["a"]) == []
+    link, receiver = connected("a")
+    assert receiver.pull_messages(["a"]) == []
     link.put("a", answer().content())
-    (reply,) = intake.pull_messages(["a"])
+    (reply,) = receiver.pull_messages(["a"])
     assert reply.metadata.reply_to_message_id == "a"
     assert NodeMessage.read(reply) == NodeMessage(answer().facts, answer().tensors, NODE)
     assert link.forgotten == [reply.metadata.message_id]
 
 
 def test_what_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    link, intake = connected("a", "b")
+    link, receiver = connected("a", "b")
     monkeypatch.setattr(arrays, "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE", 100_000)
     link.put("a", answer(3_000_000).content())
-    assert refusal(intake) == f"a reply of more than {LIMIT} bytes, the most it can have"
+    assert refusal(receiver) == f"a reply larger than the limit of {LIMIT} bytes"
     assert link.read <= LIMIT
     assert len(link.forgotten) == 1
     before = link.read
     monkeypatch.setattr(arrays, "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE", 10**9)  # in one piece
     link.put("b", answer(3_000_000, 1).content())
-    assert "a reply of more than" in refusal(intake, "b")
+    assert "a reply larger than the limit" in refusal(receiver, "b")
     assert link.read - before < 5000
 
 
 def test_what_is_too_large_is_refused_before_all_of_it_is_there() -> None:
-    link, intake = connected("a")
+    link, receiver = connected("a")
     pieces = link.put("a", answer(7_000_000, 1).content())
     chunks = [key for key, content in pieces.items() if content.startswith(b"ArrayChunk")]
     assert len(chunks) > 5
     link.late = set(list(pieces)[list(pieces).index(chunks[1]) :])  # the first of them has come
-    assert "a reply of more than" in refusal(intake)
+    assert "a reply larger than the limit" in refusal(receiver)
 
 
 def test_without_a_size_beforehand_a_piece_is_refused_when_it_is_here() -> None:
-    link, intake = connected("a")
+    link, receiver = connected("a")
     link._client.event_hooks = {"response": []}
     link.put("a", answer(3_000_000, 1).content())
-    assert "a reply of more than" in refusal(intake)
+    assert "a reply larger than the limit" in refusal(receiver)
 
 
 def test_a_few_bytes_that_name_one_chunk_very_often() -> None:
-    link, intake = connected("a")
+    link, receiver = connected("a")
     pieces = link.put("a", answer().content())
     for key, content in pieces.items():
         if content.startswith(b"Array "):
@@ -176,14 +176,14 @@ def test_a_few_bytes_that_name_one_chunk_very_often() -> None:
             )
             head, _, body = link.pieces[key].partition(b"\0")
             link.pieces[key] = head.rpartition(b" ")[0] + f" {len(body)}".encode() + b"\0" + body
-    assert "a reply of more than" in refusal(intake)
+    assert "a reply larger than the limit" in refusal(receiver)
     assert link.read < LIMIT  # it was all read, and would have been 800 MB
 
 
 def test_very_many_pieces() -> None:
-    link, intake = connected("a")
+    link, receiver = connected("a")
     link.put("a", answer(1, 3000).content())
-    assert "a reply of more than" in refusal(intake)
+    assert "a reply larger than the limit" in refusal(receiver)
     assert link.read == 0
 
 
@@ -192,33 +192,33 @@ def test_very_many_pieces() -> None:
     [b"", b"no head", b"Array  0\0", b"ArrayRecord  2\0{}", b"Message  0\0", b"Array  9\0" * 9],
 )
 def test_what_cannot_be_put_together_is_said_of_that_reply_alone(bad: bytes) -> None:
-    link, intake = connected("a", "b")
+    link, receiver = connected("a", "b")
     for key in link.put("a", answer().content()):
         link.pieces[key] = bad
     link.put("b", NodeMessage({"nonce": "other"}).content())
-    first, second = intake.pull_messages(["a", "b"])
+    first, second = receiver.pull_messages(["a", "b"])
     with pytest.raises(UpdateRefused, match="a message that cannot be read"):
         NodeMessage.read(first)
     assert NodeMessage.read(second).facts == {"nonce": "other"}
 
 
 def test_a_reply_on_its_way_holds_up_nobody() -> None:
-    link, intake = connected("a", "b")
+    link, receiver = connected("a", "b")
     link.late = set(list(link.put("a", answer().content()))[:1])
     link.put("b", NodeMessage({"nonce": "other"}).content())
-    assert [reply.metadata.reply_to_message_id for reply in intake.pull_messages(["a", "b"])] == [
+    assert [reply.metadata.reply_to_message_id for reply in receiver.pull_messages(["a", "b"])] == [
         "b"
     ]
-    assert intake.pull_messages(["a"]) == []
+    assert receiver.pull_messages(["a"]) == []
     link.late.clear()
-    (reply,) = intake.pull_messages(["a"])
+    (reply,) = receiver.pull_messages(["a"])
     assert NodeMessage.read(reply).tensors == answer().tensors
 
 
 def test_a_reply_that_is_gone_is_asked_for_again() -> None:
-    link, intake = connected("a")
+    link, receiver = connected("a")
     link.pieces.pop(next(iter(link.put("a", answer().content()))))
-    (reply,) = intake.pull_messages(["a"])
+    (reply,) = receiver.pull_messages(["a"])
     assert reply.has_error()
     assert reply.error is not None
     assert reply.error.code == 3
@@ -228,23 +228,23 @@ def test_what_a_lost_superlink_did_not_get_has_no_name_and_is_sent_again() -> No
     def lost(messages: Any) -> list[str]:
         raise ObjectPushError("piece", 1, "session")
 
-    intake = connected()[1]
-    intake.grid.push_messages = lost
+    receiver = connected()[1]
+    receiver.grid.push_messages = lost
     asked = [
         SimpleNamespace(content=REQUEST.content(), metadata=SimpleNamespace(src_node_id=1))
         for _ in range(2)
     ]
-    assert intake.push_messages(asked) == ["", ""]
+    assert receiver.push_messages(asked) == ["", ""]
     grid = SimpleNamespace(
         get_node_ids=lambda: [NODE],
         create_message=lambda content, *more: asked[0],
         pull_messages=lambda names: [],
-        push_messages=intake.push_messages,
+        push_messages=receiver.push_messages,
     )
-    box = Outbox(Transport(grid, {0: NODE}))
-    box.put(0, NodeMessage({"kind": "work", "nonce": "now"}), 60.0)
-    assert box.look() == {}
-    intake.grid.push_messages = lambda messages: ["again"]
-    box.look()
-    (sent,) = box._out.values()
-    assert (sent.messages, sent.due) == (["again"], False)
+    outbox = Outbox(Transport(grid, {0: NODE}))
+    outbox.put(0, NodeMessage({"kind": "work", "nonce": "now"}), 60.0)
+    assert outbox.collect() == {}
+    receiver.grid.push_messages = lambda messages: ["again"]
+    outbox.collect()
+    (sent,) = outbox._pending.values()
+    assert (sent.message_ids, sent.due) == (["again"], False)
