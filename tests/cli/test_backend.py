@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faults.support import SMALL, call, opened, same
-from poise.apps.cli.backend_options import Place
+from poise.apps.cli.backend_options import BackendOptions
 from poise.backends import Local, Ray
 from poise.config.experiment import parse
 
@@ -28,12 +28,12 @@ def test_options_that_are_not_given_stay_as_the_file_has_them() -> None:
         parse(SMALL),
         parse(SMALL, None, ['run.backend={name="ray", address="a:1", workers=3}']),
     )
-    assert Place().backend_for(plain) is None
-    assert Place(workers=2).backend_for(plain) == Local(workers=2)
-    assert Place(workers=2).backend_for(clustered) == Ray(workers=2, address="a:1")
-    assert Place(address="b:2").backend_for(clustered) == Ray(workers=3, address="b:2")
-    assert Place("local").backend_for(clustered) == Local()
-    assert Place("ray", "auto").backend_for(plain) == Ray(address="auto")
+    assert BackendOptions().backend_for(plain) is None
+    assert BackendOptions(workers=2).backend_for(plain) == Local(workers=2)
+    assert BackendOptions(workers=2).backend_for(clustered) == Ray(workers=2, address="a:1")
+    assert BackendOptions(address="b:2").backend_for(clustered) == Ray(workers=3, address="b:2")
+    assert BackendOptions("local").backend_for(clustered) == Local()
+    assert BackendOptions("ray", "auto").backend_for(plain) == Ray(address="auto")
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,10 @@ def test_staleness_by_hand() -> None:
     2, 3."""
     fed = poise.quadratics(np.eye(2))
     run = poise.train(fed, fed.task, SGD(lr=0.1, steps=1), clock=Asynchronous([2.5, 1.0]), rounds=4)
-    mean, largest, _ = cohorts.ages(run)
+    mean, largest, _ = cohorts.staleness(run)
     assert mean.tolist() == [0, 0, 2, 1]
     assert largest.tolist() == [0, 0, 2, 1]
-    mean, largest, edges = cohorts.ages(run, most=2)
+    mean, largest, edges = cohorts.staleness(run, most=2)
     assert (mean.tolist(), largest.tolist(), edges.tolist()) == ([0, 1.5], [0, 2], [0, 2, 4])
     lines = {trace.name: trace.y.tolist() for trace in cohorts.staleness_figure(run).data}
     assert lines == {"largest": [0, 0, 2, 1], "mean": [0, 0, 2, 1]}

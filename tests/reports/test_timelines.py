@@ -7,7 +7,7 @@ import numpy as np
 import poise
 from poise.analysis.reports.groups import Group
 from poise.analysis.reports.plots import plots
-from poise.analysis.reports.timelines import overlaps, pieces, timeline_figure
+from poise.analysis.reports.timelines import overlaps, local_tasks, timeline_figure
 from poise.clocks import Asynchronous, Synchronous
 from poise.solvers import SGD
 from poise.weightings import Identical
@@ -22,7 +22,7 @@ def run_with(clock: object) -> poise.Run:
 
 def test_pieces_of_work_by_hand() -> None:
     """Client 1 needs 1, client 0 needs 2.5: arrivals at 1, 2, 2.5, 3."""
-    work = pieces(run_with(Asynchronous([2.5, 1.0])))
+    work = local_tasks(run_with(Asynchronous([2.5, 1.0])))
     assert work.clients.tolist() == [1, 1, 0, 1]
     assert work.begin.tolist() == [0.0, 1.0, 0.0, 2.0]
     assert work.end.tolist() == [1.0, 2.0, 2.5, 3.0]

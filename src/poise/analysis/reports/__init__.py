@@ -1,4 +1,4 @@
-"""Scores, tables, figures and pages: what came of runs, read from their ledgers."""
+"""Scores, tables, figures and pages of runs, all read from their ledgers."""
 
 from poise.analysis.reports.compare import Comparison, Contrast, compare
 from poise.analysis.reports.estimates import Difference, Estimate, estimate
@@ -13,7 +13,12 @@ from poise.analysis.reports.figures import (
 from poise.analysis.reports.groups import Group, group_runs
 from poise.analysis.reports.page import render_page, write_page
 from poise.analysis.reports.rows import Score, ScoreRow, score_table
-from poise.analysis.reports.tables import comparison_as_data, rows_as_data, terminal_table
+from poise.analysis.reports.tables import (
+    comparison_as_data,
+    rows_as_data,
+    terminal_notes,
+    terminal_table,
+)
 from poise.analysis.reports.weight_shifts import TraitWeight, departure, weights_by_trait
 
 __all__ = [
@@ -36,6 +41,7 @@ __all__ = [
     "render_page",
     "rows_as_data",
     "score_table",
+    "terminal_notes",
     "terminal_table",
     "trait_weights",
     "weight_departure",

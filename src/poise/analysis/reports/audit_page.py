@@ -1,4 +1,4 @@
-"""The page of an audit: who is suspected, since when, and what their updates look like."""
+"""The page of an audit: suspects, their score over time, and the lengths of updates."""
 
 from __future__ import annotations
 
@@ -22,60 +22,72 @@ if TYPE_CHECKING:
 
 SUSPECT, OTHER = "#D55E00", "#0072B2"
 HIGHEST = 20.0
-"""Scores above this are drawn like this."""
+"""Higher scores are drawn at this value."""
 
 MOST_POINTS = 2_000
-"""Updates drawn one by one, of suspects and of others; as vectors: WebGL needs scripts that pages
-do not allow."""
+"""Updates drawn one by one, of suspects and of others; pages forbid the scripts of WebGL."""
+
+SCORE_NOTE = (
+    "Score: −log10 of the p-value; higher is more suspicious. "
+    "p-value: how often an honest client looks at least this suspicious."
+)
 
 
-def write_audit(found: Sequence[tuple[str, Run, Audit]], path: Path) -> Path:
-    """Write one page about the audits of some runs, each with its name."""
-    body = "<header>\n<h1>Audit: who only pretends to work</h1>\n</header>\n"
-    for name, run, one in found:
-        body += f"<section><h2>{sections.text(name)}</h2>{_verdict(run, one)}</section>\n"
-        drawn = [score_figure(one), history_figure(one), norm_figure(run, one)]
+def write_audit(audits: Sequence[tuple[str, Run, Audit]], path: Path) -> Path:
+    """Write one page about the audits of runs, given as (name, run, audit)."""
+    body = "<header>\n<h1>Audit: suspected free-riders</h1>\n</header>\n"
+    for name, run, audit in audits:
+        body += f"<section><h2>{sections.text(name)}</h2>{_suspects(run, audit)}</section>\n"
+        drawn = [score_figure(audit), history_figure(audit), norm_figure(run, audit)]
         body += sections.figures([plot_of([figure], [""]) for figure in drawn])
-    return write_whole_page(path, document("Audit", body, True))
+    return write_whole_page(path, document("Audit", body, drawn=True))
 
 
-def _verdict(run: Run, found: Audit) -> str:
-    """The suspects in words."""
-    said = f"{len(found.suspects)} of {run.clients} clients suspected after {run.rounds} rounds, at a false-alarm rate of"
-    rows = "".join(
-        f'<tr><th scope="row">client {i}</th><td>{found.scores[i]:.1f}</td><td>{found.p_values[i]:.2g}</td>'
-        f"<td>{sections.text(found.explain(i).partition(': ')[2])}</td></tr>"
-        for i in sorted(found.suspects, key=lambda i: -found.scores[i])
+def _suspects(run: Run, audit: Audit) -> str:
+    """The number of suspects, and a table with the evidence."""
+    lead = (
+        f"{len(audit.suspects)} of {run.clients} clients suspected after {run.rounds} rounds, "
+        f"at a false-alarm rate of {100 * audit.alarm:g} %."
     )
-    head = "<tr><th>client</th><th>score</th><th>p</th><th>why</th></tr>"
-    table = f"<table>{head}{rows}</table>" if rows else ""
-    return f"<p>{sections.text(said)} {100 * found.alarm:g} %.</p>{table}"
+    if not audit.suspects:
+        return f"<p>{sections.text(lead)}</p>"
+    rows = ""
+    for i in sorted(audit.suspects, key=lambda i: -audit.scores[i]):
+        evidence = sections.text(audit.explain(i).partition(": ")[2])
+        rows += (
+            f'<tr><th scope="row">client {i}</th><td>{audit.scores[i]:.1f}</td>'
+            f"<td>{audit.p_values[i]:.2g}</td><td>{evidence}</td></tr>"
+        )
+    caption = f"<caption>{sections.text(SCORE_NOTE)}</caption>"
+    head = "<tr><th>client</th><th>score</th><th>p-value</th><th>evidence</th></tr>"
+    return f"<p>{sections.text(lead)}</p><table>{caption}{head}{rows}</table>"
 
 
-def most_suspected(found: Audit, most: int = MOST_CLIENTS) -> Ints:
-    """All clients, or of more than ``most`` those with the highest scores; in the order of their
-    numbers.
-    """
-    order = np.argsort(-found.scores, kind="stable")[:most]
+def most_suspected(audit: Audit, most: int = MOST_CLIENTS) -> Ints:
+    """The ``most`` clients with the highest scores, sorted by client number."""
+    order = np.argsort(-audit.scores, kind="stable")[:most]
     return np.sort(order)
 
 
-def score_figure(found: Audit) -> Figure:
-    """The score of every client; of more than 200, those with the highest scores."""
+def score_figure(audit: Audit) -> Figure:
+    """The score of every client, or of the 200 most suspicious ones."""
     import plotly.graph_objects as go
 
-    shown = most_suspected(found)
-    note = f"-log10 of the p-value of the way of free-riding that fits best; suspects in orange.{_left_out(found)}"
+    shown = most_suspected(audit)
+    note = (
+        "−log10 of the p-value, for the kind of free-riding that fits best. Orange: suspects."
+        f"{_left_out(audit)}"
+    )
     figure = empty_figure("Score of every client", note, "client", "score")
-    suspects = set(found.suspects)
+    suspects = set(audit.suspects)
     colours = [SUSPECT if i in suspects else OTHER for i in shown.tolist()]
     figure.add_trace(
         go.Bar(
             x=list(map(str, shown)),
-            y=np.minimum(found.scores[shown], HIGHEST),
+            y=np.minimum(audit.scores[shown], HIGHEST),
             marker={"color": colours},
             showlegend=False,
-            text=[f"{s:.1f}" for s in found.scores[shown]],
+            text=[f"{score:.1f}" for score in audit.scores[shown]],
             textposition="none",
             hovertemplate="client %{x}: %{text}<extra></extra>",
         )
@@ -83,21 +95,22 @@ def score_figure(found: Audit) -> Figure:
     return figure.update_xaxes(type="category")
 
 
-def history_figure(found: Audit) -> Figure:
-    """How the scores rose, round by round; of more than 200 clients or 400 rounds, some."""
+def history_figure(audit: Audit) -> Figure:
+    """The scores after each round; at most 200 clients and 400 rounds."""
     import plotly.graph_objects as go
 
-    shown, rounds = most_suspected(found), evenly(len(found.by_round), MOST_ROUNDS)
-    some = (
-        f" {len(rounds)} of {len(found.by_round)} rounds, evenly spaced."
-        if len(rounds) < len(found.by_round)
-        else ""
+    shown = most_suspected(audit)
+    rounds = evenly(len(audit.by_round), MOST_ROUNDS)
+    note = (
+        f"Score after each round, from all rounds so far; {HIGHEST:g} means {HIGHEST:g} or more."
+        f"{_left_out(audit)}"
     )
-    note = f"After each round, from all rounds so far; {HIGHEST:g} stands for this or more.{_left_out(found)}{some}"
-    figure = empty_figure("Score, round by round", note, "round", "client")
+    if len(rounds) < len(audit.by_round):
+        note += f" Shows {len(rounds)} of {len(audit.by_round)} rounds, evenly spaced."
+    figure = empty_figure("Score after each round", note, "round", "client")
     figure.add_trace(
         go.Heatmap(
-            z=np.minimum(found.by_round[np.ix_(rounds, shown)], HIGHEST).T.astype(np.float32),
+            z=np.minimum(audit.by_round[np.ix_(rounds, shown)], HIGHEST).T.astype(np.float32),
             x=rounds,
             y=list(map(str, shown)),
             colorscale=HEAT,
@@ -110,22 +123,27 @@ def history_figure(found: Audit) -> Figure:
     return figure.update_yaxes(type="category")
 
 
-def _left_out(found: Audit) -> str:
-    many = len(found.scores)
-    return f" The {MOST_CLIENTS} highest of {many:,} clients." if many > MOST_CLIENTS else ""
+def _left_out(audit: Audit) -> str:
+    clients = len(audit.scores)
+    if clients <= MOST_CLIENTS:
+        return ""
+    return f" Shows the {MOST_CLIENTS} highest scores of {clients:,} clients."
 
 
-def norm_figure(run: Run, found: Audit) -> Figure:
-    """The length of every update; of very many, some."""
+def norm_figure(run: Run, audit: Audit) -> Figure:
+    """The length of every update, or of evenly spaced ones if there are many."""
     import plotly.graph_objects as go
 
     c = run.contributions
-    note = "Empty updates are left out; suspects in orange."
+    note = "Orange: suspects. Updates of length 0 are not shown."
     if len(c) > 2 * MOST_POINTS:
-        note += f" Of {len(c):,} updates, up to {MOST_POINTS:,} evenly spaced ones of either kind."
+        note += (
+            f" Shows up to {MOST_POINTS:,} evenly spaced updates of suspects and of others, "
+            f"out of {len(c):,}."
+        )
     figure = empty_figure("Length of the updates", note, "round", "norm")
-    bad = np.isin(c["client"], found.suspects)
-    for name, colour, rows in (("others", OTHER, ~bad), ("suspects", SUSPECT, bad)):
+    suspected = np.isin(c["client"], audit.suspects)
+    for name, colour, rows in (("others", OTHER, ~suspected), ("suspects", SUSPECT, suspected)):
         drawn = c[rows & (c["norm"] > 0)]
         shown = drawn[evenly(len(drawn), MOST_POINTS)]
         figure.add_trace(
@@ -142,17 +160,20 @@ def norm_figure(run: Run, found: Audit) -> Figure:
     return figure.update_yaxes(type="log")
 
 
-def roc_figure(found: Audit, true: Sequence[int]) -> Figure:
-    """How many free-riders are found at how many false alarms, where it is known who they are."""
+def roc_figure(audit: Audit, free_riders: Sequence[int]) -> Figure:
+    """The ROC curve, for runs whose free-riders are known."""
     import plotly.graph_objects as go
 
-    false, hits = found.roc(true)
-    note = f"AUC {found.auc(true):.3f}: the chance that a free-rider scores higher than a client that works."
+    false_alarms, hits = audit.roc(free_riders)
+    note = (
+        f"AUC {audit.auc(free_riders):.3f}: probability that a free-rider scores higher than an "
+        "honest client."
+    )
     figure = empty_figure(
-        "Found against false alarms",
+        "Detection rate and false alarms (ROC)",
         note,
-        "share of working clients suspected",
-        "free-riders found",
+        "share of honest clients suspected",
+        "share of free-riders found",
     )
     figure.add_trace(
         go.Scatter(
@@ -164,24 +185,24 @@ def roc_figure(found: Audit, true: Sequence[int]) -> Figure:
             line={"color": "#8a94a0", "dash": "dot", "width": 1},
         )
     )
-    bad = np.isin(np.arange(len(found.scores)), true)
-    here = [float(np.isin(np.flatnonzero(who), found.suspects).mean()) for who in (~bad, bad)]
+    guilty = np.isin(np.arange(len(audit.scores)), free_riders)
+    suspected = np.isin(np.arange(len(audit.scores)), audit.suspects)
     figure.add_trace(
         go.Scatter(
-            x=false,
+            x=false_alarms,
             y=hits,
             mode="lines",
-            name="every limit",
+            name="all thresholds",
             line={"color": OTHER, "width": 2},
             hovertemplate="%{y:.1%} found, %{x:.1%} false alarms<extra></extra>",
         )
     )
     figure.add_trace(
         go.Scatter(
-            x=here[:1],
-            y=here[1:],
+            x=[float(suspected[~guilty].mean())],
+            y=[float(suspected[guilty].mean())],
             mode="markers",
-            name=f"alarm {found.alarm:g}",
+            name=f"false-alarm rate {audit.alarm:g}",
             marker={"color": SUSPECT, "size": 11},
             cliponaxis=False,
             hovertemplate="%{y:.1%} found, %{x:.1%} false alarms<extra></extra>",

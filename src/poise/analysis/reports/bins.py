@@ -1,6 +1,4 @@
-"""Fewer rows and columns than there are clients and rounds, without changing what they add up
-to.
-"""
+"""Binning of clients and rounds, so that large runs fit into a figure."""
 
 from __future__ import annotations
 
@@ -14,18 +12,18 @@ from poise.ledger import Run
 
 @dataclass(frozen=True)
 class Bins:
-    """Neighbours put together: bin k holds ``edges[k] … edges[k + 1] - 1``."""
+    """Bins of neighbouring indices: bin k holds ``edges[k] … edges[k + 1] - 1``."""
 
     edges: Ints  # (K + 1,)
 
     @property
     def sizes(self) -> Ints:
-        """How many each bin holds, (K,)."""
+        """Number of indices in each bin, (K,)."""
         return np.diff(self.edges)
 
     @property
     def width(self) -> int:
-        """How many a bin holds; the last one may hold fewer."""
+        """Number of indices in a full bin; the last bin may hold fewer."""
         return int(self.sizes.max(initial=0))
 
     @property
@@ -41,14 +39,14 @@ class Bins:
         """The sum over each bin, (K,)."""
         return np.asarray(np.add.reduceat(values, self.edges[:-1]), dtype=np.float64)
 
-    def labels(self, what: str) -> list[str]:
-        """What each bin holds, in words.
+    def labels(self, noun: str) -> list[str]:
+        """The content of each bin in words.
 
         >>> bins(3, 2).labels("client")
         ['clients 0 to 1', 'client 2']
         """
         spans = zip(self.edges[:-1].tolist(), (self.edges[1:] - 1).tolist(), strict=True)
-        return [f"{what} {a}" if a == b else f"{what}s {a} to {b}" for a, b in spans]
+        return [f"{noun} {a}" if a == b else f"{noun}s {a} to {b}" for a, b in spans]
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Heat:
         values: (rounds, clients), summed over the clients of a bin, averaged over its rounds.
         rounds: bins of rounds.
         clients: bins of clients.
-        note: what was put together, in words; empty where nothing was.
+        note: how the values were binned, in words; empty without binning.
     """
 
     values: Floats
@@ -69,7 +67,7 @@ class Heat:
 
 
 def bins(count: int, limit: int) -> Bins:
-    """At most ``limit`` bins of one size; the last may be smaller.
+    """At most ``limit`` bins of equal size; the last may be smaller.
 
     >>> bins(5, 3).edges.tolist(), bins(3, 10).edges.tolist()
     ([0, 2, 4, 5], [0, 1, 2, 3])
@@ -79,7 +77,7 @@ def bins(count: int, limit: int) -> Bins:
 
 
 def evenly(count: int, limit: int) -> Ints:
-    """At most ``limit`` of ``count`` indices, evenly spaced, the first and the last among them.
+    """At most ``limit`` of ``count`` indices, evenly spaced, including the first and the last.
 
     >>> evenly(9, 3).tolist(), evenly(2, 3).tolist()
     ([0, 4, 8], [0, 1])
@@ -88,18 +86,19 @@ def evenly(count: int, limit: int) -> Ints:
 
 
 def heat(run: Run, most_clients: int, most_rounds: int) -> Heat:
-    """The weights of a run, put into bins where there are too many rounds or clients to draw.
+    """The weights of a run, binned if there are too many rounds or clients to draw.
 
     Each row sums over clients to the mean total weight of the rounds in its bin.
     """
-    rounds, clients = bins(run.rounds, most_rounds), bins(run.clients, most_clients)
+    rounds = bins(run.rounds, most_rounds)
+    clients = bins(run.clients, most_clients)
     values = np.zeros((len(rounds.sizes), len(clients.sizes)))
     c = run.contributions
     np.add.at(values, (rounds.of(c["round"]), clients.of(c["client"])), c["coefficient"])
     note = []
     if run.clients > most_clients:
-        note.append(f"{run.clients} clients in bins of {clients.width}, weights added")
+        note.append(f"{run.clients} clients in bins of {clients.width}, weights summed")
     if run.rounds > most_rounds:
         note.append(f"{run.rounds} aggregations in bins of {rounds.width}, weights averaged")
-    text = "Down-sampled: " + "; ".join(note) + "." if note else ""
-    return Heat(values / rounds.sizes[:, None], rounds, clients, text)
+    text = f"Down-sampled: {'; '.join(note)}." if note else ""
+    return Heat(values / rounds.sizes[:, None], rounds=rounds, clients=clients, note=text)

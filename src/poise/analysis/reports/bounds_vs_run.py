@@ -1,12 +1,12 @@
-"""The page of an explanation: what the theory promised, and what a run made of it."""
+"""The page of an explanation: theoretical bounds, predicted bias, and the measured run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 LEAST = 1e-16
-"""A logarithmic axis has no zero."""
+"""Smallest value drawn: a logarithmic axis has no zero."""
 
 
 FILE = "explanation.json"
-"""Where a run folder keeps its explanation. It tells of theory, not of the run: no part of the
-ledger."""
+"""File of the explanation in a run folder. It is not part of the ledger."""
 
 
-class Comparison(Protocol):
-    """Bounds, predicted bias and measured curve: `Curves`, or
-    `poise.analysis.explain.bounds_vs_run.Promises`.
+class BoundCurves(Protocol):
+    """Bounds, predicted bias and measured curve.
+
+    `KeptBounds` and `poise.analysis.explain.bounds_vs_run.BoundsVsRun` have these fields.
     """
 
     @property
     def rounds(self) -> Floats:
-        """The aggregations at which bounds were looked at, (k,)."""
+        """The aggregations at which the bounds were evaluated, (k,)."""
 
     @property
     def bounds(self) -> dict[str, Floats]:
@@ -45,7 +45,7 @@ class Comparison(Protocol):
 
     @property
     def bias(self) -> float:
-        """The loss above its least value to which the objective leads."""
+        """F - F* at the optimum of the objective that is really minimised."""
 
     @property
     def measured_rounds(self) -> Floats:
@@ -53,14 +53,12 @@ class Comparison(Protocol):
 
     @property
     def measured(self) -> Floats:
-        """The loss of the run above its least value."""
+        """F - F* of the run."""
 
 
 @dataclass(frozen=True)
-class Curves:
-    """Bounds, predicted bias and measured curve, as they were kept (see
-    `poise.analysis.explain.bounds_vs_run.Promises`).
-    """
+class KeptBounds:
+    """The `BoundCurves` that a run folder keeps."""
 
     rounds: Floats
     bounds: dict[str, Floats]
@@ -70,13 +68,13 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class Explained:
-    """An explanation that a run folder keeps."""
+class KeptExplanation:
+    """The explanation that a run folder keeps."""
 
     rows: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
     advice: tuple[str, ...]
-    curves: Curves | None
+    curves: KeptBounds | None
 
 
 def keep_explanation(
@@ -84,116 +82,121 @@ def keep_explanation(
     rows: Sequence[tuple[str, str]],
     warnings: Sequence[str],
     advice: Sequence[str],
-    promises: Comparison | None,
+    curves: BoundCurves | None,
 ) -> Path:
-    """Keep an explanation beside the ledger of the run that it is of."""
-    drawn = None
-    if promises is not None:
-        drawn = {
-            "rounds": promises.rounds.tolist(),
-            "measured_rounds": promises.measured_rounds.tolist(),
-            "measured": promises.measured.tolist(),
-            "bounds": {name: values.tolist() for name, values in promises.bounds.items()},
-            "bias": promises.bias,
+    """Save an explanation in the folder of its run."""
+    curve_data = None
+    if curves is not None:
+        curve_data = {
+            "rounds": curves.rounds.tolist(),
+            "measured_rounds": curves.measured_rounds.tolist(),
+            "measured": curves.measured.tolist(),
+            "bounds": {name: values.tolist() for name, values in curves.bounds.items()},
+            "bias": curves.bias,
         }
-    document = {
+    data = {
         "rows": list(rows),
         "warnings": list(warnings),
         "advice": list(advice),
-        "curves": drawn,
+        "curves": curve_data,
     }
-    write_whole(folder / FILE, json.dumps(document, indent=1).encode())
+    write_whole(folder / FILE, json.dumps(data, indent=1).encode())
     return folder / FILE
 
 
-def kept_explanation(folder: Path) -> Explained | None:
-    """The explanation that a run folder keeps; None where there is none."""
+def kept_explanation(folder: Path) -> KeptExplanation | None:
+    """The explanation that a run folder keeps, or None."""
     if not (folder / FILE).exists():
         return None
     try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        drawn, curves = found["curves"], None
-        if drawn is not None:
-            lines = {
-                name: np.array(drawn[name], dtype=np.float64)
-                for name in ("rounds", "measured_rounds", "measured")
-            }
-            bounds = {str(k): np.array(v, dtype=np.float64) for k, v in drawn["bounds"].items()}
-            curves = Curves(bounds=bounds, bias=float(drawn["bias"]), **lines)
-        rows = tuple((str(k), str(v)) for k, v in found["rows"])
-        return Explained(
-            rows, tuple(map(str, found["warnings"])), tuple(map(str, found["advice"])), curves
+        data = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        curves = None
+        if data["curves"] is not None:
+            curves = _parse_curves(data["curves"])
+        return KeptExplanation(
+            rows=tuple((str(name), str(value)) for name, value in data["rows"]),
+            warnings=tuple(map(str, data["warnings"])),
+            advice=tuple(map(str, data["advice"])),
+            curves=curves,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise LedgerError(
-            f"{folder / FILE} cannot be read: {error}", "`poise explain RUN --keep` writes it anew"
+            f"cannot read {folder / FILE}: {error}",
+            f"write it again with: poise explain {folder} --keep",
         ) from error
+
+
+def _parse_curves(data: Mapping[str, Any]) -> KeptBounds:
+    bounds = {}
+    for name, values in data["bounds"].items():
+        bounds[str(name)] = np.array(values, dtype=np.float64)
+    return KeptBounds(
+        rounds=np.array(data["rounds"], dtype=np.float64),
+        bounds=bounds,
+        bias=float(data["bias"]),
+        measured_rounds=np.array(data["measured_rounds"], dtype=np.float64),
+        measured=np.array(data["measured"], dtype=np.float64),
+    )
 
 
 def write_explanation(
     name: str,
     rows: Sequence[tuple[str, str]],
     texts: Sequence[str],
-    promises: Comparison | None,
+    curves: BoundCurves | None,
     path: Path,
 ) -> Path:
-    """Write the page.
+    """Write the page of an explanation.
 
     Args:
-        name: what was explained.
-        rows: figures in words.
+        name: name of the experiment.
+        rows: facts, as (name, value).
         texts: warnings and advice.
-        promises: bound, bias and measured curve (`poise.analysis.explain.bounds_vs_run.Promises`),
-            or None.
-        path: the page to write.
+        curves: bounds, bias and measured curve, or None.
+        path: the HTML file to write.
     """
     title = f"Explanation of {name}"
     facts = "".join(
         f'<tr><th scope="row">{sections.text(key)}</th><td>{sections.text(value)}</td></tr>'
         for key, value in rows
     )
-    said = "".join(f"<li>{sections.text(text)}</li>" for text in texts)
+    items = "".join(f"<li>{sections.text(text)}</li>" for text in texts)
     head = f"<header>\n<h1>{sections.text(title)}</h1>\n</header>\n"
-    head += f"<section><ul>{said}</ul><table>{facts}</table></section>\n"
-    drawn = [] if promises is None else [plot_of([promise_figure(promises)], [""])]
-    return write_whole_page(path, document(title, head + sections.figures(drawn), bool(drawn)))
+    head += f"<section><ul>{items}</ul><table>{facts}</table></section>\n"
+    drawn = [] if curves is None else [plot_of([bounds_figure(curves)], [""])]
+    return write_whole_page(
+        path, document(title, head + sections.figures(drawn), drawn=bool(drawn))
+    )
 
 
-def promise_figure(promises: Comparison) -> Figure:
-    """Loss above its least value, on a logarithmic axis: bounds, where the surrogate leads, and the
-    run.
-    """
+def bounds_figure(curves: BoundCurves) -> Figure:
+    """F - F* on a logarithmic axis: bounds, predicted bias and the measured run."""
     import plotly.graph_objects as go
 
     note = (
-        "Bounds hold under their theorems' assumptions; the dotted line is where the objective "
-        "really minimised leads."
+        "Dashed lines: upper bounds, valid under the assumptions of their theorems. Dotted line: "
+        "final value predicted for the objective that is really minimised."
     )
-    figure = empty_figure(
-        "What was promised", note, "aggregations", "training loss above its least value"
-    )
-    for k, (name, values) in enumerate(promises.bounds.items()):
+    figure = empty_figure("Bounds and measured run", note, "aggregations", "training loss − minimum")
+    for k, (name, values) in enumerate(curves.bounds.items()):
         line = {"color": PALETTE[(k + 1) % len(PALETTE)], "dash": DASHES[1]}
         figure.add_trace(
-            go.Scatter(x=promises.rounds, y=values, name=f"bound: {name}", mode="lines", line=line)
+            go.Scatter(x=curves.rounds, y=values, name=f"bound: {name}", mode="lines", line=line)
         )
-    if len(promises.measured):
-        shown = np.maximum(promises.measured, LEAST)
+    if len(curves.measured):
         figure.add_trace(
             go.Scatter(
-                x=promises.measured_rounds,
-                y=shown,
+                x=curves.measured_rounds,
+                y=np.maximum(curves.measured, LEAST),
                 name="measured",
                 mode="lines+markers",
                 line={"color": PALETTE[0]},
             )
         )
-    ends = [float(promises.rounds[0]), float(promises.rounds[-1])]
-    if promises.bias > LEAST:
+    ends = [float(curves.rounds[0]), float(curves.rounds[-1])]
+    if curves.bias > LEAST:
         dots = {"color": "#888888", "dash": DASHES[2]}
         figure.add_trace(
-            go.Scatter(
-                x=ends, y=[promises.bias] * 2, name="predicted bias", mode="lines", line=dots
-            )
+            go.Scatter(x=ends, y=[curves.bias] * 2, name="predicted bias", mode="lines", line=dots)
         )
     return figure.update_yaxes(type="log")

@@ -1,10 +1,8 @@
-"""Who came to each aggregation: what they own, how old their models were, how unequal their
-losses.
-"""
+"""Figures about the cohort of each aggregation: classes, size, staleness and losses."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,10 +25,9 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def class_shares(run: Run, most: int = MOST_ROUNDS) -> Floats | None:
-    """The share of each class among the samples of who took part, (bins of rounds, classes); None
-    without classes.
+    """The share of each class in the data of the cohort, (bins of rounds, classes).
 
-    A client counts once in an aggregation; rounds in which nobody came are not a number.
+    A client counts once per aggregation. Rounds without clients are nan. None without classes.
     """
     counts = run.array("label_counts")
     if counts is None:
@@ -44,9 +41,7 @@ def class_shares(run: Run, most: int = MOST_ROUNDS) -> Floats | None:
 
 
 def composition_figure(run: Run, title: str = "Classes of each cohort") -> Figure | None:
-    """What the clients of each aggregation own, as shares that sum to one; None for data without
-    classes.
-    """
+    """Class shares of the data of each cohort; None for data without classes."""
     import plotly.graph_objects as go
 
     shares = class_shares(run)
@@ -54,13 +49,12 @@ def composition_figure(run: Run, title: str = "Classes of each cohort") -> Figur
         return None
     binned = bins(run.rounds, MOST_ROUNDS)
     note = "Share of each class among the samples of the clients that took part."
-    many = (
-        f" {run.rounds} aggregations in bins of {binned.width}." if run.rounds > MOST_ROUNDS else ""
-    )
-    figure = empty_figure(title, note + many, "aggregation", "share of the samples")
-    for k, own in enumerate(class_colours(shares.shape[1])):
+    if run.rounds > MOST_ROUNDS:
+        note += f" {run.rounds} aggregations in bins of {binned.width}."
+    figure = empty_figure(title, note, "aggregation", "share of the samples")
+    for k, class_colour in enumerate(class_colours(shares.shape[1])):
         hover = f"aggregation %{{x:d}}<br>class {k}: %{{y:.1%}}<extra></extra>"
-        marker = {"color": own, "line": {"width": 0}}
+        marker = {"color": class_colour, "line": {"width": 0}}
         bar = go.Bar(
             x=binned.centres + 1,
             y=shares[:, k],
@@ -74,13 +68,11 @@ def composition_figure(run: Run, title: str = "Classes of each cohort") -> Figur
 
 
 def cohort_size_figure(run: Run, title: str = "Clients of each cohort") -> Figure:
-    """How many different clients each aggregation used, and how many updates were refused."""
+    """Number of different clients and of refused updates in each aggregation."""
     shown = evenly(run.rounds, MOST_ROUNDS)
-    note = (
-        f"{len(shown)} of {run.rounds} aggregations, evenly spaced."
-        if len(shown) < run.rounds
-        else ""
-    )
+    note = ""
+    if len(shown) < run.rounds:
+        note = f"Shows {len(shown)} of {run.rounds} aggregations, evenly spaced."
     figure = empty_figure(title, note, "aggregation", "clients")
     figure.add_trace(_line(shown + 1, distinct_clients(run)[shown], "different clients", 0))
     refused = np.bincount([n for n, _, _ in run.refusals], minlength=run.rounds)
@@ -89,89 +81,95 @@ def cohort_size_figure(run: Run, title: str = "Clients of each cohort") -> Figur
     return figure.update_yaxes(rangemode="tozero").update_xaxes(tickformat="d")
 
 
-def ages(run: Run, most: int = MOST_ROUNDS) -> tuple[Floats, Floats, Ints]:
-    """Mean and largest staleness of the contributions by bins of rounds, (bins,) each, and the
-    edges of the bins.
+class Staleness(NamedTuple):
+    """Staleness of the updates by bins of rounds; nan for bins without updates.
 
-    The staleness of a contribution is the number of aggregations since its model went out; nan
-    where nobody came.
+    The staleness of an update is the number of aggregations since the server sent its model.
     """
+
+    mean: Floats  # (bins,)
+    largest: Floats  # (bins,)
+    edges: Ints  # (bins + 1,)
+
+
+def staleness(run: Run, most: int = MOST_ROUNDS) -> Staleness:
+    """Mean and largest staleness of the updates, by bins of rounds."""
     c = run.contributions
     binned = bins(run.rounds, most)
-    of, age = binned.of(c["round"]), c["round"] - c["version"]
-    count = np.bincount(of, minlength=len(binned.sizes))
+    bin_of_row = binned.of(c["round"])
+    age = c["round"] - c["version"]
+    count = np.bincount(bin_of_row, minlength=len(binned.sizes))
     largest = np.full(len(count), -1)
-    np.maximum.at(largest, of, age)
+    np.maximum.at(largest, bin_of_row, age)
     with np.errstate(invalid="ignore"):
-        mean = np.bincount(of, age, minlength=len(count)) / count
-    return mean, np.where(largest < 0, np.nan, largest), binned.edges
+        mean = np.bincount(bin_of_row, age, minlength=len(count)) / count
+    return Staleness(mean, np.where(largest < 0, np.nan, largest), binned.edges)
 
 
 def staleness_figure(run: Run, title: str = "Staleness") -> Figure:
-    """How many aggregations old the models were from which clients worked."""
-    mean, largest, edges = ages(run)
+    """Mean and largest staleness of the updates in each aggregation."""
+    mean, largest, edges = staleness(run)
     note = (
-        "Aggregations between a model going out and its update counting: mean and largest of "
-        "each aggregation."
+        "Number of aggregations between sending a model and using its update: mean and largest "
+        "of each aggregation."
     )
-    many = (
-        f" {run.rounds} aggregations in bins of {edges[1] - edges[0]}."
-        if run.rounds > MOST_ROUNDS
-        else ""
-    )
-    figure = empty_figure(title, note + many, "aggregation", "aggregations")
+    if run.rounds > MOST_ROUNDS:
+        note += f" {run.rounds} aggregations in bins of {edges[1] - edges[0]}."
+    figure = empty_figure(title, note, "aggregation", "aggregations")
     x = (edges[:-1] + edges[1:] - 1) / 2 + 1
     figure.add_trace(_line(x, largest, "largest", 1))
     figure.add_trace(_line(x, mean, "mean", 0))
     return figure.update_yaxes(rangemode="tozero").update_xaxes(tickformat="d")
 
 
-def loss_quantiles(run: Run, most: int = MOST_ROUNDS) -> tuple[Ints, Floats, str] | None:
-    """Least, quartiles and largest of the clients' losses: aggregations from 1 (K,), values (K, 5),
-    and of whom.
+class LossQuantiles(NamedTuple):
+    """Minimum, quartiles and maximum of the clients' losses."""
 
-    Of all clients where they were measured (``client_loss``), else of the cohort, as its clients
-    reported before their work; None where neither was recorded. Rounds without any loss are left
-    out.
+    rounds: Ints  # (K,), from 1
+    values: Floats  # (K, 5)
+    clients: str  # "all clients" or the cohort
+
+
+def loss_quantiles(run: Run, most: int = MOST_ROUNDS) -> LossQuantiles | None:
+    """Quantiles of the clients' losses; None if the run recorded no losses.
+
+    The losses are those of all clients if the run measured ``client_loss``, otherwise those that
+    the cohort reported before local training. Rounds without losses are left out.
     """
     if "client_loss" in run.metrics:
         rounds, values = measured(run, "client_loss")
         shown = evenly(len(rounds), most) if len(rounds) else np.zeros(0, dtype=np.int64)
-        rows, whose = [values[k] for k in shown], "all clients"
-        at = rounds[shown]
+        clients = "all clients"
+        rows = [values[k] for k in shown]
+        numbers = rounds[shown]
     else:
         c = run.contributions
         ends = np.searchsorted(c["round"], np.arange(run.rounds + 1))
         shown = evenly(run.rounds, most)
-        rows, whose = (
-            [c["loss_before"][ends[n] : ends[n + 1]] for n in shown],
-            "the cohort, before its work",
-        )
-        at = shown + 1
-    known = [row[np.isfinite(row)] for row in rows]
-    there = np.array([len(row) > 0 for row in known], dtype=bool)
-    if not there.any():
+        clients = "the cohort, before local training"
+        rows = [c["loss_before"][ends[n] : ends[n + 1]] for n in shown]
+        numbers = shown + 1
+    finite = [row[np.isfinite(row)] for row in rows]
+    has_losses = np.array([len(row) > 0 for row in finite], dtype=bool)
+    if not has_losses.any():
         return None
-    return at[there], np.array([np.quantile(row, QUANTILES) for row in known if len(row)]), whose
+    quantiles = np.array([np.quantile(row, QUANTILES) for row in finite if len(row)])
+    return LossQuantiles(numbers[has_losses], quantiles, clients)
 
 
 def loss_figure(run: Run, title: str = "Loss over the clients") -> Figure | None:
-    """How unequally the model serves its clients: from the least to the largest loss, the middle
-    half, the median.
-    """
+    """Range, middle half and median of the clients' losses; None without losses."""
     import plotly.graph_objects as go
 
-    found = loss_quantiles(run)
-    if found is None:
+    quantiles = loss_quantiles(run)
+    if quantiles is None:
         return None
-    rounds, values, whose = found
-    note = f"Losses of {whose}: least to largest, the middle half, and the median."
+    rounds, values, clients = quantiles
+    note = f"Losses of {clients}: minimum to maximum, middle half, and median."
     figure = empty_figure(title, note, "aggregations", "loss")
-    for low, high, name in ((0, 4, "least to largest"), (1, 3, "middle half")):
-        x, y = (
-            np.concatenate([rounds, rounds[::-1]]),
-            np.concatenate([values[:, high], values[::-1, low]]),
-        )
+    for low, high, name in ((0, 4, "minimum to maximum"), (1, 3, "middle half")):
+        x = np.concatenate([rounds, rounds[::-1]])
+        y = np.concatenate([values[:, high], values[::-1, low]])
         band = go.Scatter(
             x=x,
             y=y,

@@ -1,4 +1,4 @@
-"""What can be said about the difference between groups of runs, and what cannot."""
+"""Comparison of groups of runs: differences with confidence intervals, in words."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _OUTCOMES = ("final ", "half-time ", "rounds to ", "weighted client accuracy", "
 
 @dataclass(frozen=True)
 class Contrast:
-    """One score of a group against that of the baseline.
+    """One score of a group compared with the baseline.
 
     Args:
-        score: its name in the table.
-        label: of the group.
-        baseline: label of the group that it is held against.
-        difference: group minus baseline; None where a run lacks the score.
-        unit: of the score.
+        score: name of the score in the table.
+        label: label of the group.
+        baseline: label of the baseline group.
+        difference: group minus baseline; None if a run lacks the score.
+        unit: unit of the score.
     """
 
     score: str
@@ -35,46 +35,48 @@ class Contrast:
 
     @property
     def sides(self) -> str:
-        """Who is held against whom."""
-        return f"{self.label} against {self.baseline}"
+        """The two groups, as ``group vs baseline``."""
+        return f"{self.label} vs {self.baseline}"
 
     @property
     def finding(self) -> str:
-        """What can be said, no stronger than the evidence."""
+        """The difference in words, no stronger than the evidence."""
         d = self.difference
         if d is None:
-            return f"{self.score} cannot be compared, not every run has a value"
+            return f"{self.score} cannot be compared: some runs have no value"
         if not math.isfinite(d.mean):
-            return f"{self.score} cannot be compared, it is not finite in every run"
-        way = (
-            "equal"
-            if d.mean == 0
-            else f"{self._say(abs(d.mean))} {'higher' if d.mean > 0 else 'lower'}"
-        )
+            return f"{self.score} cannot be compared: it is not finite in every run"
+        size = self._size(d.mean)
         if d.low is None or d.high is None:
-            return f"{self.score} is {way}; a single seed allows no interval, so nothing is claimed"
+            return f"{self.score} is {size}; one seed gives no interval, so this proves nothing"
         pairing = f"paired over {d.n} seeds" if d.method == "paired" else "Welch, seeds not paired"
-        interval = f"(95 % CI {self._say(d.low)} to {self._say(d.high)}, {pairing})"
+        interval = f"(95 % CI {self._number(d.low)} to {self._number(d.high)}, {pairing})"
         if not d.significant:
             return f"no significant difference in {self.score} {interval}"
-        return f"{self.score} is {way} {interval}"
+        return f"{self.score} is {size} {interval}"
 
     @property
     def sentence(self) -> str:
-        """The finding, with the names of both sides."""
+        """The finding, with the names of both groups."""
         return f"{self.sides}: {self.finding}."
 
-    def _say(self, value: float) -> str:
+    def _size(self, mean: float) -> str:
+        if mean == 0:
+            return "equal"
+        direction = "higher" if mean > 0 else "lower"
+        return f"{self._number(abs(mean))} {direction}"
+
+    def _number(self, value: float) -> str:
         return number(value, self.unit, digits=3)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Groups side by side.
+    """The scores of groups, and their differences from the first group.
 
     Args:
         rows: the scores of each group.
-        contrasts: every group but the first against the first, score by score.
+        contrasts: every other group compared with the first, score by score.
     """
 
     rows: tuple[ScoreRow, ...]
@@ -82,60 +84,63 @@ class Comparison:
 
     @property
     def caution(self) -> str:
-        """How to read several intervals at once; empty for one."""
-        several = (
-            sum(
-                c.difference is not None and c.difference.significant is not None
-                for c in self.contrasts
-            )
-            > 1
+        """A note on multiple comparisons; empty unless there are several intervals."""
+        differences = [c.difference for c in self.contrasts if c.difference is not None]
+        intervals = sum(difference.significant is not None for difference in differences)
+        if intervals <= 1:
+            return ""
+        return (
+            "Each interval covers one comparison: about one in twenty misses the true value by "
+            "chance."
         )
-        note = (
-            "Each interval holds for its own comparison: about one in twenty misses the truth "
-            "by chance."
-        )
-        return note if several else ""
 
     @property
     def sentences(self) -> list[str]:
-        """The findings, and how to read them."""
-        return [*(c.sentence for c in self.contrasts), *filter(None, [self.caution])]
+        """All findings, then the note on multiple comparisons."""
+        sentences = [contrast.sentence for contrast in self.contrasts]
+        if self.caution:
+            sentences.append(self.caution)
+        return sentences
 
 
 def compare(
     groups: Sequence[Group], targets: Sequence[float] | None = None, metric: str | None = None
 ) -> Comparison:
-    """Score the groups and hold each against the first one.
+    """Score the groups and compare each with the first one.
 
-    Where two groups ran the same seeds, the interval is that of the paired differences, which
-    leaves out what the seeds have in common; otherwise it is Welch's.
+    Groups with the same seeds get the interval of the paired differences, which removes the
+    variation that the seeds have in common. Other groups get Welch's interval.
 
     Args:
-        groups: the first is the baseline.
-        targets: values of the main metric to reach (see `score_table`).
-        metric: the main one (see `score_table`).
+        groups: groups of runs; the first is the baseline.
+        targets: target values of the main metric (see `score_table`).
+        metric: the main metric (see `score_table`).
     """
     if not groups:
-        raise InvalidOption("there is nothing to compare", "give at least one run")
+        raise InvalidOption("no runs to compare", "give at least one run")
     first, *others = rows = score_table(groups, targets, metric)
     names = [name for name in first.scores if name.startswith(_OUTCOMES)]
-    return Comparison(
-        tuple(rows), tuple(_contrast(name, row, first) for row in others for name in names)
-    )
+    contrasts = [_contrast(name, row, first) for row in others for name in names]
+    return Comparison(tuple(rows), tuple(contrasts))
 
 
 def _contrast(name: str, row: ScoreRow, baseline: ScoreRow) -> Contrast:
-    a, b = row.scores[name], baseline.scores[name]
     return Contrast(
-        name, row.label, baseline.label, difference(row, baseline, name), a.unit or b.unit
+        score=name,
+        label=row.label,
+        baseline=baseline.label,
+        difference=difference(row, baseline, name),
+        unit=row.scores[name].unit or baseline.scores[name].unit,
     )
 
 
 def difference(row: ScoreRow, baseline: ScoreRow, name: str) -> Difference | None:
-    """Row minus baseline for one score: paired when the seeds match, Welch's otherwise; None where
-    one lacks it.
+    """Row minus baseline for one score; None if a run lacks it.
+
+    The interval is paired if the seeds match, Welch's otherwise.
     """
-    a, b = row.scores[name], baseline.scores[name]
+    a = row.scores[name]
+    b = baseline.scores[name]
     if not (_usable(a) and _usable(b)):
         return None
     distinct = len(set(row.seeds)) == len(row.seeds)

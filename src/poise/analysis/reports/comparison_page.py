@@ -1,6 +1,4 @@
-"""The page of a comparison whose figures are numbers already: a table, what was claimed, and
-bars.
-"""
+"""The page of a reproduced comparison: claims, bar charts and a table of scores."""
 
 from __future__ import annotations
 
@@ -18,20 +16,19 @@ if TYPE_CHECKING:
     from poise.analysis.reports.plots import Plot
 
 Bars = Mapping[str, Sequence[tuple[float, float]]]
-"""By method: (mean, half of the 95 % interval) for each place on the axis."""
+"""Method → (mean, half the width of the 95 % interval) for each category."""
 
 
-def bars(title: str, x: str, y: str, places: Sequence[str], methods: Bars) -> Figure:
-    """Bars side by side, one for each method at each place, with their intervals."""
+def bars(title: str, x: str, y: str, categories: Sequence[str], methods: Bars) -> Figure:
+    """A grouped bar chart with 95 % intervals: one bar per method and category."""
     import plotly.graph_objects as go
 
     figure = empty_figure(title, "Mean over seeds with its 95 % confidence interval.", x, y)
     for k, (name, values) in enumerate(methods.items()):
-        halves = [
-            half if half < float("inf") else 0.0 for _, half in values
-        ]  # one seed has no interval
+        # one seed has no interval
+        halves = [half if half < float("inf") else 0.0 for _, half in values]
         bar = go.Bar(
-            x=list(places),
+            x=list(categories),
             y=[mean for mean, _ in values],
             name=escape(name),
             marker={"color": colour(k)},
@@ -42,9 +39,9 @@ def bars(title: str, x: str, y: str, places: Sequence[str], methods: Bars) -> Fi
     return figure.update_xaxes(type="category", showgrid=False).update_layout(barmode="group")
 
 
-def bar_plots(made: Sequence[Figure]) -> list[Plot]:
-    """Figures, ready for a page."""
-    return [plot_of([figure], [""]) for figure in made]
+def bar_plots(figures: Sequence[Figure]) -> list[Plot]:
+    """The figures as plots of a page."""
+    return [plot_of([figure], [""]) for figure in figures]
 
 
 def comparison_body(
@@ -55,17 +52,15 @@ def comparison_body(
     rows: Sequence[Sequence[str]],
     drawn: Sequence[Plot],
 ) -> str:
-    """The body of the page: what was claimed and whether it holds, the figures, and the numbers
-    behind them.
-    """
-    return "".join(
-        (
-            (
-                f"<header>\n<h1>{sections.text(title)}</h1>\n<p "
-                f'class="lead">{sections.text(lead)}</p>\n</header>\n'
-            ),
-            sections.claims(claims),
-            sections.figures(drawn),
-            sections.numbers(head, rows),
-        )
+    """The body of the page: header, claims, figures and the table of scores."""
+    header = (
+        f"<header>\n<h1>{sections.text(title)}</h1>\n"
+        f'<p class="lead">{sections.text(lead)}</p>\n</header>\n'
     )
+    parts = (
+        header,
+        sections.claims(claims),
+        sections.figures(drawn),
+        sections.numbers(head, rows),
+    )
+    return "".join(parts)

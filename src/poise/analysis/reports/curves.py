@@ -1,4 +1,4 @@
-"""Mean curves over seeds on a common axis: what the learning-curve figures draw."""
+"""Mean curves over seeds on a common axis, for the learning-curve figures."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from poise.core.types import Floats
 from poise.ledger import Run
 
 Axis = Literal["rounds", "time", "seconds", "bytes"]
-"""What a curve is drawn against."""
+"""The x-axis of a curve."""
 
 POINTS = 500
-"""A curve is thinned to this many points."""
+"""Maximum number of points of a curve."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric of a group: mean and 95 % interval (nan where a single seed allows none).
+    """A metric of a group: mean and 95 % interval (nan for a single seed).
 
     Args:
         x: (K,) ascending.
         mean: (K,)
         low: (K,)
         high: (K,)
-        seeds: (K,) number of runs behind each point.
+        seeds: (K,) number of runs at each point.
     """
 
     x: Floats
@@ -41,44 +41,41 @@ class Curve:
 
     @property
     def banded(self) -> bool:
-        """Whether there is an interval to draw."""
+        """Whether the curve has an interval."""
         return bool(np.isfinite(self.low).any())
 
 
 def curve(group: Group, metric: str, against: Axis = "rounds") -> Curve | None:
-    """The mean curve of a metric over the seeds of a group; None where no run measured it.
+    """The mean curve of a metric over the seeds of a group; None if no run measured it.
 
-    Against rounds, runs are averaged where they were measured. Against time and bytes, which differ
-    from seed to seed, each run counts with the newest model that it had at that point, over the
-    stretch that all runs cover. A metric with one value per client is drawn as its standard
-    deviation over clients.
+    Against rounds, runs are averaged at the rounds that were measured. Time and bytes differ
+    between seeds: there, each run contributes its latest value, over the range that all runs
+    cover. A metric with one value per client becomes its standard deviation over clients.
     """
     lines = [_line(run, metric, against) for run in group.runs if metric in run.metrics]
     lines = [(x, y) for x, y in lines if len(x)]
     if not lines:
         return None
     x = thinned(_common(lines, against))
-    place = _exactly if against == "rounds" else _newest
-    return _summary(x, [place(x, *line) for line in lines]) if len(x) else None
+    if not len(x):
+        return None
+    values_at = _exact_values if against == "rounds" else _latest_values
+    return _mean_curve(x, [values_at(x, *line) for line in lines])
 
 
 def series(group: Group, values: Callable[[Run], Floats]) -> Curve | None:
-    """The mean over seeds of a number that every aggregation has, (R,); nan is left out. None where
-    there is none.
-    """
+    """The mean over seeds of a value per aggregation, (R,), without nan; None without values."""
     lines = [(np.arange(1.0, run.rounds + 1), values(run)) for run in group.runs]
     lines = [(x[~np.isnan(y)], y[~np.isnan(y)]) for x, y in lines]
     lines = [(x, y) for x, y in lines if len(x)]
     if not lines:
         return None
     x = thinned(_common(lines, "rounds"))
-    return _summary(x, [_exactly(x, *line) for line in lines])
+    return _mean_curve(x, [_exact_values(x, *line) for line in lines])
 
 
 def axis_values(run: Run, against: Axis) -> Floats:
-    """Rounds, simulated time, seconds or bytes (both ways) spent up to and including each
-    aggregation, (R,).
-    """
+    """Rounds, simulated time, seconds or bytes (both ways) up to each aggregation, (R,)."""
     if against == "time":
         return run.times
     if against == "seconds":
@@ -89,7 +86,7 @@ def axis_values(run: Run, against: Axis) -> Floats:
 
 
 def thinned(x: Floats, limit: int = POINTS) -> Floats:
-    """At most ``limit`` values, evenly spaced in the sequence, the first and the last among them.
+    """At most ``limit`` values, evenly spaced, including the first and the last.
 
     >>> thinned(np.arange(5.0), 3).tolist()
     [0.0, 2.0, 4.0]
@@ -103,9 +100,7 @@ def _line(run: Run, metric: str, against: Axis) -> tuple[Floats, Floats]:
 
 
 def _common(lines: list[tuple[Floats, Floats]], against: Axis) -> Floats:
-    """Where the mean is taken: every x at which a run was measured, or those that all runs
-    cover.
-    """
+    """The x values of the mean: all measured rounds, or the range that all runs cover."""
     x = np.unique(np.concatenate([x for x, _ in lines]))
     if against == "rounds":
         return x
@@ -113,25 +108,27 @@ def _common(lines: list[tuple[Floats, Floats]], against: Axis) -> Floats:
     return np.asarray(x[(x >= begin) & (x <= end)])
 
 
-def _exactly(at: Floats, x: Floats, y: Floats) -> tuple[Floats, np.ndarray]:
-    """The values measured at these very points, and where there are any."""
+def _exact_values(at: Floats, x: Floats, y: Floats) -> tuple[Floats, np.ndarray]:
+    """The values at exactly these points, and a mask of the points that have one."""
     where = np.minimum(np.searchsorted(x, at), len(x) - 1)
     return y[where], x[where] == at
 
 
-def _newest(at: Floats, x: Floats, y: Floats) -> tuple[Floats, np.ndarray]:
-    """The last value measured up to each point."""
+def _latest_values(at: Floats, x: Floats, y: Floats) -> tuple[Floats, np.ndarray]:
+    """The last value measured up to each point, and a mask of ones."""
     return y[np.searchsorted(x, at, side="right") - 1], np.ones(len(at), dtype=bool)
 
 
-def _summary(x: Floats, lines: list[tuple[Floats, np.ndarray]]) -> Curve:
+def _mean_curve(x: Floats, lines: list[tuple[Floats, np.ndarray]]) -> Curve:
     """Mean and interval at each x, over the runs that have a value there."""
-    if len(lines) == 1:  # one seed has no interval, and long runs have many points
-        y, there = lines[0]
+    if len(lines) == 1:  # shortcut: one seed has no interval, and long runs have many points
+        y, known = lines[0]
         unknown = np.full(len(x), np.nan)
-        return Curve(x, np.where(there, y, np.nan), unknown, unknown, there.astype(np.float64))
-    found = [estimate([float(y[k]) for y, there in lines if there[k]]) for k in range(len(x))]
-    mean, low, high, seeds = np.array(
-        [(e.mean, e.low, e.high, e.n) for e in found], dtype=np.float64
-    ).T
-    return Curve(x, mean, low, high, seeds)
+        mean = np.where(known, y, np.nan)
+        return Curve(x, mean, low=unknown, high=unknown, seeds=known.astype(np.float64))
+    estimates = []
+    for k in range(len(x)):
+        e = estimate([float(y[k]) for y, known in lines if known[k]])
+        estimates.append((e.mean, e.low, e.high, e.n))
+    mean, low, high, seeds = np.array(estimates, dtype=np.float64).T
+    return Curve(x, mean, low=low, high=high, seeds=seeds)

@@ -1,4 +1,4 @@
-"""What a handful of seeds says about a mean, and about the difference of two means."""
+"""Confidence intervals over seeds: of a mean, and of the difference of two means."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds; ``low`` and ``high`` bound it with 95 % confidence, None where nothing can
-    be said.
+    """A mean over seeds with its 95 % confidence interval.
 
     Args:
-        mean: of the values.
-        low: lower end of the interval.
-        high: upper end of the interval.
+        mean: mean of the values.
+        low: lower end of the interval; None without an interval.
+        high: upper end of the interval; None without an interval.
         n: number of values.
     """
 
@@ -32,31 +31,34 @@ class Estimate:
 
     @property
     def half_width(self) -> float | None:
-        """Half the length of the interval: the number behind ±."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+        """Half the width of the interval: the number after ±."""
+        if self.low is None or self.high is None:
+            return None
+        return (self.high - self.low) / 2
 
 
 @dataclass(frozen=True)
 class Difference(Estimate):
-    """The mean of one group minus that of another.
+    """The mean of one group minus the mean of another.
 
     Args:
-        method: ``"paired"`` (the same seeds in both) or ``"welch"`` (unequal variances, unequal
-            numbers).
+        method: ``"paired"`` (both groups have the same seeds) or ``"welch"`` (different seeds).
     """
 
     method: Literal["paired", "welch"] = "welch"
 
     @property
     def significant(self) -> bool | None:
-        """Whether the interval leaves out 0; None where there is no interval."""
-        return None if self.low is None or self.high is None else not self.low <= 0 <= self.high
+        """Whether the interval excludes 0; None without an interval."""
+        if self.low is None or self.high is None:
+            return None
+        return not self.low <= 0 <= self.high
 
 
 def estimate(values: Sequence[float]) -> Estimate:
     """Mean and 95 % confidence interval, mean ± t(0.975, n-1) · s / √n (Student).
 
-    One value has no interval, and neither have values that are not all finite.
+    A single value, or values that are not all finite, have no interval.
 
     >>> e = estimate([1.0, 2.0, 3.0])
     >>> e.mean, round(e.low, 3), round(e.high, 3)
@@ -81,10 +83,10 @@ def paired_difference(values: Sequence[float], baseline: Sequence[float]) -> Dif
 
 
 def welch_difference(values: Sequence[float], baseline: Sequence[float]) -> Difference:
-    """Difference of two means, with Welch's interval: se² = a + b, ν = (a + b)² / (a²/(n-1) +
-    b²/(m-1)).
+    """Difference of two means, with Welch's interval.
 
-    a and b are the squared standard errors of the two means; ``n`` is the smaller number of values.
+    se² = a + b and ν = (a + b)² / (a²/(n-1) + b²/(m-1)), where a and b are the squared standard
+    errors of the two means. ``n`` of the result is the smaller number of values.
 
     >>> welch_difference([1.0, 2.0, 3.0], [1.1, 2.1, 3.1, 2.0]).significant
     False
@@ -100,7 +102,7 @@ def welch_difference(values: Sequence[float], baseline: Sequence[float]) -> Diff
 
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard error s / √n; the error of a single value is not a number."""
+    """Mean and standard error s / √n; the error of a single value is nan."""
     array = np.asarray(values, dtype=np.float64)
     if not len(array):
         return math.nan, math.nan

@@ -1,6 +1,4 @@
-"""Figures of runs. Title and subtitle say what is seen, and what was left out so that it can be
-seen.
-"""
+"""Figures of runs; the subtitle of a figure says how to read it and what it leaves out."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-"""Okabe and Ito's colours [Okabe 2008], without those that vanish on white or on black."""
+"""Okabe and Ito's colours [Okabe 2008] that are visible on white and on black."""
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 
@@ -43,7 +41,7 @@ CLASSES = (
 """Tol's muted colours, for up to ten classes."""
 
 HEAT = ((0.0, "#b7d6ea"), (0.5, "#4292c6"), (1.0, "#5e3c99"))
-"""Darker is more; every step is visible on white and on black."""
+"""Colour scale: darker is more; every step is visible on white and on black."""
 
 AXES: dict[Axis, str] = {
     "rounds": "aggregations",
@@ -51,35 +49,36 @@ AXES: dict[Axis, str] = {
     "seconds": "real time, spent on aggregations (seconds)",
     "bytes": "bytes sent, both ways",
 }
-"""Names of the axes that a learning curve can be drawn against."""
+"""Titles of the x-axes of learning curves."""
 
-MOST_CLIENTS, MOST_ROUNDS, MOST_BARS = 200, 400, 100
+MOST_CLIENTS = 200
+MOST_ROUNDS = 400
+MOST_BARS = 100
 
 
 def learning_curves(groups: Sequence[Group], metric: str, against: Axis = "rounds") -> Figure:
-    """A metric over the run: the mean over seeds, and its 95 % confidence band.
+    """A metric over the run: the mean over seeds with its 95 % confidence band.
 
     Args:
-        groups: one line each.
-        metric: one value per aggregation, or one per client (then drawn as their standard
-            deviation).
-        against: ``"rounds"``, ``"time"``, ``"seconds"`` or ``"bytes"``.
+        groups: groups of runs, one line each.
+        metric: name of the metric; a metric with one value per client is drawn as the standard
+            deviation over clients.
+        against: the x-axis: ``"rounds"``, ``"time"``, ``"seconds"`` or ``"bytes"``.
     """
-    found = [(group, curve(group, metric, against)) for group in groups]
-    drawn = [(group, line) for group, line in found if line is not None]
+    curves = [(group, curve(group, metric, against)) for group in groups]
+    drawn = [(group, line) for group, line in curves if line is not None]
     if not drawn:
         raise InvalidOption(f"no run measured {metric}")
     spread = per_client(groups, metric)
     words = metric.replace("_", " ")
     name = f"{words}, standard deviation over clients" if spread else words
     banded = any(line.banded for _, line in drawn)
-    note = "Mean over seeds; the band is its 95 % confidence interval." if banded else ""
-    figure = empty_figure(
-        sentence(name), note, AXES[against], "standard deviation" if spread else name
-    )
+    note = "Mean over seeds; the band is the 95 % confidence interval." if banded else ""
+    y = "standard deviation" if spread else name
+    figure = empty_figure(sentence(name), note, AXES[against], y)
     order = {group.label: k for k, group in enumerate(groups)}
     for group, line in drawn:
-        for trace in _line_traces(group.label, line, order[group.label], against):
+        for trace in _line_traces(group.label, line, k=order[group.label], against=against):
             figure.add_trace(trace)
     if against == "bytes":
         figure.update_xaxes(tickformat="~s", ticksuffix="B")
@@ -87,21 +86,20 @@ def learning_curves(groups: Sequence[Group], metric: str, against: Axis = "round
 
 
 def weight_map(run: Run, title: str = "Weight of each client in each aggregation") -> Figure:
-    """The coefficients that clients really had, clients down and rounds across; blank where the
-    weight is 0.
+    """The weight of each client in each aggregation, as a heat map.
 
-    More than 200 clients or 400 rounds are put into bins: the weights of the clients of a bin are
-    added, those of its rounds averaged, so that a column still sums to the weight of an average
-    aggregation.
+    More than 200 clients or 400 rounds are binned: weights are summed over the clients of a bin
+    and averaged over its rounds. A column then still sums to the weight of a mean aggregation.
     """
     import plotly.graph_objects as go
 
     image = heat(run, MOST_CLIENTS, MOST_ROUNDS)
     figure = empty_figure(
-        title, f"Blank where the weight is 0. {image.note}".strip(), "aggregation", "client"
+        title, f"Blank: weight 0. {image.note}".strip(), "aggregation", "client"
     )
     z = np.where(image.values == 0, np.nan, image.values).T.astype(np.float32)
-    low, high = min(0.0, image.values.min(initial=0.0)), max(image.values.max(initial=0.0), 1e-12)
+    low = min(0.0, image.values.min(initial=0.0))
+    high = max(image.values.max(initial=0.0), 1e-12)
     near = "about " if image.note else ""
     trace = go.Heatmap(
         x=image.rounds.centres + 1,
@@ -122,32 +120,28 @@ def weight_map(run: Run, title: str = "Weight of each client in each aggregation
 
 
 def weight_departure(groups: Sequence[Group]) -> Figure:
-    """How far the weights of each aggregation were from the base weights: mean over seeds, 95 %
-    band.
-    """
+    """Distance of the weights from the base weights: mean over seeds with a 95 % band."""
     note = (
-        "Sum over the cohort of |coefficient - base weight|, as shares of the round: 0 is the "
-        "base, 2 the most."
+        "Sum over the cohort of |weight - base weight|, both normalised to sum to 1. "
+        "0: equal to the base weights; 2: the maximum."
     )
     figure = empty_figure(
         "Distance of the weights from the base weights", note, AXES["rounds"], "distance"
     )
     for k, group in enumerate(groups):
         line = series(group, departure)
-        for trace in _line_traces(group.label, line, k, "rounds") if line is not None else ():
-            figure.add_trace(trace)
+        if line is not None:
+            figure.add_traces(_line_traces(group.label, line, k=k, against="rounds"))
     return figure.update_yaxes(rangemode="tozero")
 
 
 def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
-    """The mean weight of a contribution by a trait of its client, e.g. its imbalance ratio; a dash
-    marks the base.
-    """
+    """The mean weight of an update by a trait of its client, e.g. the imbalance ratio."""
     import plotly.graph_objects as go
 
     note = (
-        "Mean coefficient of a contribution, over seeds, with 95 % interval; the dash is the "
-        "mean base weight."
+        "Bars: mean weight of an update, over seeds, with the 95 % interval. "
+        "Dashes: mean base weight."
     )
     figure = empty_figure(f"Mean weight by {trait}", note, trait, "mean weight")
     for k, group in enumerate(groups):
@@ -180,21 +174,19 @@ def trait_weights(groups: Sequence[Group], trait: str) -> Figure:
 
 
 def class_composition(run: Run, title: str = "Classes of the clients") -> Figure:
-    """How many samples of each class each client owns; of more than 100 clients, 100 evenly spaced
-    ones.
-    """
+    """Samples of each class per client; at most 100 evenly spaced clients are shown."""
     import plotly.graph_objects as go
 
     counts = run.array("label_counts")
     if counts is None:
         raise InvalidOption(
-            "the run has no classes to show",
-            "they are kept for labelled data of up to 10,000 clients",
+            "the run recorded no classes",
+            "poise records classes for labelled data of up to 10,000 clients",
         )
     shown = evenly(len(counts), MOST_BARS)
-    note = (
-        f"{len(shown)} of {len(counts)} clients, evenly spaced." if len(shown) < len(counts) else ""
-    )
+    note = ""
+    if len(shown) < len(counts):
+        note = f"Shows {len(shown)} of {len(counts)} clients, evenly spaced."
     figure = empty_figure(title, note, "client", "samples")
     names = [str(client) for client in shown]
     for k, colour in enumerate(class_colours(counts.shape[1])):
@@ -212,12 +204,12 @@ def class_composition(run: Run, title: str = "Classes of the clients") -> Figure
 
 
 def participation(groups: Sequence[Group]) -> Figure:
-    """In how many aggregations each client took part, as a mean over seeds."""
+    """Number of aggregations that each client took part in, as a mean over seeds."""
     import plotly.graph_objects as go
 
     most = max(run.clients for group in groups for run in group.runs)
     binned = bins(most, MOST_CLIENTS)
-    note = f"Mean over bins of {binned.width} clients." if most > MOST_CLIENTS else ""
+    note = f"Means over bins of {binned.width} clients." if most > MOST_CLIENTS else ""
     figure = empty_figure(
         "Participation of the clients", note, "client", "aggregations taken part in"
     )
@@ -238,7 +230,7 @@ def participation(groups: Sequence[Group]) -> Figure:
 
 
 def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
-    """A band (where there is one) and the mean on top of it."""
+    """The confidence band, if any, and the mean curve on top of it."""
     import plotly.graph_objects as go
 
     traces = []
@@ -258,7 +250,7 @@ def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
         )
         traces.append(band)
     few = len(line.x) <= 30
-    where = _WHERE[against]
+    interval = _INTERVAL if line.banded else ""
     mean = go.Scatter(
         x=line.x,
         y=line.mean,
@@ -268,13 +260,12 @@ def _line_traces(label: str, line: Curve, k: int, against: Axis) -> list[Any]:
         customdata=np.stack([line.low, line.high, line.seeds], axis=1),
         line={"color": colour(k), "dash": _dash(k), "width": 2},
         marker={"size": 5},
-        hovertemplate=f"{where}: "
-        f"%{{y:.4g}}{_INTERVAL if line.banded else ''}<extra>%{{fullData.name}}</extra>",
+        hovertemplate=f"{_HOVER[against]}: %{{y:.4g}}{interval}<extra>%{{fullData.name}}</extra>",
     )
     return [*traces, mean]
 
 
-_WHERE: dict[Axis, str] = {
+_HOVER: dict[Axis, str] = {
     "rounds": "after %{x:d} aggregations",
     "time": "at time %{x:.4g}",
     "seconds": "after %{x:.4g} s",
@@ -284,7 +275,7 @@ _INTERVAL = "<br>95 % CI %{customdata[0]:.4g} to %{customdata[1]:.4g}, %{customd
 
 
 def empty_figure(title: str, note: str, x: str, y: str) -> Figure:
-    """An empty figure in the look that all of them share."""
+    """An empty figure in the style that all figures share."""
     import plotly.graph_objects as go
 
     axis = {
@@ -325,7 +316,7 @@ def _participation(run: Run, clients: int) -> np.ndarray:
 
 
 def class_colours(classes: int) -> Sequence[str]:
-    """A colour for each class."""
+    """One colour per class."""
     if classes <= len(CLASSES):
         return CLASSES[:classes]
     from plotly.colors import sample_colorscale
@@ -334,7 +325,7 @@ def class_colours(classes: int) -> Sequence[str]:
 
 
 def colour(k: int) -> str:
-    """The colour of the k-th of things side by side."""
+    """The colour of the k-th group."""
     return PALETTE[k % len(PALETTE)]
 
 
@@ -343,6 +334,6 @@ def _dash(k: int) -> str:
 
 
 def translucent(colour: str) -> str:
-    """The same colour, for bands that others are seen through."""
+    """A translucent version of a colour, for bands."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.18)"

@@ -1,4 +1,4 @@
-"""A similarity graph kept in a file, with what an inspection found beside it."""
+"""Files that store a similarity graph together with the findings of its inspection."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MESSAGES, FOUND = "messages", "found"
 
 @dataclass(frozen=True)
 class KeptGraph:
-    """A graph and the findings of its inspection, as `Inspection.as_data` gives them.
+    """A graph and the findings of its inspection (`Inspection.as_data`).
 
-    ``digest`` is that of the federation it was made of, as a run's ledger has it (`federation`);
-    empty where unknown.
+    ``digest`` is the digest of the federation, as the ledger of a run records it (`federation`);
+    empty if unknown.
     """
 
     graph: SimilarityGraph
@@ -33,13 +33,13 @@ class KeptGraph:
 
 
 def keep_graph(kept: KeptGraph, path: Path) -> None:
-    """Write a graph to a file, whole or not at all."""
+    """Write a graph to a file atomically."""
     facts = {FOUND: json.dumps(dict(kept.found)), "digest": kept.digest}
     write_whole(path, save({MESSAGES: np.ascontiguousarray(kept.graph.messages)}, metadata=facts))
 
 
 def kept_graph(path: Path) -> KeptGraph:
-    """The graph in a file."""
+    """Read a graph from a file."""
     try:
         with safe_open(path, framework="numpy") as file:
             facts = file.metadata() or {}
@@ -49,4 +49,7 @@ def kept_graph(path: Path) -> KeptGraph:
                 facts.get("digest", ""),
             )
     except (OSError, SafetensorError, ValueError, KeyError, PoiseError) as error:
-        raise LedgerError(f"{path} holds no similarity graph: {error}", "make it again") from error
+        raise LedgerError(
+            f"cannot read a similarity graph from {path}: {error}",
+            "delete the file and compute the graph again",
+        ) from error

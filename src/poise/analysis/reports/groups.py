@@ -1,6 +1,4 @@
-"""Runs of one experiment that differ in their seed only, under a label that says what sets them
-apart.
-"""
+"""Groups of runs that differ only in their seed, labelled by how the groups differ."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ from poise.core.slots import DEFAULTS
 from poise.ledger import Run
 
 SEEDS = {"run": ("seed", "seeds"), "data": ("seed",)}
-"""Keys of an experiment file that make another sample of the same experiment, not another
-experiment."""
+"""Keys of an experiment file that select a random sample of the same experiment."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +24,8 @@ class Group:
     """Runs of one experiment, one per seed.
 
     Args:
-        label: what sets the group apart from the others.
-        runs: at least one.
+        label: a short text that tells the group from the others.
+        runs: the runs, at least one.
     """
 
     label: str
@@ -45,15 +42,13 @@ class Group:
 
     @cached_property
     def seeds(self) -> tuple[str, ...]:
-        """What tells the runs apart: the seed of each, with that of the data where it varies
-        too.
-        """
-        own = [
-            (run.meta.get("seed", "?"), str(tables(run).get("data", {}).get("seed", "?")))
-            for run in self.runs
-        ]
-        varied = len({data for _, data in own}) > 1 and any(seed != data for seed, data in own)
-        return tuple(f"{seed} (data {data})" if varied else seed for seed, data in own)
+        """The seed of each run, with the seed of the data if that varies independently."""
+        seeds = [run.meta.get("seed", "?") for run in self.runs]
+        data_seeds = [str(tables(run).get("data", {}).get("seed", "?")) for run in self.runs]
+        if len(set(data_seeds)) > 1 and seeds != data_seeds:
+            pairs = zip(seeds, data_seeds, strict=True)
+            return tuple(f"{seed} (data {data_seed})" for seed, data_seed in pairs)
+        return tuple(seeds)
 
     @property
     def rounds(self) -> int:
@@ -62,33 +57,29 @@ class Group:
 
     @property
     def metrics(self) -> list[str]:
-        """Metrics that at least one run knows, accuracy first, then losses."""
+        """Metrics of at least one run; accuracy first, then loss."""
         names = {name for run in self.runs for name in run.metrics}
         return sorted(names, key=lambda n: (n != "accuracy", n != "loss", n))
 
 
 def group_runs(runs: Iterable[Run]) -> list[Group]:
-    """Put runs of the same experiment together, in the order in which they come, and name the
-    groups.
+    """Group runs of the same experiment, in the order given, and label the groups.
 
-    Two runs belong together when their experiment files are equal but for the seed (and, where the
-    data are Python objects, when they were the same for both). A run that is given twice counts
-    once.
+    Two runs belong together if their experiment files are equal apart from the seed. If the data
+    are Python objects, the data must be equal too. Duplicate runs count once.
     """
-    found: dict[str, list[Run]] = {}
-    seen: set[tuple[str, ...]] = set()
+    runs_by_experiment: dict[str, list[Run]] = {}
+    known: set[tuple[str, ...]] = set()
     for run in runs:
         key = json.dumps(identity(run), sort_keys=True, default=str)
-        once = (
-            key,
-            run.experiment,
-            run.meta.get("seed", ""),
-            run.digest if run.rounds else str(id(run)),
-        )
-        if once not in seen:
-            seen.add(once)
-            found.setdefault(key, []).append(run)
-    members = [sorted(group, key=lambda r: int(r.meta.get("seed", 0))) for group in found.values()]
+        content = run.digest if run.rounds else str(id(run))
+        fingerprint = (key, run.experiment, run.meta.get("seed", ""), content)
+        if fingerprint not in known:
+            known.add(fingerprint)
+            runs_by_experiment.setdefault(key, []).append(run)
+    members = []
+    for group in runs_by_experiment.values():
+        members.append(sorted(group, key=lambda run: int(run.meta.get("seed", 0))))
     names = labels([identity(group[0]) for group in members])
     return [Group(name, tuple(group)) for name, group in zip(names, members, strict=True)]
 
@@ -99,7 +90,7 @@ def tables(run: Run) -> dict[str, Any]:
     try:
         return tomllib.loads(run.experiment)
     except KeyError as error:
-        raise LedgerError(f"{where} does not say which experiment it is") from error
+        raise LedgerError(f"the ledger of {where} has no experiment file") from error
     except OSError as error:
         raise LedgerError(
             f"cannot read the experiment file of {where}: {error.strerror}"
@@ -109,45 +100,45 @@ def tables(run: Run) -> dict[str, Any]:
 
 
 def without_seeds(experiment: Mapping[str, Any]) -> dict[str, Any]:
-    """The same tables, less what only names a random sample.
+    """The tables of an experiment without its seeds.
 
     >>> without_seeds({"run": {"rounds": 5, "seeds": [3]}, "data": {"source": "digits", "seed": 3}})
     {'run': {'rounds': 5}, 'data': {'source': 'digits'}}
     """
-    return {
-        key: {k: v for k, v in table.items() if k not in SEEDS.get(key, ())}
-        if isinstance(table, Mapping)
-        else table
-        for key, table in experiment.items()
-    }
+    kept: dict[str, Any] = {}
+    for section, table in experiment.items():
+        kept[section] = table
+        if isinstance(table, Mapping):
+            seeds = SEEDS.get(section, ())
+            kept[section] = {key: value for key, value in table.items() if key not in seeds}
+    return kept
 
 
 def identity(run: Run) -> dict[str, Any]:
-    """What makes two runs samples of one experiment: its tables, and the data where no table
-    describes them.
-    """
+    """The tables that all runs of one experiment share; without a data table, the data digest."""
     return identity_of(tables(run), run.meta)
 
 
 def identity_of(tables: Mapping[str, Any], meta: Mapping[str, str]) -> dict[str, Any]:
-    """The same, of the tables of a run and its facts."""
-    usual = {
-        slot: {"name": name} for slot, name in DEFAULTS.items() if slot not in tables
-    }  # older ledgers lack some
-    experiment = without_seeds({**usual, **tables})
+    """The `identity` of a run, from its experiment tables and its metadata."""
+    # older ledgers lack some slots
+    defaults = {slot: {"name": name} for slot, name in DEFAULTS.items() if slot not in tables}
+    experiment = without_seeds({**defaults, **tables})
     if "data" in experiment:
         return experiment
-    digest = {"federation": meta["federation"][:8]} if "federation" in meta else {}
-    return {"data": {"clients": int(meta["clients"]), **digest}, **experiment}
+    data: dict[str, Any] = {"clients": int(meta["clients"])}
+    if "federation" in meta:
+        data["federation"] = meta["federation"][:8]
+    return {"data": data, **experiment}
 
 
 def labels(experiments: list[dict[str, Any]]) -> list[str]:
-    """A short name for each experiment, made of what differs between them; no two are equal.
+    """A short, unique label for each experiment, made of its differences from the others.
 
-    >>> some = {"sampler": {"name": "uniform", "m": 5}, "weighting": {"name": "proportional"}}
-    >>> labels([some, some | {"sampler": {"name": "full"}}])
+    >>> base = {"sampler": {"name": "uniform", "m": 5}, "weighting": {"name": "proportional"}}
+    >>> labels([base, base | {"sampler": {"name": "full"}}])
     ['sampler=uniform(m=5)', 'sampler=full']
-    >>> labels([some])
+    >>> labels([base])
     ['uniform(m=5), proportional']
     """
     if len(experiments) == 1:
@@ -158,17 +149,17 @@ def labels(experiments: list[dict[str, Any]]) -> list[str]:
         return [", ".join(filter(None, words)) or "run"]
     sections = list(dict.fromkeys(key for e in experiments for key in e))
     differing = [s for s in sections if any(e.get(s) != experiments[0].get(s) for e in experiments)]
-    names = [
-        ", ".join(filter(None, (_part(s, e, experiments) for s in differing))) or "default"
-        for e in experiments
-    ]
+    names = []
+    for experiment in experiments:
+        parts = [_label_part(section, experiment, experiments) for section in differing]
+        names.append(", ".join(filter(None, parts)) or "default")
     return _distinct(names)
 
 
-def _part(section: str, experiment: dict[str, Any], experiments: list[dict[str, Any]]) -> str:
-    """What one section adds to a label: ``sampler=uniform(m=5)``, ``alpha=0.3, clients=10``,
-    ``attacks=none``.
-    """
+def _label_part(
+    section: str, experiment: dict[str, Any], experiments: list[dict[str, Any]]
+) -> str:
+    """The part of a label for one section, e.g. ``sampler=uniform(m=5)`` or ``attacks=none``."""
     table = experiment.get(section)
     if not isinstance(table, Mapping):
         return f"{section}={brief(table)}" if table else f"{section}=none"
@@ -185,17 +176,21 @@ def _part(section: str, experiment: dict[str, Any], experiments: list[dict[str, 
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Number the names that would otherwise be equal.
+    """Number duplicate names.
 
     >>> _distinct(["a", "b", "a", "a (2)"])
     ['a', 'b', 'a (3)', 'a (2)']
     """
-    taken, count, result = set(names), Counter[str](), []
+    taken = set(names)
+    count: Counter[str] = Counter()
+    result = []
     for name in names:
         count[name] += 1
-        own, k = name, 2
-        while count[name] > 1 and own in taken:
-            own, k = f"{name} ({k})", k + 1
-        taken.add(own)
-        result.append(own)
+        unique = name
+        number = 2
+        while count[name] > 1 and unique in taken:
+            unique = f"{name} ({number})"
+            number += 1
+        taken.add(unique)
+        result.append(unique)
     return result

@@ -1,4 +1,4 @@
-"""The page of an inspection: how different the clients of a federation are."""
+"""The page of an inspection: how different the data of the clients are."""
 
 from __future__ import annotations
 
@@ -22,48 +22,52 @@ if TYPE_CHECKING:
 
 MOST_EDGES = 400
 MOST_CELLS = 200
-"""Rows and columns of the map of misalignments."""
+"""Maximum rows and columns of the misalignment map."""
 BINS = 60
+LISTED = ("outliers", "most typical", "least typical", "size")
+"""Findings that the page shows although they are lists or tables."""
 
 
 def write_inspection(
     name: str, data: dict[str, Any], graph: SimilarityGraph, label_counts: Ints | None, path: Path
 ) -> Path:
-    """Write the page; ``data`` is what the inspection found, as `Inspection.as_data` gives it."""
+    """Write the page of an inspection; ``data`` comes from `Inspection.as_data`."""
     drawn = [misalignment_map(graph), spectrum_figure(graph), graph_figure(graph)]
     if label_counts is not None:
         drawn.append(composition_figure(label_counts))
     shown = [plot_of([figure], [""]) for figure in drawn]
     shown.insert(1, misalignment_plot({"pairs of clients": graph.edges}))
     title = f"Inspection of {name}"
-    facts = "".join(
-        f'<tr><th scope="row">{sections.text(key)}</th><td>{sections.text(value)}</td></tr>'
-        for key, value in data.items()
-        if not isinstance(value, list | dict)
-        or key in ("outliers", "most typical", "least typical", "size")
-    )
-    head = f"<header>\n<h1>{sections.text(title)}</h1>\n</header>\n<section><table>{facts}</table></section>\n"
-    body = head + sections.figures(shown)
-    return write_whole_page(path, document(title, body, True))
+    facts = ""
+    for key, value in data.items():
+        if not isinstance(value, list | dict) or key in LISTED:
+            heading = f'<th scope="row">{sections.text(key)}</th>'
+            facts += f"<tr>{heading}<td>{sections.text(value)}</td></tr>"
+    head = f"<header>\n<h1>{sections.text(title)}</h1>\n</header>\n"
+    body = f"{head}<section><table>{facts}</table></section>\n{sections.figures(shown)}"
+    return write_whole_page(path, document(title, body, drawn=True))
 
 
 def misalignment_map(graph: SimilarityGraph, most: int = MOST_CELLS) -> Figure:
-    """mis(i, j) as a heat map; clients that resemble each other stand together.
+    """mis(i, j) as a heat map, with similar clients next to each other.
 
-    More than ``most`` clients are put into bins of that order, which hold the mean over their
-    pairs.
+    More than ``most`` clients are binned; a cell is then the mean over the pairs of two bins.
     """
     import plotly.graph_objects as go
 
     order = np.argsort(graph.clusters(min(8, graph.clients)), kind="stable")
     binned = bins(graph.clients, most)
-    names = [
-        str(some[0]) if len(some) == 1 else f"{some[0]} …"
-        for some in np.split(order, binned.edges[1:-1])
-    ]
-    note = "Clients in the order of eight clusters; 0 is the same direction, 1 the opposite one."
+    names = []
+    for members in np.split(order, binned.edges[1:-1]):
+        names.append(str(members[0]) if len(members) == 1 else f"{members[0]} …")
+    note = (
+        "Misalignment 0: same direction; 1: opposite direction. "
+        "Clients are sorted into eight clusters."
+    )
     if binned.width > 1:
-        note += f" {graph.clients:,} clients in bins of {binned.width}, each named by its first."
+        note += (
+            f" {graph.clients:,} clients in bins of {binned.width}; each bin shows its first client."
+        )
     figure = empty_figure("Misalignment of the clients", note, "client", "client")
     figure.add_trace(
         go.Heatmap(
@@ -89,7 +93,7 @@ def _block_means(table: Floats, binned: Bins) -> Floats:
 def misalignment_plot(
     edges: Mapping[str, Floats], title: str = "Distribution of the misalignment"
 ) -> Plot:
-    """`misalignment_distribution`, as it is and in logarithms."""
+    """`misalignment_distribution` with a linear and a logarithmic view."""
     views = [misalignment_distribution(edges, title, logarithm) for logarithm in (False, True)]
     return plot_of(views, ["misalignment", "-ln misalignment"])
 
@@ -97,20 +101,20 @@ def misalignment_plot(
 def misalignment_distribution(
     edges: Mapping[str, Floats], title: str, logarithm: bool = False
 ) -> Figure:
-    """How misaligned pairs of clients are, and the log-normal law that fits them: [Buttaci 2024,
-    Fig. 3.3].
+    """Distribution of the misalignment of client pairs, with a log-normal fit.
+
+    Source: [Buttaci 2024, Fig. 3.3].
 
     Args:
-        edges: ``-ln mis`` of the pairs of clients of each federation, by name
+        edges: ``-ln mis`` of the client pairs of each federation, by name
             (`SimilarityGraph.edges`).
-        title: of the figure.
-        logarithm: show ``-ln mis``, of which the law is normal.
+        title: title of the figure.
+        logarithm: show ``-ln mis``, whose fit is a normal distribution.
     """
     import plotly.graph_objects as go
 
     note = (
-        "Bars: density over the pairs of clients. Line: log-normal, -ln mis ~ N(theta, phi^2), "
-        "fitted to them."
+        "Bars: density over all pairs of clients. Line: log-normal fit, -ln mis ~ N(theta, phi^2)."
     )
     figure = empty_figure(
         title, note, f"{'-ln ' if logarithm else ''}misalignment of two clients", "density"
@@ -121,12 +125,12 @@ def misalignment_distribution(
     for k, (name, weights) in enumerate(edges.items()):
         figure.add_trace(_bars(name, shown[name], top, k))
         theta, phi = float(weights.mean()), float(weights.std())
-        if phi > 1e-9:  # else all pairs are equally misaligned: there is no density
+        if phi > 1e-9:  # equal misalignment of all pairs has no density
             mis = np.exp(-grid) if logarithm else grid
-            density = log_normal_density(mis, theta, phi) * (
-                mis if logarithm else 1.0
-            )  # times |d mis / d ln mis|
-            law = go.Scatter(
+            density = log_normal_density(mis, theta, phi)
+            if logarithm:
+                density = density * mis  # times |d mis / d ln mis|
+            fit = go.Scatter(
                 x=grid,
                 y=density,
                 mode="lines",
@@ -135,12 +139,12 @@ def misalignment_distribution(
                 line={"color": PALETTE[k % len(PALETTE)], "width": 2},
                 hoverinfo="skip",
             )
-            figure.add_trace(law)
+            figure.add_trace(fit)
     return figure.update_layout(barmode="overlay", bargap=0)
 
 
 def _bars(name: str, values: Floats, top: float, k: int) -> Bar:
-    """The density of some values in bins from 0 to ``top``, in the k-th colour."""
+    """The density of values in bins from 0 to ``top``, in the k-th colour."""
     import plotly.graph_objects as go
 
     heights, borders = np.histogram(values, BINS, (0, top), density=True)
@@ -157,8 +161,7 @@ def _bars(name: str, values: Floats, top: float, k: int) -> Bar:
 
 
 def log_normal_density(mis: Floats, theta: float, phi: float) -> Floats:
-    """Density of mis where ``-ln mis ~ N(theta, phi^2)``; what it has above 1 no misalignment can
-    have.
+    """Density of mis where ``-ln mis ~ N(theta, phi^2)``; its part above 1 has no meaning.
 
     >>> round(float(log_normal_density(np.array(1.0), 0.0, 1.0)), 4)
     0.3989
@@ -168,15 +171,13 @@ def log_normal_density(mis: Floats, theta: float, phi: float) -> Floats:
 
 
 def spectra_figure(spectra: Mapping[str, Floats], title: str) -> Figure:
-    """How the eigenvalues of several federations are spread: [Buttaci 2024, Fig. 3.4].
+    """Distribution of the eigenvalues of several federations: [Buttaci 2024, Fig. 3.4].
 
     Args:
-        spectra: the eigenvalues of each Laplacian without the first, which is 0, by name.
-        title: of the figure.
+        spectra: the non-zero eigenvalues of each Laplacian, by name.
+        title: title of the figure.
     """
-    note = (
-        "Density of the eigenvalues that are not 0: the further left, the less alike the clients."
-    )
+    note = "Density of the non-zero eigenvalues. Further left: clients differ more."
     figure = empty_figure(title, note, "eigenvalue of the Laplacian", "density")
     top = max(1e-6, *(float(values.max()) for values in spectra.values()))
     for k, (name, values) in enumerate(spectra.items()):
@@ -185,12 +186,12 @@ def spectra_figure(spectra: Mapping[str, Floats], title: str) -> Figure:
 
 
 def spectrum_figure(graph: SimilarityGraph) -> Figure:
-    """The eigenvalues of the Laplacian that are not 0."""
+    """The non-zero eigenvalues of the Laplacian."""
     import plotly.graph_objects as go
 
     note = (
-        f"Their mean is 2 N times the homogeneity, {graph.homogeneity:.4f}: the further left, "
-        "the less alike."
+        f"The mean is 2 N times the homogeneity, {graph.homogeneity:.4f}. "
+        "Further left: clients differ more."
     )
     figure = empty_figure(
         "Spectrum of the similarity graph", note, "eigenvalue of the Laplacian", "eigenvalues"
@@ -201,22 +202,25 @@ def spectrum_figure(graph: SimilarityGraph) -> Figure:
 
 
 def graph_figure(graph: SimilarityGraph) -> Figure:
-    """Clients in the plane, the strongest edges between them; the darker, the more typical."""
+    """Clients in the plane with their strongest edges; darker clients are more typical."""
     import plotly.graph_objects as go
 
-    places = layout(graph)
+    positions = layout(graph)
     upper = np.triu_indices(graph.clients, 1)
     weights = graph.nearest(min(3, graph.clients - 1))[upper]
     strongest = np.argsort(-weights)[:MOST_EDGES]
     joined = [(upper[0][e], upper[1][e]) for e in strongest if weights[e] > 0]
     figure = empty_figure(
         "Similarity graph",
-        "Edges to the three most similar clients; darker is more typical.",
+        "Edges connect each client with its three most similar clients. Darker: more typical.",
         "",
         "",
     )
-    xs = [v for i, j in joined for v in (places[i, 0], places[j, 0], None)]
-    ys = [v for i, j in joined for v in (places[i, 1], places[j, 1], None)]
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    for i, j in joined:  # None separates the edges
+        xs += [positions[i, 0], positions[j, 0], None]
+        ys += [positions[i, 1], positions[j, 1], None]
     figure.add_trace(
         go.Scatter(
             x=xs,
@@ -229,8 +233,8 @@ def graph_figure(graph: SimilarityGraph) -> Figure:
     )
     figure.add_trace(
         go.Scatter(
-            x=places[:, 0],
-            y=places[:, 1],
+            x=positions[:, 0],
+            y=positions[:, 1],
             mode="markers",
             showlegend=False,
             text=[f"client {i}: degree {d:.3g}" for i, d in enumerate(graph.degree)],
@@ -243,18 +247,16 @@ def graph_figure(graph: SimilarityGraph) -> Figure:
 
 
 def layout(graph: SimilarityGraph) -> Floats:
-    """A place in the plane for every client, (N, 2): the two main directions of the messages around
-    their mean.
-    """
+    """Positions of the clients in the plane, (N, 2): the first two principal components."""
     centred = graph.messages - graph.messages.mean(axis=0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
-    places = np.zeros((graph.clients, 2))
-    places[:, : min(2, len(sizes))] = (left * sizes)[:, :2]
-    return places
+    positions = np.zeros((graph.clients, 2))
+    positions[:, : min(2, len(sizes))] = (left * sizes)[:, :2]
+    return positions
 
 
 def composition_figure(counts: Ints) -> Figure:
-    """Which classes each client owns, as shares."""
+    """The share of each class in the data of each client."""
     import plotly.graph_objects as go
 
     shares = counts / counts.sum(axis=1, keepdims=True)
@@ -274,9 +276,10 @@ def composition_figure(counts: Ints) -> Figure:
 
 
 def findings(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What an inspection found, in words; ``data`` as `Inspection.as_data` gives it."""
-    size, values = data["size"], data["spectrum"]
-    found = [
+    """The findings of an inspection as (name, value); ``data`` comes from `Inspection.as_data`."""
+    size = data["size"]
+    spectrum = data["spectrum"]
+    rows = [
         ("clients", f"{data['clients']:,} with {data['samples']:,} samples"),
         (
             "samples per client",
@@ -284,19 +287,18 @@ def findings(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
     ]
     if data["classes"] is not None:
-        found.append(
+        rows.append(
             ("classes per client", f"{data['classes per client']:.1f} of {len(data['classes'])}")
         )
-    for name, one in data["divergence"].items():
-        found.append(
-            (f"{name} from all", f"mean {one['mean']:.3f}, largest {one['largest']:.3f} (0 … 1)")
-        )
-    found += [
-        ("homogeneity", f"{data['homogeneity']:.4f} (higher: more alike)"),
+    for name, divergence in data["divergence"].items():
+        text = f"mean {divergence['mean']:.3f}, largest {divergence['largest']:.3f} (0 … 1)"
+        rows.append((f"{name} from all", text))
+    rows += [
+        ("homogeneity", f"{data['homogeneity']:.4f} (higher: clients are more alike)"),
         ("-ln misalignment", f"mean {data['theta']:.3f}, standard deviation {data['phi']:.3f}"),
-        ("spectrum", f"{values[1]:.3g} to {values[-1]:.3g}"),
+        ("spectrum", f"{spectrum[1]:.3g} to {spectrum[-1]:.3g} (lower: clients differ more)"),
         ("most typical clients", ", ".join(map(str, data["most typical"]))),
         ("least typical clients", ", ".join(map(str, data["least typical"]))),
         ("outliers", ", ".join(map(str, data["outliers"])) or "none"),
     ]
-    return found
+    return rows

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: as many digits as the interval supports, and no more."""
+"""Numbers as text, with as many digits as their confidence interval supports."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ _PREFIXES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def number(value: float, unit: str = "", digits: int = 4) -> str:
-    """One number with a few significant digits, or bytes with three and a prefix.
+    """A number with a few significant digits, or bytes with three digits and a prefix.
 
-    >>> number(0.87654321), number(1234567.0, "bytes"), number(float("nan")), number(12.0), number(1234567.0)
-    ('0.8765', '1.23 MB', 'not a number', '12', '1,234,567')
+    >>> number(0.87654321), number(1234567.0, "bytes"), number(float("nan"))
+    ('0.8765', '1.23 MB', 'not a number')
+    >>> number(12.0), number(1234567.0)
+    ('12', '1,234,567')
     """
     if math.isnan(value):
         return "not a number"
@@ -27,8 +29,9 @@ def number(value: float, unit: str = "", digits: int = 4) -> str:
 
 
 def with_interval(mean: float, half_width: float | None, unit: str = "") -> str:
-    """A mean ± half its 95 % interval, both cut at the second digit of the latter; no ± 0 for equal
-    values.
+    """``mean ± half_width``, both rounded to the second digit of the half-width.
+
+    A half-width of 0 is left out.
 
     >>> with_interval(0.87654, 0.01234), with_interval(0.87654, None), with_interval(23.4567, 1.5)
     ('0.877 ± 0.012', '0.8765', '23.5 ± 1.5')
@@ -48,10 +51,12 @@ def with_interval(mean: float, half_width: float | None, unit: str = "") -> str:
 
 
 def score_text(score: Score) -> str:
-    """A score as a cell of a table; a target that not every run reached says how many did.
+    """A score as a table cell; for a target, how many runs reached it if not all did.
 
-    >>> score_text(Score((3.0, None), "rounds")), score_text(Score((None,), "rounds")), score_text(Score((None,)))
-    ('1 of 2 runs', 'never', '—')
+    >>> score_text(Score((3.0, None), "rounds")), score_text(Score((None,), "rounds"))
+    ('1 of 2 runs', 'never')
+    >>> score_text(Score((None,)))
+    '—'
     """
     e = score.estimate
     if e is not None:
@@ -62,9 +67,15 @@ def score_text(score: Score) -> str:
 
 
 def _bytes(value: float) -> str:
-    sign, rest, power = ("-" if value < 0 else ""), abs(value), 0
-    while rest >= 999.5 and power < len(_PREFIXES) - 1:
-        rest, power = rest / 1000, power + 1
-    if power == 0:
-        return f"{sign}{rest:.0f} B"
-    return f"{sign}{rest:.{2 if rest < 9.995 else 1 if rest < 99.95 else 0}f} {_PREFIXES[power]}"
+    sign = "-" if value < 0 else ""
+    size = abs(value)
+    power = 0
+    while size >= 999.5 and power < len(_PREFIXES) - 1:
+        size /= 1000
+        power += 1
+    decimals = 0
+    if power > 0 and size < 9.995:
+        decimals = 2
+    elif power > 0 and size < 99.95:
+        decimals = 1
+    return f"{sign}{size:.{decimals}f} {_PREFIXES[power]}"

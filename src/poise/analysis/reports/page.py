@@ -1,4 +1,4 @@
-"""One HTML file that shows what was run and what came of it: no network, no other file."""
+"""Report pages: one self-contained HTML file each, without network access."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ def write_page(
     targets: Sequence[float] | None = None,
     first: Sequence[Plot] = (),
 ) -> Path:
-    """Write a report of groups of runs as one self-contained HTML file, whole or not at all.
+    """Write a report about groups of runs as one self-contained HTML file.
 
     Args:
-        groups: the first is the baseline of the comparison.
-        path: of the file; an existing one is replaced.
+        groups: groups of runs; the first is the baseline of the comparison.
+        path: the file to write; an existing file is replaced.
         title: headline of the page.
-        targets: values of the main metric to reach (see `score_table`).
-        first: figures of the caller's, shown before those of the runs.
+        targets: target values of the main metric (see `score_table`).
+        first: extra figures to show before the figures of the runs.
 
     Returns:
         the path of the file.
     """
-    return write_whole_page(path, render_page(groups, title, targets, first))
+    return write_whole_page(path, render_page(groups, title, targets=targets, first=first))
 
 
 def write_whole_page(path: str | Path, text: str) -> Path:
-    """Write a page, whole or not at all."""
+    """Write a page atomically: readers never see a partial file."""
     target = Path(path)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -53,11 +53,9 @@ def write_whole_page(path: str | Path, text: str) -> Path:
             os.fsync(file.fileno())
         os.replace(part, target)
     except OSError as error:
-        hint = (
-            "it is a folder: name a file in it"
-            if target.is_dir()
-            else "choose a folder that can be written to"
-        )
+        hint = "choose a writable folder"
+        if target.is_dir():
+            hint = "this path is a folder: give a file name in it"
         raise LedgerError(f"cannot write the report {target}: {error.strerror}", hint) from error
     finally:
         with suppress(OSError):
@@ -73,7 +71,7 @@ def render_page(
 ) -> str:
     """The page as text (see `write_page`)."""
     if not groups:
-        raise InvalidOption("there is nothing to report", "give at least one run")
+        raise InvalidOption("no runs to report", "give at least one run")
     comparison = compare(groups, targets)
     drawn = [*first, *plots(groups)]
     body = [
@@ -86,11 +84,11 @@ def render_page(
         sections.experiments(groups),
         sections.footer(groups),
     ]
-    return document(title, "".join(body), bool(drawn))
+    return document(title, "".join(body), drawn=bool(drawn))
 
 
 def document(title: str, body: str, drawn: bool) -> str:
-    """A page around a body; with plotly inside where something is drawn."""
+    """A complete HTML page around a body; embeds Plotly if ``drawn``."""
     from plotly.offline import get_plotlyjs
 
     script = f"<script>{get_plotlyjs()}</script>\n<script>{SCRIPT}</script>" if drawn else ""

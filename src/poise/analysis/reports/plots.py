@@ -1,4 +1,4 @@
-"""Which figures a page shows of its groups, ready to be put into HTML."""
+"""The figures that a page shows for groups of runs, as JSON for Plotly."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MOST_MAPS = 6
-"""Weight maps on one page: one per group, up to this many."""
+"""Maximum number of weight maps on one page (one per group)."""
 
 MOST_CLIENTS = 10_000
-"""Clients up to which they are drawn one by one or in bins; beyond it a bin says nothing of
-anyone."""
+"""Maximum number of clients for figures with a position per client; bins would be too wide."""
 
 CHOICES: dict[Axis, str] = {
     "rounds": "aggregations",
@@ -33,7 +32,7 @@ CHOICES: dict[Axis, str] = {
     "seconds": "real time",
     "bytes": "bytes sent",
 }
-"""What a reader may choose to see curves against."""
+"""The x-axes that a reader can choose for a curve."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,10 @@ class Plot:
     """One figure of a page, with a choice of views.
 
     Args:
-        title: what is seen.
-        note: how to read it, or what was left out.
+        title: title of the figure.
+        note: how to read the figure, and what it leaves out.
         views: (name, JSON of the figure); one or more.
-        height: in pixels.
+        height: height in pixels.
     """
 
     title: str
@@ -54,62 +53,54 @@ class Plot:
 
 
 def plots(groups: Sequence[Group]) -> list[Plot]:
-    """The figures of a page: what was learned, who weighed how much, who took part, who owns
-    what.
-    """
+    """All figures of a page: learning curves, weights, participation and classes."""
     return [plot for make in FIGURES.values() for plot in make(groups)]
 
 
 def curve_plots(
     groups: Sequence[Group], axes: Sequence[Axis] = ("rounds", "time", "bytes")
 ) -> Iterator[Plot]:
-    """A figure for every metric, against each of the axes that shows something of its own."""
+    """A figure for every metric, with one view per axis that differs from the rounds."""
     for metric in all_metrics(groups):
         chosen = [axis for axis in axes if _worth_showing(groups, metric, axis)]
         if chosen:
-            made = [figures.learning_curves(groups, metric, axis) for axis in chosen]
-            yield plot_of(made, [CHOICES[axis] for axis in chosen])
+            views = [figures.learning_curves(groups, metric, axis) for axis in chosen]
+            yield plot_of(views, [CHOICES[axis] for axis in chosen])
 
 
 def _weights(groups: Sequence[Group]) -> Iterator[Plot]:
     drawable = [group for group in groups if group.runs[0].rounds and _drawable(group)]
     for group in drawable[:MOST_MAPS]:
-        which = f"{group.label}, seed {group.seeds[0]}"
+        label = f"{group.label}, seed {group.seeds[0]}"
         figure = figures.weight_map(
-            group.runs[0], f"Weight of each client in each aggregation: {which}"
+            group.runs[0], f"Weight of each client in each aggregation: {label}"
         )
-        left_out = (
-            f"The first {MOST_MAPS} of {len(drawable)} groups are shown."
-            if len(drawable) > MOST_MAPS
-            else ""
-        )
+        left_out = ""
+        if len(drawable) > MOST_MAPS:
+            left_out = f"Shows the first {MOST_MAPS} of {len(drawable)} groups."
         yield plot_of([figure], [""], left_out)
 
 
 def _timelines(groups: Sequence[Group]) -> Iterator[Plot]:
-    """Shown where work went on across aggregations."""
-    for group in [g for g in groups if g.rounds and overlaps(g.runs[0])][:MOST_MAPS]:
-        which = f"{group.label}, seed {group.seeds[0]}"
-        yield plot_of([timeline_figure(group.runs[0], f"Who worked when: {which}")], [""])
+    """Timelines of groups whose clients work across several aggregations."""
+    overlapping = [group for group in groups if group.rounds and overlaps(group.runs[0])]
+    for group in overlapping[:MOST_MAPS]:
+        label = f"{group.label}, seed {group.seeds[0]}"
+        yield plot_of([timeline_figure(group.runs[0], f"Client timeline: {label}")], [""])
 
 
 def _departures(groups: Sequence[Group]) -> Iterator[Plot]:
-    """Shown where some weighting departed from the base weights."""
-    if any(
-        np.nanmax(departure(run), initial=0.0) > 1e-9
-        for group in groups
-        for run in group.runs
-        if run.rounds
-    ):
+    """Distance from the base weights, if any run changed them."""
+    runs = [run for group in groups for run in group.runs if run.rounds]
+    if any(np.nanmax(departure(run), initial=0.0) > 1e-9 for run in runs):
         yield plot_of([figures.weight_departure(groups)], [""])
 
 
 def _traits(groups: Sequence[Group]) -> Iterator[Plot]:
     begun = [group for group in groups if group.rounds]
     for trait in traits_of(begun):
-        yield plot_of(
-            [figures.trait_weights([g for g in begun if trait in g.runs[0].traits], trait)], [""]
-        )
+        having = [group for group in begun if trait in group.runs[0].traits]
+        yield plot_of([figures.trait_weights(having, trait)], [""])
 
 
 def _participation(groups: Sequence[Group]) -> Iterator[Plot]:
@@ -119,14 +110,16 @@ def _participation(groups: Sequence[Group]) -> Iterator[Plot]:
 
 
 def _classes(groups: Sequence[Group]) -> Iterator[Plot]:
-    """One figure per different federation; runs on the same data share it."""
+    """One figure per federation; runs on the same data share a figure."""
     owners: dict[bytes, tuple[Run, list[str]]] = {}
     for group in groups:
         counts = group.runs[0].array("label_counts")
         if counts is not None:
             owners.setdefault(counts.tobytes(), (group.runs[0], []))[1].append(group.label)
     for run, labels in owners.values():
-        title = "Classes of the clients" + (f": {'; '.join(labels)}" if len(owners) > 1 else "")
+        title = "Classes of the clients"
+        if len(owners) > 1:
+            title += f": {'; '.join(labels)}"
         yield plot_of([figures.class_composition(run, title)], [""])
 
 
@@ -139,19 +132,15 @@ FIGURES: dict[str, Callable[[Sequence[Group]], Iterator[Plot]]] = {
     "participation": _participation,
     "classes": _classes,
 }
-"""What can be drawn of groups, by name, in the order of a page; each yields nothing where it would
-show nothing."""
+"""All kinds of figures by name, in page order; a kind without data yields no figure."""
 
 
 def _worth_showing(groups: Sequence[Group], metric: str, axis: Axis) -> bool:
-    """Whether there is a curve, and whether this axis shows anything that rounds do not."""
+    """Whether the metric has a curve, and the axis differs from the rounds."""
     if all(curve(group, metric, axis) is None for group in groups):
         return False
-    same = all(
-        np.array_equal(axis_values(run, axis), axis_values(run, "rounds"))
-        for g in groups
-        for run in g.runs
-    )
+    runs = [run for group in groups for run in group.runs]
+    same = all(np.array_equal(axis_values(run, axis), axis_values(run, "rounds")) for run in runs)
     return axis == "rounds" or not same
 
 
@@ -159,15 +148,16 @@ def _drawable(group: Group) -> bool:
     return group.runs[0].clients <= MOST_CLIENTS
 
 
-def plot_of(made: Sequence[Figure], names: Sequence[str], extra: str = "") -> Plot:
-    """Take title and note out of the figures: on a page they are text that wraps and can be
-    selected.
+def plot_of(drawn: Sequence[Figure], names: Sequence[str], extra: str = "") -> Plot:
+    """A `Plot` with one view per figure.
+
+    Title and note move from the figure to the page, where they wrap and can be selected.
     """
-    title, note = (
-        unescape(t or "") for t in (made[0].layout.title.text, made[0].layout.title.subtitle.text)
-    )
-    for figure in made:
+    heading = drawn[0].layout.title
+    title = unescape(heading.text or "")
+    note = unescape(heading.subtitle.text or "")
+    for figure in drawn:
         figure.layout.title = None
         figure.layout.margin.t = 56
-    views = tuple((name, str(figure.to_json())) for name, figure in zip(names, made, strict=True))
+    views = tuple((name, str(figure.to_json())) for name, figure in zip(names, drawn, strict=True))
     return Plot(title, f"{note} {extra}".strip(), views)

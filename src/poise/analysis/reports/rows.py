@@ -15,10 +15,39 @@ from poise.core.errors import InvalidOption
 from poise.ledger import Run
 
 TARGETS = (0.6, 0.9)
-"""Accuracies to reach where none are asked for (R_60 and R_90)."""
+"""Default target accuracies (R_60 and R_90)."""
 
 PREFERRED = ("accuracy", "loss", "train_accuracy", "train_loss")
-"""The metrics that come first, where they were measured."""
+"""The metrics that come first, if the run measured them."""
+
+NOTES = {
+    "half-time ": "value after half of the aggregations",
+    "rounds to ": "first aggregation that reaches this value; lower is faster",
+    "smoothness of ": (
+        "standard deviation of the changes between measurements, divided by the absolute mean "
+        "change; lower is smoother"
+    ),
+    "weighted client accuracy": "final accuracy per client, averaged by client importance",
+    "client loss spread": (
+        "standard deviation of the final loss over clients; lower is fairer"
+    ),
+    "clients per round": "mean number of different clients in an aggregation",
+    "classes per round": "mean number of different classes that the clients of an aggregation own",
+    "sent to the server": "bytes sent by all clients",
+    "sent to the clients": "bytes sent by the server",
+    "simulated time": "time of the last aggregation, in units of the clock",
+}
+"""Explanations of scores, by the beginning of their name."""
+
+
+def score_note(name: str) -> str:
+    """A one-line explanation of a score; empty for self-explaining names.
+
+    >>> score_note("half-time accuracy"), score_note("final accuracy")
+    ('value after half of the aggregations', '')
+    """
+    return next((note for start, note in NOTES.items() if name.startswith(start)), "")
+
 
 Measure = Callable[[Run], float | None]
 
@@ -28,9 +57,9 @@ class Score:
     """One score of the runs of a group.
 
     Args:
-        values: one per run; None where the run has no such score, or never reached a target.
+        values: one per run; None if the run lacks the score or never reached the target.
         unit: ``"bytes"``, ``"rounds"``, ``"time"``, or empty for a plain number.
-        better: ``"high"``, ``"low"``, or empty where neither is.
+        better: ``"high"``, ``"low"``, or empty if neither is better.
     """
 
     values: tuple[float | None, ...]
@@ -39,7 +68,7 @@ class Score:
 
     @property
     def known(self) -> tuple[float, ...]:
-        """The values that there are."""
+        """The values that are not None."""
         return tuple(v for v in self.values if v is not None)
 
     @property
@@ -51,8 +80,7 @@ class Score:
     def estimate(self) -> Estimate | None:
         """Mean and interval over the runs; None unless every run has the score.
 
-        The mean over the seeds that happened to reach a target would flatter a group that often
-        fails to.
+        A mean over only the runs that reach a target would favour groups that often fail.
 
         >>> Score((3.0, None)).estimate is None
         True
@@ -65,10 +93,10 @@ class ScoreRow:
     """The scores of one group, by name.
 
     Args:
-        label: of the group.
-        seeds: of its runs.
+        label: label of the group.
+        seeds: seeds of its runs.
         rounds: aggregations of the longest run.
-        scores: by name, in the order of the table; the same names in every row.
+        scores: scores by name, in table order; all rows have the same names.
     """
 
     label: str
@@ -80,41 +108,40 @@ class ScoreRow:
 def score_table(
     groups: Sequence[Group], targets: Sequence[float] | None = None, metric: str | None = None
 ) -> list[ScoreRow]:
-    """The scores of each group; a score that no group has is left out.
+    """The scores of each group, without scores that no group has.
 
     Args:
-        groups: of runs.
-        targets: values of the main metric to reach; 0.6 and 0.9 for accuracy, none for other
-            metrics.
-        metric: the main one, of which half-time, targets and smoothness are given; accuracy where
-            it is there.
+        groups: groups of runs.
+        targets: target values of the main metric; default: 0.6 and 0.9 for accuracy, otherwise
+            none.
+        metric: the main metric, used for half-time, targets and smoothness; default: accuracy if
+            measured.
     """
     main = metric or main_metric(groups)
     if targets is None:
         targets = TARGETS if main == "accuracy" else ()
     columns = _columns(groups, main, targets)
-    table = {
-        name: [
-            Score(tuple(_value(c.measure, run) for run in group.runs), c.unit, c.better)
-            for group in groups
-        ]
-        for name, c in columns.items()
-    }
-    kept = [
-        name
-        for name, found in table.items()
-        if columns[name].always or any(score.known for score in found)
-    ]
-    return [
-        ScoreRow(group.label, group.seeds, group.rounds, {name: table[name][k] for name in kept})
-        for k, group in enumerate(groups)
-    ]
+    scores_by_group: list[dict[str, Score]] = []
+    for group in groups:
+        scores_by_group.append({name: _score(c, group) for name, c in columns.items()})
+    shown = []
+    for name, column in columns.items():
+        if column.always or any(by_name[name].known for by_name in scores_by_group):
+            shown.append(name)
+    rows = []
+    for group, by_name in zip(groups, scores_by_group, strict=True):
+        chosen = {name: by_name[name] for name in shown}
+        rows.append(ScoreRow(group.label, group.seeds, rounds=group.rounds, scores=chosen))
+    return rows
+
+
+def _score(column: _Column, group: Group) -> Score:
+    values = tuple(_value(column.measure, run) for run in group.runs)
+    return Score(values, unit=column.unit, better=column.better)
 
 
 def main_metric(groups: Sequence[Group]) -> str | None:
-    """The metric that comes first: accuracy, else a loss, else any scalar one; None where nothing
-    was measured.
-    """
+    """The first of accuracy, loss and any other scalar metric; None if nothing was measured."""
     names = scalar_metrics(groups)
     return next((name for name in (*PREFERRED, *names) if name in names), None)
 
@@ -125,7 +152,7 @@ def scalar_metrics(groups: Sequence[Group]) -> list[str]:
 
 
 def all_metrics(groups: Sequence[Group]) -> list[str]:
-    """Every metric that a group knows, accuracy first."""
+    """Every metric of every group, accuracy first."""
     return list(dict.fromkeys(name for group in groups for name in group.metrics))
 
 
@@ -140,13 +167,13 @@ class _Column:
     measure: Measure
     unit: str = ""
     better: str = ""
-    always: bool = False  # shown even where no run has it
+    always: bool = False  # shown even if no run has the score
 
 
 def _columns(
     groups: Sequence[Group], main: str | None, targets: Sequence[float]
 ) -> dict[str, _Column]:
-    """The scores of a table, by name and in order."""
+    """The columns of a score table, by name and in order."""
     columns: dict[str, _Column] = {}
     for name in scalar_metrics(groups):
         columns[f"final {name}"] = _Column(partial(scores.final, metric=name), "", _better(name))
@@ -175,7 +202,7 @@ def _better(metric: str) -> str:
 
 
 def _value(measure: Measure, run: Run) -> float | None:
-    """A score of a run; None where the run did not measure what it needs."""
+    """A score of a run; None if the run lacks the metric."""
     try:
         value = measure(run)
     except InvalidOption:

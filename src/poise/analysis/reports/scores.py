@@ -1,6 +1,4 @@
-"""What one run achieved, and at what cost: every score is a function of what the ledger
-recorded.
-"""
+"""Scores of one run: quality and cost, computed from its ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from poise.ledger import Run
 
 
 def lower_is_better(metric: str) -> bool:
-    """Whether a metric is an error to be made small.
+    """Whether small values of a metric are good.
 
     >>> lower_is_better("client_loss"), lower_is_better("accuracy")
     (True, False)
@@ -24,10 +22,10 @@ def lower_is_better(metric: str) -> bool:
 
 
 def measured(run: Run, metric: str) -> tuple[Ints, Floats]:
-    """The aggregations (counted from 1) after which a metric was measured, and what it was.
+    """The aggregations (counted from 1) after which a metric was measured, and its values.
 
-    A value that was due and is not a number is kept: the run diverged, and no score may hide it.
-    Rounds between two evaluations are left out.
+    Rounds between two evaluations are left out. NaN at an evaluation is kept: it shows that the
+    run diverged.
 
     Returns:
         rounds (K,) and values (K,) or (K, N).
@@ -35,33 +33,31 @@ def measured(run: Run, metric: str) -> tuple[Ints, Floats]:
     values = run.metric(metric)
     rounds = np.arange(1, len(values) + 1)
     plan = tables(run).get("run", {})
-    every, end = plan.get("evaluate_every"), plan.get("rounds")
-    there = ~np.isnan(values).reshape(len(values), -1).all(axis=1)
+    every = plan.get("evaluate_every")
+    end = plan.get("rounds")
+    evaluated = ~np.isnan(values).reshape(len(values), -1).all(axis=1)
     if every is not None:
-        there |= (rounds % every == 0) | (rounds == end)
-    return rounds[there], values[there]
+        evaluated |= (rounds % every == 0) | (rounds == end)
+    return rounds[evaluated], values[evaluated]
 
 
 def final(run: Run, metric: str) -> float:
-    """The value of a scalar metric at its last measurement; nan where there is none."""
+    """The last measured value of a scalar metric; nan if there is none."""
     _, values = _scalar(run, metric)
     return float(values[-1]) if len(values) else math.nan
 
 
 def half_time(run: Run, metric: str) -> float:
-    """The newest value of a scalar metric after half of the aggregations, R/2 rounded down (at
-    least 1).
-    """
+    """The latest value of a scalar metric up to aggregation max(⌊R/2⌋, 1)."""
     rounds, values = _scalar(run, metric)
     early = values[rounds <= max(run.rounds // 2, 1)]
     return float(early[-1]) if len(early) else math.nan
 
 
 def rounds_to(run: Run, target: float, metric: str = "accuracy") -> int | None:
-    """The first aggregation after which a metric was at least as good as the target; None if it
-    never was.
+    """The first aggregation at which a metric reaches the target; None if it never does.
 
-    Losses are good when small: they must fall to the target.
+    A loss reaches the target from above, an accuracy from below.
     """
     rounds, values = _scalar(run, metric)
     reached = rounds[values <= target if lower_is_better(metric) else values >= target]
@@ -69,8 +65,9 @@ def rounds_to(run: Run, target: float, metric: str = "accuracy") -> int | None:
 
 
 def smoothness(run: Run, metric: str = "accuracy") -> float:
-    """std(δ)/|mean(δ)| of the changes δ between measurements; small is smooth, nan for a flat
-    line.
+    """std(δ)/|mean(δ)| of the changes δ between measurements; lower is smoother.
+
+    A flat line gives nan.
     """
     _scalar(run, metric)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -79,15 +76,13 @@ def smoothness(run: Run, metric: str = "accuracy") -> float:
 
 
 def loss_spread(run: Run, metric: str = "client_loss") -> float:
-    """Standard deviation over the clients of their last measured loss: how unequally the model
-    serves them.
-    """
+    """Standard deviation over the clients of their last measured loss; lower is fairer."""
     _, values = measured(run, metric)
     return float(spread(values[-1:])[0]) if len(values) else math.nan
 
 
 def spread(values: Floats) -> Floats:
-    """Standard deviation over clients, row by row; clients without a value are left out.
+    """Standard deviation over clients, row by row; NaN values are left out.
 
     >>> spread(np.array([[1.0, 3.0, np.nan]])).tolist()
     [1.0]
@@ -101,9 +96,9 @@ def spread(values: Floats) -> Floats:
 
 
 def weighted_accuracy(run: Run, metric: str = "client_accuracy") -> float:
-    """Σ p_i · accuracy_i over the clients at the last measurement, p_i their importance.
+    """Σ p_i · accuracy_i over the clients at the last measurement; p_i is the importance.
 
-    Clients without a value are left out, and the importance of the others scaled to sum to 1.
+    Clients without a value are left out; the importance of the others is scaled to sum to 1.
     """
     _, values = measured(run, metric)
     importance = run.array("importance")
@@ -115,30 +110,29 @@ def weighted_accuracy(run: Run, metric: str = "client_accuracy") -> float:
 
 
 def participations(run: Run) -> tuple[Ints, Ints]:
-    """Who took part in which aggregation: rounds (from 0) and clients, each pair once and in
-    order.
-    """
+    """The distinct (round, client) pairs of a run, sorted: rounds from 0, and clients."""
     pairs = np.unique(run.contributions["round"] * run.clients + run.contributions["client"])
     return pairs // run.clients, pairs % run.clients
 
 
 def distinct_clients(run: Run) -> Ints:
-    """How many different clients each aggregation used, (R,)."""
+    """Number of different clients in each aggregation, (R,)."""
     rounds, _ = participations(run)
     return np.bincount(rounds, minlength=run.rounds)
 
 
 def distinct_classes(run: Run) -> Ints | None:
-    """How many different classes the clients of each aggregation own, (R,); None for data without
-    classes.
+    """Number of different classes that the clients of each aggregation own, (R,).
+
+    None for data without classes.
     """
     counts = run.array("label_counts")
     if counts is None:
         return None
     rounds, clients = participations(run)
-    seen = np.zeros((run.rounds, counts.shape[1]), dtype=bool)
-    np.logical_or.at(seen, rounds, counts[clients] > 0)
-    return np.asarray(seen.sum(axis=1))
+    present = np.zeros((run.rounds, counts.shape[1]), dtype=bool)
+    np.logical_or.at(present, rounds, counts[clients] > 0)
+    return np.asarray(present.sum(axis=1))
 
 
 def simulated_time(run: Run) -> float:
@@ -147,12 +141,12 @@ def simulated_time(run: Run) -> float:
 
 
 def bytes_up(run: Run) -> float:
-    """Bytes that all clients together sent to the server."""
+    """Total bytes sent by the clients."""
     return float(run.bytes_up.sum())
 
 
 def bytes_down(run: Run) -> float:
-    """Bytes that the server sent to all clients together."""
+    """Total bytes sent by the server."""
     return float(run.bytes_down.sum())
 
 

@@ -1,4 +1,4 @@
-"""The sections of a page, as HTML. Whatever comes from a ledger is escaped here, and only here."""
+"""The sections of a page as HTML; this module escapes every text that comes from a ledger."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from html import escape
 from poise.analysis.reports.compare import Comparison
 from poise.analysis.reports.groups import Group
 from poise.analysis.reports.plots import Plot
-from poise.analysis.reports.rows import ScoreRow
-from poise.analysis.reports.tables import score_grid
-from poise.analysis.reports.wording import QUESTIONS, choices, sentence
+from poise.analysis.reports.rows import ScoreRow, score_note
+from poise.analysis.reports.tables import score_grid, terminal_notes
+from poise.analysis.reports.wording import ROLES, choices, sentence
 
 
 def text(words: object) -> str:
-    """Anything as text that HTML cannot mistake for its own.
+    """Escape any value for HTML.
 
     >>> text("<b>5 & 6</b>")
     '&lt;b&gt;5 &amp; 6&lt;/b&gt;'
@@ -23,20 +23,21 @@ def text(words: object) -> str:
 
 
 def headline(title: str, groups: Sequence[Group]) -> str:
-    """The title, how much was run, and a warning about runs that did not end."""
+    """The title, the number of runs, and a warning about unfinished runs."""
     runs = [run for group in groups for run in group.runs]
-    clients, rounds = ({run.clients for run in runs}, {run.rounds for run in runs})
+    clients = {run.clients for run in runs}
+    rounds = {run.rounds for run in runs}
     facts = (
-        f"{_count(len(groups), 'experiment')}, {_count(len(runs), 'run')}, {_range(clients)} clients, "
-        f"{_range(rounds)} aggregations."
+        f"{_count(len(groups), 'experiment')}, {_count(len(runs), 'run')}, "
+        f"{_range(clients)} clients, {_range(rounds)} aggregations."
     )
-    open_ends = [run for run in runs if run.meta.get("status") != "done" or run.damage]
-    warning = (
-        f'<p class="warning">{_unfinished(len(open_ends), len(runs))}</p>' if open_ends else ""
-    )
-    knowing = sorted({run.meta["omniscient"] for run in runs if "omniscient" in run.meta})
-    if knowing:
-        words = f"Attacks that saw the updates of honest clients: {', '.join(knowing)}."
+    warning = ""
+    unfinished = [run for run in runs if run.meta.get("status") != "done" or run.damage]
+    if unfinished:
+        warning = f'<p class="warning">{_unfinished(len(unfinished), len(runs))}</p>'
+    omniscient = sorted({run.meta["omniscient"] for run in runs if "omniscient" in run.meta})
+    if omniscient:
+        words = f"Attacks that saw the updates of honest clients: {', '.join(omniscient)}."
         warning += f'<p class="warning">{text(words)}</p>'
     return (
         f'<header>\n<h1>{text(title)}</h1>\n<p class="lead">{text(facts)}</p>\n{warning}</header>\n'
@@ -44,82 +45,92 @@ def headline(title: str, groups: Sequence[Group]) -> str:
 
 
 def findings(comparison: Comparison) -> str:
-    """What can be said about the differences; nothing for a single group."""
+    """The differences between groups in words; empty for a single group."""
     if not comparison.contrasts:
         return ""
-    sides: dict[str, list[str]] = {}
+    items_by_sides: dict[str, list[str]] = {}
     for contrast in comparison.contrasts:
-        sides.setdefault(contrast.sides, []).append(f"<li>{text(sentence(contrast.finding))}.</li>")
-    said = (f"<h3>{text(who)}</h3><ul>{''.join(items)}</ul>" for who, items in sides.items())
-    note = f'<p class="note">{text(comparison.caution)}</p>' if comparison.caution else ""
-    return _section("Findings", "".join(said) + note)
+        item = f"<li>{text(sentence(contrast.finding))}.</li>"
+        items_by_sides.setdefault(contrast.sides, []).append(item)
+    body = ""
+    for sides, items in items_by_sides.items():
+        body += f"<h3>{text(sides)}</h3><ul>{''.join(items)}</ul>"
+    if comparison.caution:
+        body += f'<p class="note">{text(comparison.caution)}</p>'
+    return _section("Findings", body)
 
 
 def what_was_run(groups: Sequence[Group]) -> str:
-    """The choice for each slot, in words; what all groups share stands once."""
-    said = [choices(group.experiment) for group in groups]
-    slots = dict.fromkeys(slot for own in said for slot in own)
+    """The choice for each slot, in words; choices that all groups share are shown once."""
+    choices_by_group = [choices(group.experiment) for group in groups]
+    slots = dict.fromkeys(slot for chosen in choices_by_group for slot in chosen)
     head = "".join(f'<th scope="col">{text(group.label)}</th>' for group in groups)
     lines = []
     for slot in slots:
-        cells = [own.get(slot, "none") for own in said]
-        shared = len(set(cells)) == 1 and len(cells) > 1
-        data = (
-            f'<td class="shared" colspan="{len(cells)}">{text(cells[0])}</td>'
-            if shared
-            else _cells(cells)
-        )
-        lines.append(
-            f'<tr><th scope="row">{text(slot)}<small>{text(QUESTIONS.get(slot, ""))}</small></th>{data}</tr>'
-        )
-    note = "<caption>Options at their default are left out.</caption>"
-    table = (
-        f'<thead><tr><th scope="col">slot</th>{head}</tr></thead><tbody>{"".join(lines)}</tbody>'
-    )
+        cells = [chosen.get(slot, "none") for chosen in choices_by_group]
+        data = _cells(cells)
+        if len(set(cells)) == 1 and len(cells) > 1:
+            data = f'<td class="shared" colspan="{len(cells)}">{text(cells[0])}</td>'
+        small = f"<small>{text(ROLES.get(slot, ''))}</small>"
+        lines.append(f'<tr><th scope="row">{text(slot)}{small}</th>{data}</tr>')
+    note = "<caption>Options with default values are not shown.</caption>"
+    body = "".join(lines)
+    table = f'<thead><tr><th scope="col">slot</th>{head}</tr></thead><tbody>{body}</tbody>'
     return _section("What was run", _table(note + table))
 
 
 def scores(rows: Sequence[ScoreRow]) -> str:
-    """The score table."""
+    """The score table, with an explanation of every score."""
     grid = score_grid(rows)
-    several = any(len(row.seeds) > 1 for row in rows)
-    note = (
-        "Mean ± half of the 95 % confidence interval over seeds (Student)."
-        if several
-        else "One seed: no interval."
-    )
-    head = "".join(f'<th scope="col">{text(cell)}</th>' for cell in grid.heading)
-    lines = (
-        f'<tr><th scope="row">{text(first)}</th>{_cells(rest)}</tr>' for first, *rest in grid.body
-    )
-    table = (
-        f"<caption>{note}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
-    )
-    return _section("Scores", _table(table, "scores"))
+    note = "One seed: no interval."
+    if any(len(row.seeds) > 1 for row in rows):
+        note = "Mean ± half the width of the 95 % confidence interval over seeds (Student)."
+    head = "".join(_score_heading(cell, "col") for cell in grid.heading)
+    lines = [f"<tr>{_score_heading(first, 'row')}{_cells(rest)}</tr>" for first, *rest in grid.body]
+    body = "".join(lines)
+    table = f"<caption>{note}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return _section("Scores", _table(table, "scores") + _score_notes(rows))
 
 
-def claims(judged: Sequence[tuple[str, bool, str]]) -> str:
-    """What was claimed: the words, whether it holds, and what was measured."""
-    items = (
-        f"<li><strong>{'holds' if holds else 'does not hold'}</strong>: {text(words)} ({text(measured)})</li>"
-        for words, holds, measured in judged
-    )
-    return _section("Claims", f"<ul>{''.join(items)}</ul>") if judged else ""
+def _score_heading(name: str, scope: str) -> str:
+    """A table heading; names of scores get their explanation as a tooltip."""
+    note = score_note(name)
+    tooltip = f' title="{text(sentence(note))}."' if note else ""
+    return f'<th scope="{scope}"{tooltip}>{text(name)}</th>'
+
+
+def _score_notes(rows: Sequence[ScoreRow]) -> str:
+    """The explanations of the scores, folded away."""
+    notes = terminal_notes(rows)
+    if not notes:
+        return ""
+    items = "".join(f"<li>{text(sentence(note))}.</li>" for note in notes)
+    return f"\n<details><summary>What the scores mean</summary><ul>{items}</ul></details>"
+
+
+def claims(results: Sequence[tuple[str, bool, str]]) -> str:
+    """The claims of a paper: text, whether the claim holds, and the measured values."""
+    if not results:
+        return ""
+    items = ""
+    for claim, holds, measured in results:
+        outcome = "holds" if holds else "does not hold"
+        items += f"<li><strong>{outcome}</strong>: {text(claim)} ({text(measured)})</li>"
+    return _section("Claims", f"<ul>{items}</ul>")
 
 
 def numbers(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A plain table of texts."""
     top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
-    lines = (f'<tr><th scope="row">{text(first)}</th>{_cells(rest)}</tr>' for first, *rest in rows)
-    return _section(
-        "Scores", _table(f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>", "scores")
-    )
+    lines = [f'<tr><th scope="row">{text(first)}</th>{_cells(rest)}</tr>' for first, *rest in rows]
+    table = f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    return _section("Scores", _table(table, "scores"))
 
 
 def figures(drawn: Sequence[Plot]) -> str:
-    """Places for the figures, each with its data; a script draws them."""
+    """Containers for the figures, each with its data; the page's script draws them."""
     if not drawn:
-        return _section("Figures", '<p class="note">Nothing was recorded that could be drawn.</p>')
+        return _section("Figures", '<p class="note">The runs recorded no data to plot.</p>')
     plain = (
         '<noscript><p class="note">The figures need JavaScript; the tables do not.</p></noscript>'
     )
@@ -127,7 +138,7 @@ def figures(drawn: Sequence[Plot]) -> str:
 
 
 def runs(groups: Sequence[Group]) -> str:
-    """Every run: how it ended, and the digest that vouches for its records."""
+    """A table of all runs: state, rounds, version, folder and digest."""
     names = ("experiment", "seed", "state", "aggregations", "poise", "folder", "digest")
     head = "".join(f'<th scope="col">{name}</th>' for name in names)
     lines = []
@@ -138,47 +149,50 @@ def runs(groups: Sequence[Group]) -> str:
             cells = _cells((seed, state, run.rounds, run.meta.get("poise", "unknown"), folder))
             digest = f"<td><code>{text(run.digest)}</code></td>"
             lines.append(f'<tr><th scope="row">{text(group.label)}</th>{cells}{digest}</tr>')
-    note = "<caption>Equal digests mean equal records, round by round.</caption>"
+    note = "<caption>Runs with equal digests have identical records in every round.</caption>"
     table = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
     return _section("Runs", _table(note + table))
 
 
 def experiments(groups: Sequence[Group]) -> str:
-    """The experiment file of each group, as its first run keeps it."""
-    files = (
-        f"<details{' open' if len(groups) == 1 else ''}><summary>{text(group.label)}</summary>"
-        f"<pre><code>{text(group.runs[0].experiment.strip())}</code></pre></details>\n"
-        for group in groups
-    )
-    return _section("Experiment files", "".join(files))
+    """The experiment file of each group, from its first run."""
+    is_open = " open" if len(groups) == 1 else ""
+    files = ""
+    for group in groups:
+        code = f"<pre><code>{text(group.runs[0].experiment.strip())}</code></pre>"
+        files += f"<details{is_open}><summary>{text(group.label)}</summary>{code}</details>\n"
+    return _section("Experiment files", files)
 
 
 def footer(groups: Sequence[Group]) -> str:
-    """Which poise made the runs."""
-    made = sorted({run.meta.get("poise", "unknown") for group in groups for run in group.runs})
-    return f"<footer>Runs made with poise {text(', '.join(made))}.</footer>\n"
+    """The poise versions that made the runs."""
+    versions = sorted({run.meta.get("poise", "unknown") for group in groups for run in group.runs})
+    return f"<footer>Runs made with poise {text(', '.join(versions))}.</footer>\n"
 
 
 def _figure(k: int, plot: Plot) -> str:
     data = "[" + ",".join(figure for _, figure in plot.views) + "]"
-    inline = data.replace("<", "\\u003c")  # no tag can end the script early
+    inline = data.replace("<", "\\u003c")  # so that no tag ends the script early
+    title = text(plot.title)
     note = f'<p class="note">{text(plot.note)}</p>' if plot.note else ""
     return (
-        f"<figure>\n<figcaption><h3>{text(plot.title)}</h3>{note}</figcaption>\n{_choice(k, plot)}"
-        f'<div class="canvas" role="img" aria-label="{text(plot.title)}" style="height:{plot.height}px"></div>\n'
+        f"<figure>\n<figcaption><h3>{title}</h3>{note}</figcaption>\n{_view_choice(k, plot)}"
+        f'<div class="canvas" role="img" aria-label="{title}" '
+        f'style="height:{plot.height}px"></div>\n'
         f'<script type="application/json">{inline}</script>\n</figure>\n'
     )
 
 
-def _choice(k: int, plot: Plot) -> str:
-    """Buttons to choose between the views of a figure."""
+def _view_choice(k: int, plot: Plot) -> str:
+    """Radio buttons that choose the view of a figure."""
     if len(plot.views) == 1:
         return ""
-    buttons = (
-        f'<label><input type="radio" name="view-{k}" value="{v}"{" checked" if v == 0 else ""}> {text(name)}</label>'
-        for v, (name, _) in enumerate(plot.views)
-    )
-    return f"<fieldset><legend>against</legend>{''.join(buttons)}</fieldset>\n"
+    buttons = ""
+    for number, (name, _) in enumerate(plot.views):
+        checked = " checked" if number == 0 else ""
+        button = f'<input type="radio" name="view-{k}" value="{number}"{checked}>'
+        buttons += f"<label>{button} {text(name)}</label>"
+    return f"<fieldset><legend>x-axis</legend>{buttons}</fieldset>\n"
 
 
 def _section(title: str, inside: str) -> str:
@@ -204,4 +218,4 @@ def _range(numbers: set[int]) -> str:
 
 def _unfinished(n: int, total: int) -> str:
     verb = "is" if n == 1 else "are"
-    return f"{n} of {_count(total, 'run')} {verb} not finished: the scores are those so far."
+    return f"{n} of {_count(total, 'run')} {verb} not finished; their scores are preliminary."

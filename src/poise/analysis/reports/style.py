@@ -1,4 +1,4 @@
-"""How a page looks and moves: its style sheet and its script."""
+"""The style sheet and the script of report pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The score table for the terminal, for the page and for machines."""
+"""The score table for the terminal, for pages and as JSON."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 from poise.analysis.reports.compare import Comparison
 from poise.analysis.reports.estimates import Estimate
 from poise.analysis.reports.numbers import score_text
-from poise.analysis.reports.rows import Score, ScoreRow
+from poise.analysis.reports.rows import Score, ScoreRow, score_note
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 ACROSS = 5
-"""Up to this many groups stand side by side as columns; more become rows."""
+"""Up to this many groups become columns; more groups become rows."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of texts: a heading, and rows whose first cell names them."""
+    """A table of texts: a heading, and rows that start with their name."""
 
     heading: tuple[str, ...]
     body: tuple[tuple[str, ...], ...]
@@ -40,12 +40,14 @@ def score_grid(rows: Sequence[ScoreRow]) -> Grid:
 
 
 def terminal_table(rows: Sequence[ScoreRow], title: str = "") -> Table:
-    """The scores as a rich table: mean ± half of the 95 % interval over seeds."""
+    """The scores as a rich table: mean ± half the width of the 95 % interval over seeds."""
     from rich.table import Table
     from rich.text import Text
 
     grid = score_grid(rows)
-    caption = "mean ± half of the 95 % confidence interval over seeds" if _intervals(rows) else None
+    caption = None
+    if any(len(row.seeds) > 1 for row in rows):
+        caption = "mean ± half the width of the 95 % confidence interval over seeds"
     table = Table(title=Text(title) if title else None, caption=caption, caption_justify="left")
     first, *others = grid.heading
     widest = max((len(line[0]) for line in grid.body), default=0)
@@ -57,8 +59,14 @@ def terminal_table(rows: Sequence[ScoreRow], title: str = "") -> Table:
     return table
 
 
+def terminal_notes(rows: Sequence[ScoreRow]) -> list[str]:
+    """One line for every score of a table whose name does not explain itself."""
+    names = list(rows[0].scores) if rows else []
+    return [f"{name}: {note}" for name in names if (note := score_note(name))]
+
+
 def rows_as_data(rows: Sequence[ScoreRow]) -> list[dict[str, Any]]:
-    """The scores as plain values for ``--json``; what is not a finite number becomes null."""
+    """The scores as plain values for ``--json``; NaN and infinity become null."""
     return [
         {
             "label": row.label,
@@ -88,7 +96,7 @@ def comparison_as_data(comparison: Comparison) -> dict[str, Any]:
 
 
 def finite(value: float | None) -> float | None:
-    """A number that JSON can hold, or None.
+    """The value if it is a finite number, which JSON can hold; otherwise None.
 
     >>> finite(float("nan")), finite(None), finite(0.5)
     (None, None, 0.5)
@@ -97,14 +105,14 @@ def finite(value: float | None) -> float | None:
 
 
 def _score_as_data(score: Score) -> dict[str, Any]:
-    spread = _estimate_as_data(score.estimate) or {
+    interval = _estimate_as_data(score.estimate) or {
         "mean": None,
         "low": None,
         "high": None,
         "n": len(score.known),
     }
     return {
-        **spread,
+        **interval,
         "values": [finite(v) for v in score.values],
         "unit": score.unit,
         "better": score.better,
@@ -112,12 +120,6 @@ def _score_as_data(score: Score) -> dict[str, Any]:
 
 
 def _estimate_as_data(e: Estimate | None) -> dict[str, Any] | None:
-    return (
-        None
-        if e is None
-        else {"mean": finite(e.mean), "low": finite(e.low), "high": finite(e.high), "n": e.n}
-    )
-
-
-def _intervals(rows: Sequence[ScoreRow]) -> bool:
-    return any(len(row.seeds) > 1 for row in rows)
+    if e is None:
+        return None
+    return {"mean": finite(e.mean), "low": finite(e.low), "high": finite(e.high), "n": e.n}

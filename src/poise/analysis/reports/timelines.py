@@ -1,4 +1,4 @@
-"""Who worked when, from which version, with which weight."""
+"""Client timelines: when each client worked, from which model version, with which weight."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from poise.ledger import Run
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-MOST_CLIENTS, MOST_PIECES = 60, 1500
+MOST_CLIENTS = 60
+MOST_TASKS = 1500
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """Pieces of work that were aggregated, in the order of the ledger."""
+class LocalTasks:
+    """All local work that the server aggregated, in the order of the ledger."""
 
     clients: Ints
     begin: Floats  # simulated time at which the version went out
@@ -29,15 +30,16 @@ class Pieces:
     weights: Floats
 
 
-def pieces(run: Run) -> Pieces:
-    """Every contribution as a piece of work: version v went out with aggregation v, the first at
-    time 0.
+def local_tasks(run: Run) -> LocalTasks:
+    """The local work behind every contribution.
+
+    The server sends version v right after aggregation v, and the first version at time 0.
     """
     c = run.contributions
-    went_out = np.concatenate([[0.0], run.times])
-    return Pieces(
+    sent = np.concatenate([[0.0], run.times])
+    return LocalTasks(
         clients=c["client"],
-        begin=went_out[c["version"]],
+        begin=sent[c["version"]],
         end=run.times[c["round"]],
         versions=c["version"],
         rounds=c["round"],
@@ -46,33 +48,31 @@ def pieces(run: Run) -> Pieces:
 
 
 def overlaps(run: Run) -> bool:
-    """Whether some work was under way across an aggregation: only then a timeline shows more than
-    the rounds do.
-    """
+    """Whether any client worked across an aggregation; otherwise a timeline adds nothing."""
     c = run.contributions
     return bool(len(c) and (c["version"] < c["round"]).any())
 
 
-def timeline_figure(run: Run, title: str = "Who worked when", latest: bool = False) -> Figure:
-    """A bar per piece of work, from the time its model went out to the aggregation that used it;
-    darker counts more.
+def timeline_figure(run: Run, title: str = "Client timeline", latest: bool = False) -> Figure:
+    """One bar per local task, from sending the model to the aggregation that used the update.
 
-    Of too many pieces the first ones are shown, or the ``latest``.
+    Darker bars have a larger weight. Of too many tasks, the figure shows the first or, with
+    ``latest``, the last ones.
     """
     import plotly.graph_objects as go
 
-    work = pieces(run)
-    few = work.clients < MOST_CLIENTS
-    shown = np.flatnonzero(few)[-MOST_PIECES:] if latest else np.flatnonzero(few)[:MOST_PIECES]
-    notes = ["A bar is a piece of work, waiting for the aggregation included."]
-    if not few.all():
-        notes.append(f"The first {MOST_CLIENTS} of {run.clients} clients.")
-    if few.sum() > MOST_PIECES:
-        notes.append(
-            f"The {'latest' if latest else 'first'} {MOST_PIECES} of {few.sum()} pieces of work."
-        )
+    work = local_tasks(run)
+    of_shown_clients = work.clients < MOST_CLIENTS
+    candidates = np.flatnonzero(of_shown_clients)
+    shown = candidates[-MOST_TASKS:] if latest else candidates[:MOST_TASKS]
+    notes = ["Each bar: local training plus the wait for the next aggregation."]
+    if not of_shown_clients.all():
+        notes.append(f"Shows the first {MOST_CLIENTS} of {run.clients} clients.")
+    if len(candidates) > MOST_TASKS:
+        which = "last" if latest else "first"
+        notes.append(f"Shows the {which} {MOST_TASKS} of {len(candidates)} bars.")
     figure = empty_figure(title, " ".join(notes), "simulated time (units of the clock)", "client")
-    words = np.stack(
+    details = np.stack(
         [work.versions, work.rounds + 1, work.rounds - work.versions, work.weights], axis=1
     )[shown]
     most = max(float(work.weights.max(initial=0.0)), 1e-12)
@@ -81,15 +81,17 @@ def timeline_figure(run: Run, title: str = "Who worked when", latest: bool = Fal
         x=(work.end - work.begin)[shown],
         y=work.clients[shown],
         orientation="h",
-        customdata=words,
+        customdata=details,
         width=0.7,
         showlegend=False,
         marker={
             "color": _colours(work.weights[shown] / most),
             "line": {"color": "white", "width": 1},
         },
-        hovertemplate="client %{y}: version %{customdata[0]}, used in aggregation %{customdata[1]}<br>"
-        "staleness %{customdata[2]}, weight %{customdata[3]:.4g}<extra></extra>",
+        hovertemplate=(
+            "client %{y}: version %{customdata[0]}, used in aggregation %{customdata[1]}<br>"
+            "staleness %{customdata[2]}, weight %{customdata[3]:.4g}<extra></extra>"
+        ),
     )
     legend = {"title": {"text": "weight"}, "thickness": 12, "outlinewidth": 0}
     key = go.Scatter(
@@ -114,14 +116,14 @@ def timeline_figure(run: Run, title: str = "Who worked when", latest: bool = Fal
 
 
 def _colours(shares: Floats) -> list[str]:
-    """The colour of each share of the largest weight; Plotly complains of every bar that is
-    coloured by a number.
+    """The colour of each share of the largest weight.
+
+    Plotly warns about bars whose colour is a number, so this function computes the colours.
     """
     from plotly.colors import sample_colorscale
 
-    scale = [[at, own] for at, own in HEAT]
-    return (
-        [str(c) for c in sample_colorscale(scale, np.clip(shares, 0.0, 1.0).tolist())]
-        if len(shares)
-        else []
-    )
+    if not len(shares):
+        return []
+    scale = [[position, colour] for position, colour in HEAT]
+    colours = sample_colorscale(scale, np.clip(shares, 0.0, 1.0).tolist())
+    return [str(colour) for colour in colours]

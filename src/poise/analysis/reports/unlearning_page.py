@@ -1,6 +1,4 @@
-"""The page of a run that was asked to forget: its tree of histories, sensitivities, and what each
-request took.
-"""
+"""The page of a run's unlearning requests: restart tree, client sensitivities, request results."""
 
 from __future__ import annotations
 
@@ -21,6 +19,11 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MOST_CURVES = 60
+"""Sensitivity curves in one figure, besides the coloured ones."""
+
+MOST_POINTS = 400
+"""Points of a sensitivity curve."""
+
 REQUEST_HEAD = (
     "request",
     "clients",
@@ -32,10 +35,16 @@ REQUEST_HEAD = (
     "on forgotten",
 )
 
+REQUEST_NOTE = (
+    "Restart: branch and round of the model that retraining starts from. Rounds: aggregations of "
+    "the retraining. On remaining, on forgotten: final score on the data of the remaining and of "
+    "the unlearned clients."
+)
+
 
 @dataclass(frozen=True)
-class Story:
-    """A branch of the tree: the training (branch 0) or the retraining that a request led to."""
+class UnlearningHistory:
+    """One branch of the restart tree: the training (branch 0) or the retraining of a request."""
 
     branch: int
     start: tuple[int, int]  # (branch, round) of its restart
@@ -44,104 +53,118 @@ class Story:
     certificate: Mapping[str, Any]  # empty for the training
 
 
-def write_forgetting(
+def write_unlearning(
     title: str,
-    stories: Sequence[Story],
-    present: Sequence[tuple[int, int]],
+    histories: Sequence[UnlearningHistory],
+    oracle: Sequence[tuple[int, int]],
     limit: float,
     path: Path,
 ) -> Path:
-    """Write the page; ``present`` are the nodes of the present history."""
-    drawn = [
-        tree_figure(stories, present),
-        *(psi_figure(s, stories, limit) for s in stories if s.rounds),
-    ]
-    head = f"<header>\n<h1>{sections.text(title)}</h1>\n</header>\n{_table(stories)}\n"
-    body = head + sections.figures([plot_of([figure], [""]) for figure in drawn])
-    return write_whole_page(path, document(title, body, True))
+    """Write the page about all unlearning requests of a run.
+
+    Args:
+        title: headline of the page.
+        histories: the training, then the retraining of every request.
+        oracle: (branch, round) of every segment that leads to the current model.
+        limit: the sensitivity limit Psi*.
+        path: the HTML file to write.
+    """
+    figures = [tree_figure(histories, oracle)]
+    figures += [psi_figure(history, histories, limit) for history in histories if history.rounds]
+    head = f"<header>\n<h1>{sections.text(title)}</h1>\n</header>\n{_table(histories)}\n"
+    body = head + sections.figures([plot_of([figure], [""]) for figure in figures])
+    return write_whole_page(path, document(title, body, drawn=True))
 
 
-def _table(stories: Sequence[Story]) -> str:
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{sections.text(c)}</td>' for c in request_cells(s))}</tr>"
-        for s in stories[1:]
-    )
+def _table(histories: Sequence[UnlearningHistory]) -> str:
+    rows = ""
+    for history in histories[1:]:
+        cells = "".join(f"<td>{sections.text(cell)}</td>" for cell in request_cells(history))
+        rows += f"<tr>{cells}</tr>"
     head = "".join(f'<th scope="col">{name}</th>' for name in REQUEST_HEAD)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    note = f"<caption>{sections.text(REQUEST_NOTE)}</caption>"
+    table = f"<table>{note}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<section><div class="scroll">{table}</div></section>'
 
 
-def request_cells(story: Story) -> list[str]:
-    """What came of a request, one text for each of `REQUEST_HEAD`."""
-    said = story.certificate
-    promise, result = said["guarantee"], said["result"]
-    guarantee = (
-        f"epsilon {promise['epsilon']:g}, delta {promise['delta']:g}"
-        if promise["promised"]
-        else "none"
-    )
-    if promise["promised"] and said["grounds"]["not proved"]:
-        guarantee += " (heuristic)"
-    scores = [_score(result["on remaining clients"]), _score(result["on forgotten clients"])]
-    if (
-        "on held-out data" in result
-    ):  # what retraining aimed at, where the clients' own data were not asked about
-        scores[0] = f"{_score(result['on held-out data'])} (held-out data)"
+def request_cells(history: UnlearningHistory) -> list[str]:
+    """The result of a request: one text for each column of `REQUEST_HEAD`."""
+    certificate = history.certificate
+    result = certificate["result"]
+    remaining = _score(result["on remaining clients"])
+    if "on held-out data" in result:  # retraining aimed at held-out data instead
+        remaining = f"{_score(result['on held-out data'])} (held-out data)"
     return [
-        str(story.branch),
-        ", ".join(map(str, said["clients"])),
-        said["request"]["method"],
-        guarantee,
-        f"branch {story.start[0]}, round {story.start[1]}",
-        str(story.rounds),
-        *scores,
+        str(history.branch),
+        ", ".join(map(str, certificate["clients"])),
+        certificate["request"]["method"],
+        _guarantee(certificate),
+        f"branch {history.start[0]}, round {history.start[1]}",
+        str(history.rounds),
+        remaining,
+        _score(result["on forgotten clients"]),
     ]
+
+
+def _guarantee(certificate: Mapping[str, Any]) -> str:
+    guarantee = certificate["guarantee"]
+    if not guarantee["promised"]:
+        return "none"
+    text = f"epsilon {guarantee['epsilon']:g}, delta {guarantee['delta']:g}"
+    return f"{text} (heuristic)" if certificate["grounds"]["not proved"] else text
 
 
 def _score(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.4f}"
 
 
-def tree_figure(stories: Sequence[Story], present: Sequence[tuple[int, int]]) -> Figure:
-    """Branches over rounds, each leaving the one it restarted from; the present history is drawn
-    bold [Fraboni 2023, Fig. 5.1].
-    """
-    import plotly.graph_objects as go
+def tree_figure(
+    histories: Sequence[UnlearningHistory], oracle: Sequence[tuple[int, int]]
+) -> Figure:
+    """Branches over rounds, each drawn from its restart point [Fraboni 2023, Fig. 5.1].
 
+    A bold line marks the history of the current model.
+    """
     begins = {0: 0}
-    for story in stories[1:]:
-        begins[story.branch] = begins[story.start[0]] + story.start[1]
+    for history in histories[1:]:
+        begins[history.branch] = begins[history.start[0]] + history.start[1]
     figure = empty_figure(
-        "Tree of histories",
-        "Bold is the history of the present model; a ring is a restart, with noise.",
-        "aggregations, along the history",
+        "Restart tree",
+        "Bold lines: history of the current model. Rings: restarts, where noise is added.",
+        "aggregations since the start of training",
         "branch",
     )
-    last = stories[-1]
-    bold = {s: n for s, n in present if s != last.branch} | {last.branch: last.rounds}
-    for story in stories:
-        at, colour = begins[story.branch], PALETTE[story.branch % len(PALETTE)]
-        spans = [(story.rounds, 2)] + ([(bold[story.branch], 6)] if story.branch in bold else [])
+    last = histories[-1]
+    bold = {branch: rounds for branch, rounds in oracle if branch != last.branch}
+    bold[last.branch] = last.rounds
+    for history in histories:
+        begin = begins[history.branch]
+        colour = PALETTE[history.branch % len(PALETTE)]
+        spans = [(history.rounds, 2)]
+        if history.branch in bold:
+            spans.append((bold[history.branch], 6))
         for length, width in spans:
-            figure.add_trace(_line([at, at + length], [story.branch] * 2, colour, width))
-        if story.branch:
-            figure.add_trace(_line([at, at], [story.start[0], story.branch], colour, 1, "dot"))
-            figure.add_trace(
-                go.Scatter(
-                    x=[at],
-                    y=[story.start[0]],
-                    mode="markers",
-                    showlegend=False,
-                    marker={
-                        "size": 11,
-                        "symbol": "circle-open",
-                        "color": colour,
-                        "line": {"width": 2},
-                    },
-                    hovertemplate=f"request {story.branch} restarts here<extra></extra>",
-                )
-            )
+            ends = [begin, begin + length]
+            figure.add_trace(_line(ends, [history.branch] * 2, colour=colour, width=width))
+        if history.branch:
+            levels = [history.start[0], history.branch]
+            figure.add_trace(_line([begin, begin], levels, colour=colour, width=1, dash="dot"))
+            figure.add_trace(_restart_marker(history, begin, colour))
     return figure.update_yaxes(dtick=1, autorange="reversed")
+
+
+def _restart_marker(history: UnlearningHistory, begin: int, colour: str) -> Any:
+    import plotly.graph_objects as go
+
+    marker = {"size": 11, "symbol": "circle-open", "color": colour, "line": {"width": 2}}
+    return go.Scatter(
+        x=[begin],
+        y=[history.start[0]],
+        mode="markers",
+        showlegend=False,
+        marker=marker,
+        hovertemplate=f"request {history.branch} restarts here<extra></extra>",
+    )
 
 
 def _line(x: list[int], y: list[int], colour: str, width: int, dash: str = "solid") -> Any:
@@ -151,41 +174,44 @@ def _line(x: list[int], y: list[int], colour: str, width: int, dash: str = "soli
     return go.Scatter(x=x, y=y, mode="lines", line=style, showlegend=False, hoverinfo="skip")
 
 
-def psi_figure(story: Story, stories: Sequence[Story], limit: float) -> Figure:
-    """Psi(n, i) of the clients of a branch against Psi*; those who were forgotten from it stand
-    out.
-    """
-    asked = {
-        c: s.branch
-        for s in stories[1:]
-        for c in s.certificate["clients"]
-        if s.start[0] == story.branch
-    }
-    where = "the training" if story.branch == 0 else f"branch {story.branch}"
+def psi_figure(
+    history: UnlearningHistory, histories: Sequence[UnlearningHistory], limit: float
+) -> Figure:
+    """Psi(n, i) of the clients of a branch against Psi*; unlearned clients are coloured."""
+    colours: dict[int, str] = {}
+    for later in histories[1:]:
+        if later.start[0] == history.branch:
+            colour = PALETTE[later.branch % len(PALETTE)]
+            colours.update(dict.fromkeys(later.certificate["clients"], colour))
+    where = "the training" if history.branch == 0 else f"branch {history.branch}"
     note = (
-        f"Psi* = {limit:.4g} (dashed); coloured are clients that a request made to be "
-        "forgotten from here."
+        f"Dashed line: limit Psi* = {limit:.4g}. "
+        "Coloured lines: clients unlearned from this restart point."
     )
-    colours = {client: PALETTE[branch % len(PALETTE)] for client, branch in asked.items()}
     return sensitivity_figure(
-        f"Sensitivity to the clients, {where}", note, story.psi, limit, colours
+        f"Sensitivity to the clients, {where}",
+        note,
+        psi=history.psi,
+        limit=limit,
+        colours=colours,
     )
 
 
 def sensitivity_figure(
     title: str, note: str, psi: Floats, limit: float, colours: Mapping[int, str]
 ) -> Figure:
-    """Columns of Psi(n, i) over the rounds against a limit: those of ``colours`` stand out, some
-    others are grey.
+    """Psi(n, i) over the rounds against a limit: clients in ``colours``, others in grey.
+
+    At most 60 other clients are drawn.
     """
     import plotly.graph_objects as go
 
     figure = empty_figure(title, note, "aggregations", "Psi")
     finite = np.where(np.isfinite(psi), psi, np.nan)
-    seen = np.flatnonzero(np.nanmax(finite, axis=0, initial=0.0) > 0)
-    step = max(1, len(seen) // MOST_CURVES)
-    others = [c for c in seen[::step].tolist() if c not in colours]
-    every = max(1, len(finite) // 400)
+    active = np.flatnonzero(np.nanmax(finite, axis=0, initial=0.0) > 0)
+    step = max(1, len(active) // MOST_CURVES)
+    others = [client for client in active[::step].tolist() if client not in colours]
+    every = max(1, len(finite) // MOST_POINTS)
     rounds = np.arange(0, len(finite), every)
     for client in [*others, *colours]:
         style = {"color": colours.get(client, "#b8bfc8"), "width": 2 if client in colours else 1}

@@ -1,11 +1,10 @@
-"""How far weights went from their base, and which clients gained by it: numbers from the recorded
-contributions.
-"""
+"""Differences between the weights and the base weights: by round, and by client trait."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,37 +15,33 @@ from poise.ledger import Run
 
 
 def departure(run: Run) -> Floats:
-    """Distance of the coefficients from the base weights in each aggregation, (R,): 0 for none, at
-    most 2.
+    """Distance of the weights from the base weights in each aggregation, (R,), between 0 and 2.
 
-    ``d_n = sum_i |c_i/sum c - omega_i/sum omega|`` over who contributed to aggregation n; nan where
-    nobody did.
+    ``d_n = sum_i |c_i/sum c - omega_i/sum omega|`` over the clients i of aggregation n; nan for
+    aggregations without clients.
 
     Source: [Mansour 2023, Fig. 6] (the difference between α_i and p_i over the rounds).
     """
     c = run.contributions
     rounds = c["round"]
-    totals = [
-        np.bincount(rounds, c[name], minlength=run.rounds) for name in ("coefficient", "base")
-    ]
+    total = np.bincount(rounds, c["coefficient"], minlength=run.rounds)
+    total_base = np.bincount(rounds, c["base"], minlength=run.rounds)
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = [
-            c[name] / total[rounds]
-            for name, total in zip(("coefficient", "base"), totals, strict=True)
-        ]
-        apart = np.bincount(rounds, np.abs(shares[0] - shares[1]), minlength=run.rounds)
-    return np.where((totals[0] != 0) & (totals[1] != 0), apart, np.nan)
+        share = c["coefficient"] / total[rounds]
+        base_share = c["base"] / total_base[rounds]
+        distance = np.bincount(rounds, np.abs(share - base_share), minlength=run.rounds)
+    return np.where((total != 0) & (total_base != 0), distance, np.nan)
 
 
 @dataclass(frozen=True)
 class TraitWeight:
-    """Mean weight of the clients that share a trait, over seeds.
+    """Mean weight of the clients with one value of a trait, over seeds.
 
     Args:
-        value: of the trait.
-        weight: mean coefficient of a contribution, over the contributions of a run, then over runs.
-        base: mean base weight, likewise.
-        contributions: how many there were in all runs.
+        value: value of the trait.
+        weight: mean weight of a contribution, averaged within each run, then over runs.
+        base: mean base weight, averaged in the same way.
+        contributions: number of contributions in all runs.
     """
 
     value: float
@@ -56,37 +51,45 @@ class TraitWeight:
 
 
 def weights_by_trait(runs: Sequence[Run], trait: str) -> list[TraitWeight]:
-    """The mean weight of the clients with each value of a trait (imbalance ratio, flip ratio),
-    ascending.
+    """The mean weight for each value of a trait (imbalance ratio, flip ratio), ascending.
 
     Source: [Exp-α 2023, Fig. 2a and 2b].
     """
-    found: dict[float, list[tuple[float, float, int]]] = {}
+    means_by_value: dict[float, list[_RunMeans]] = {}
     for run in runs:
         c = run.contributions
-        own = run.traits[trait][c["client"]]
-        for value in np.unique(own).tolist():
-            these = c[own == value]
-            means = float(these["coefficient"].mean()), float(these["base"].mean()), len(these)
-            found.setdefault(float(value), []).append(means)
-    return [
-        TraitWeight(
-            value,
-            estimate([w for w, _, _ in rows]),
-            float(np.mean([b for _, b, _ in rows])),
-            sum(n for *_, n in rows),
+        traits = run.traits[trait][c["client"]]
+        for value in np.unique(traits).tolist():
+            rows = c[traits == value]
+            means = _RunMeans(
+                weight=float(rows["coefficient"].mean()),
+                base=float(rows["base"].mean()),
+                contributions=len(rows),
+            )
+            means_by_value.setdefault(float(value), []).append(means)
+    weights = []
+    for value, runs_means in sorted(means_by_value.items()):
+        weights.append(
+            TraitWeight(
+                value,
+                weight=estimate([means.weight for means in runs_means]),
+                base=float(np.mean([means.base for means in runs_means])),
+                contributions=sum(means.contributions for means in runs_means),
+            )
         )
-        for value, rows in sorted(found.items())
-    ]
+    return weights
+
+
+class _RunMeans(NamedTuple):
+    weight: float
+    base: float
+    contributions: int
 
 
 def traits_of(groups: Sequence[Group]) -> list[str]:
-    """Traits in which the clients of some group differ."""
-    names = {
-        n: v
-        for group in groups
-        for run in group.runs
-        for n, v in run.traits.items()
-        if np.ptp(v) > 0
-    }
+    """Traits in which the clients of at least one run differ."""
+    names: set[str] = set()
+    for group in groups:
+        for run in group.runs:
+            names.update(name for name, values in run.traits.items() if np.ptp(values) > 0)
     return sorted(names)

@@ -1,4 +1,4 @@
-"""What an experiment file says, in words: one phrase per slot."""
+"""Experiment files in words: one phrase per slot."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 LONGEST = 32
-"""Characters after which a value is cut in a label."""
+"""Maximum number of characters of a value in a label."""
 
-QUESTIONS = {
-    "data": "who owns what",
-    "task": "what is learned",
-    "solver": "what each client does",
-    "sampler": "who works",
-    "clock": "when it counts",
-    "weighting": "how much each counts",
-    "aggregator": "how updates become one direction",
-    "channel": "what happens to an update on its way",
-    "server": "how it is applied",
-    "personal": "what stays with each client",
-    "attacks": "who cheats",
-    "run": "for how long",
+ROLES = {
+    "data": "data of each client",
+    "task": "model and loss",
+    "solver": "local training",
+    "sampler": "choice of clients",
+    "clock": "timing of aggregations",
+    "weighting": "weight of each update",
+    "aggregator": "combination of the updates",
+    "channel": "transfer of the updates",
+    "server": "server optimiser",
+    "personal": "state kept by each client",
+    "attacks": "dishonest clients",
+    "run": "length and options",
 }
-"""The sections of an experiment file, in the order of a round, and the question that each
-answers."""
+"""The sections of an experiment file, in the order of a round, and the role of each."""
 
 _HEADINGS = ("name", "model", "source")
 _QUIET = {
@@ -36,7 +35,7 @@ _QUIET = {
 
 
 def brief(value: Any) -> str:
-    """A value of an experiment file, short enough for a label.
+    """A value of an experiment file, shortened for a label.
 
     >>> brief({"name": "uniform", "m": 5}), brief([0, 1]), brief(0.30000000000000004), brief(True)
     ('uniform(m=5)', '[0, 1]', '0.3', 'yes')
@@ -49,9 +48,8 @@ def brief(value: Any) -> str:
         return f"{heading}({options})" if options else heading
     if isinstance(value, list | tuple):
         inside = ", ".join(brief(v) for v in value)
-        return _cut(
-            inside if value and all(isinstance(v, Mapping) for v in value) else f"[{inside}]"
-        )
+        only_tables = bool(value) and all(isinstance(v, Mapping) for v in value)
+        return _cut(inside if only_tables else f"[{inside}]")
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.6g}" if isinstance(value, float) else _cut(str(value))
@@ -75,26 +73,24 @@ def phrase(table: Any) -> str:
         for key, value in table.items()
         if key not in _HEADINGS and not (key in _QUIET and value == _QUIET[key])
     ]
-    return ": ".join(filter(None, (heading, ", ".join(options)))) or "as by default"
+    return ": ".join(filter(None, (heading, ", ".join(options)))) or "default"
 
 
 def choices(experiment: Mapping[str, Any]) -> dict[str, str]:
-    """The choice for each section of an experiment, in words and in the order of a round.
+    """The options of each section of an experiment in words, in the order of a round.
 
     >>> choices({"sampler": {"name": "full"}, "run": {"rounds": 3}})
     {'data': 'given in Python', 'task': 'given in Python', 'sampler': 'full', 'run': 'rounds = 3'}
     """
-    sections = [*QUESTIONS, *(key for key in experiment if key not in QUESTIONS)]
-    missing = {"data": "given in Python", "task": "given in Python"}
-    said = {
-        key: phrase(experiment[key]) if key in experiment else missing.get(key, "")
-        for key in sections
-    }
-    return {key: words for key, words in said.items() if words}
+    chosen = {"data": "given in Python", "task": "given in Python"}
+    for section in [*ROLES, *(key for key in experiment if key not in ROLES)]:
+        if section in experiment:
+            chosen[section] = phrase(experiment[section])
+    return chosen
 
 
 def sentence(words: str) -> str:
-    """The same words with a capital letter.
+    """Capitalise the first letter.
 
     >>> sentence("final loss is lower")
     'Final loss is lower'

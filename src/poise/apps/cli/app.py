@@ -1,4 +1,4 @@
-"""The verbs of ``poise``, and what becomes of errors."""
+"""All verbs of the ``poise`` command, and how errors become messages and exit codes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Annotated, NoReturn, Optional
 import click
 import typer
 
-from poise.apps.cli.backend_options import Place
+from poise.apps.cli.backend_options import BackendOptions
 from poise.apps.cli.deploy_verbs import deploy
 from poise.apps.cli.export import export
-from poise.apps.cli.options import AsJson, Given, Plan, PresetArm, Training, asks, unfolds
+from poise.apps.cli.options import AsJson, OptionValues, Plan, PresetArm, Training, declared_options, dataclass_options
 from poise.apps.cli.ui import ui
 from poise.config.run_options import RunOptions
 from poise.config.unlearn_request import UnlearnRequest
@@ -25,11 +25,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="""Federated learning that weighs what each client brings.
+    help="""Federated learning with explicit client weights.
 
     First steps:  poise demo  ·  poise list  ·  poise run exp.toml  ·  poise report runs/exp""",
 )
-data = typer.Typer(no_args_is_help=True, help="Data sets: list them, fetch them, verify them.")
+data = typer.Typer(no_args_is_help=True, help="List, download and verify data sets.")
 app.add_typer(data, name="data")
 app.add_typer(deploy, name="deploy")
 app.command()(export)
@@ -38,9 +38,11 @@ app.command()(ui)
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.")
+    ] = False,
 ) -> None:
-    """Print the version, where asked."""
+    """Handle ``poise --version``."""
     if version:
         from poise._version import __version__
 
@@ -49,16 +51,18 @@ def root(
 
 
 Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders with one run per seed.")]
+DatasetName = Annotated[str, typer.Argument(help="Name of the data set; see `poise data list`.")]
 
 
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs/demo"),
-    page: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("report.html"),
+    page: Annotated[Path, typer.Option(help="Report file to write.")] = Path("report.html"),
     json: AsJson = False,
 ) -> None:
-    """Train on data that ships with scikit-learn, compare two choices of parts, write
-    report.html.
+    """Run two small experiments, compare them, and write report.html.
+
+    The data ships with scikit-learn, so the demo downloads nothing.
     """
     from poise.apps.cli.demo import run_demo
 
@@ -66,45 +70,48 @@ def demo(
 
 
 @app.command()
-@asks(RunOptions, without=("seed", "backend", "start"), unset=True)
-@unfolds
+@declared_options(RunOptions, without=("seed", "backend", "start"), unset=True)
+@dataclass_options
 def run(
     file: Annotated[Path, typer.Argument(help="Experiment file (TOML).")],
-    options: Given,
+    options: OptionValues,
     set: Annotated[
-        list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")
+        list[str] | None,
+        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Override a value of the file."),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds instead of the file's: 0..4 or 0,2,5.")] = "",
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the runs; runs/<file> by default.")
-    ] = None,
-    place: Place = Place(),
+    seeds: Annotated[
+        str, typer.Option(help="Seeds that replace those of the file: 0..4 or 0,2,5.")
+    ] = "",
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs; default runs/<file>.")] = (
+        None
+    ),
+    backend_options: BackendOptions = BackendOptions(),
     json: AsJson = False,
 ) -> None:
-    """Run an experiment: one run folder per seed, a progress bar, a summary.
+    """Run an experiment file: one run folder per seed.
 
-    Options like --rounds change values under [run] of the file.
+    Options such as --rounds override the [run] table of the file.
 
-    Ctrl-C stops cleanly at the end of the round; `poise resume` goes on.
+    Ctrl-C stops at the end of the current round. `poise resume` continues the run.
     """
     from poise.apps.cli.run import changes_of, run_file
 
     changes = [*(set or []), *changes_of(options)]
-    run_file(file, changes, seeds=seeds, out=out, place=place, json=json)
+    run_file(file, changes, seeds=seeds, out=out, backend_options=backend_options, json=json)
 
 
 @app.command()
-@unfolds
+@dataclass_options
 def resume(
     path: Annotated[Path, typer.Argument(help="Run folder, or a folder with one run per seed.")],
-    rounds: Annotated[Optional[int], typer.Option(help="A new number of rounds.")] = None,  # noqa: UP045
-    place: Place = Place(),
+    rounds: Annotated[Optional[int], typer.Option(help="New total number of rounds.")] = None,  # noqa: UP045
+    backend_options: BackendOptions = BackendOptions(),
     json: AsJson = False,
 ) -> None:
-    """Take a run up at its last good round; it ends as if it had never stopped."""
+    """Continue a stopped run from its last good round; the result is bit-identical."""
     from poise.apps.cli.run import resume_runs
 
-    resume_runs(path, rounds, place, json)
+    resume_runs(path, rounds, backend_options=backend_options, json=json)
 
 
 @app.command()
@@ -114,22 +121,23 @@ def inspect(
     ],
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change an option of [data]."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Override an option of [data]."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the federation.")] = 0,
     labels: Annotated[
-        bool, typer.Option("--labels", help="Compare classes together with features.")
+        bool, typer.Option("--labels", help="Compare class labels as well as features.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("inspection.html"),
+    out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path("inspection.html"),
     keep: Annotated[
-        Path | None, typer.Option(help="Keep the graph in this file, too (safetensors).")
+        Path | None, typer.Option(help="Also save the similarity graph to this safetensors file.")
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """How different the clients are, before any training: sizes, classes, similarity graph, typical
-    clients.
+    """Measure how different the clients' data are, before any training.
 
-    For example: poise inspect digits --set partition=dirichlet --set alpha=0.1 --set clients=20
+    Shows client sizes, class distributions, the similarity graph, and typical clients.
+
+    Example: poise inspect digits --set partition=dirichlet --set alpha=0.1 --set clients=20
     """
     from poise.apps.cli.inspect_data import show_inspection
 
@@ -140,50 +148,55 @@ def inspect(
 def audit(
     path: Annotated[Path, typer.Argument(help="Run folder, or a folder with one run per seed.")],
     alarm: Annotated[
-        float, typer.Option(help="Suspect a client that works with this probability at most.")
+        float, typer.Option(help="False-alarm rate: suspect clients with a p-value up to this.")
     ] = 0.01,
-    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("audit.html"),
+    out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path("audit.html"),
     json: AsJson = False,
 ) -> None:
-    """Who only pretends to work: a score and a p-value for every client, and why. Needs no data."""
+    """Detect free-riders: a score, a p-value and the evidence for every client.
+
+    The audit reads only the run's ledger; it needs no data.
+    """
     from poise.apps.cli.audit import show_audit
 
-    show_audit(path, alarm, out, json)
+    show_audit(path, alarm, out=out, json=json)
 
 
 @app.command()
-@asks(UnlearnRequest)
-def unlearn(run: Training, options: Given, plan: Plan = False, json: AsJson = False) -> None:
-    """Forget clients: restart from a model they hardly moved, hide the rest by noise, retrain
-    without them.
+@declared_options(UnlearnRequest)
+def unlearn(run: Training, options: OptionValues, plan: Plan = False, json: AsJson = False) -> None:
+    """Unlearn clients: restart from an early model, add noise, retrain without them.
 
-    Writes a new branch of the run and certificate.json. Requests add up; an interrupted one is
-    finished by asking for it again. See what it would cost first: poise unlearn RUN --clients 3,7
-    --plan
+    poise picks the latest model that the clients hardly changed, and hides their remaining
+    influence with noise. The command writes a new branch of the run and certificate.json.
+    Requests accumulate. Repeat an interrupted command to finish it.
+
+    See the cost first: poise unlearn RUN --clients 3,7 --plan
     """
-    from poise.apps.cli.unlearn import forget
+    from poise.apps.cli.unlearn import run_request
 
-    forget(run, options, plan, json)
+    run_request(run, options, plan=plan, json=json)
 
 
 @app.command()
 def verify(
-    certificate: Annotated[Path, typer.Argument(help="certificate.json, in its branch's folder.")],
+    certificate: Annotated[Path, typer.Argument(help="certificate.json in the branch folder.")],
     run: Annotated[
-        Path | None, typer.Option(help="The training, where branches do not lie in it.")
+        Path | None, typer.Option(help="Run folder of the training, if the branch is elsewhere.")
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Recompute what a certificate says from the run's ledger and models; any altered byte is
-    named.
-    """
-    from poise.apps.cli.unlearn import check
+    """Check a certificate: recompute every statement from the ledger and the models.
 
-    check(certificate, run, json)
+    The command names the first file or value that was altered.
+    """
+    from poise.apps.cli.unlearn import verify_certificate
+
+    verify_certificate(certificate, run, json)
 
 
 @app.command()
-@unfolds
+@dataclass_options
 def explain(
     what: Annotated[
         str,
@@ -192,27 +205,28 @@ def explain(
         ),
     ],
     set: Annotated[
-        list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")
+        list[str] | None,
+        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Override a value of the file."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed instead of the experiment's first.")
+        int | None, typer.Option(help="Seed to use; default: the experiment's first seed.")
     ] = None,
     preset: PresetArm = PresetArm(),
     out: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
-            help="Write a page, with bound, predicted bias and run in one picture (convex tasks)."
+            help="Write an HTML page; for convex tasks it plots bound, predicted bias and run."
         ),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep it in the run folder, where `poise ui` shows it.")
+        bool,
+        typer.Option("--keep", help="Save the result in the run folder; `poise ui` shows it."),
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """What the theory says before training: the objective really minimised, noise, bounds, warnings
-    with their fix.
+    """Predict from theory, before training: true objective, noise, bounds, warnings and fixes.
 
-    For example: poise explain exp.toml --set sampler.name=md
+    Example: poise explain exp.toml --set sampler.name=md
     """
     from poise.apps.cli.explain import show_explanation
 
@@ -227,7 +241,7 @@ def list_parts(
     ] = "",
     json: AsJson = False,
 ) -> None:
-    """What can be put into each slot, with its options."""
+    """List the parts for each slot, with their options."""
     from poise.apps.cli.listing import show_parts
 
     show_parts(slot, json)
@@ -235,32 +249,33 @@ def list_parts(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Which reproduction.")] = "",
+    name: Annotated[str, typer.Argument(help="Name of the reproduction; see --list.")] = "",
     scale: Annotated[
         str, typer.Option(help="small (minutes on two cores) or paper (the paper's sizes).")
     ] = "small",
     out: Annotated[Optional[Path], typer.Option(help="Folder for the runs.")] = None,  # noqa: UP045
-    list: Annotated[bool, typer.Option("--list", help="What can be reproduced.")] = False,
+    list: Annotated[bool, typer.Option("--list", help="List all reproductions.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Run a paper's comparison, put its figures beside ours, and say which of its claims hold.
+    """Repeat a paper's experiment, compare the numbers, and check the paper's claims.
 
-    Interrupted reproductions go on where they stopped.
+    Repeat an interrupted command to continue it.
     """
     from poise.apps.cli import reproduce as reproduction
 
-    reproduction.show_presets(json) if list or not name else reproduction.reproduce(
-        name, scale, out, json
-    )
+    if list or not name:
+        reproduction.show_presets(json)
+    else:
+        reproduction.reproduce(name, scale, out=out, json=json)
 
 
 @app.command()
 def report(
     runs: Runs,
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path("report.html"),
     json: AsJson = False,
 ) -> None:
-    """Write one self-contained HTML page about runs: curves, weights, clients, scores."""
+    """Write one self-contained HTML page about runs: curves, weights, clients and scores."""
     from poise.apps.cli.report import write_report
 
     write_report(runs, out, json)
@@ -270,13 +285,12 @@ def report(
 def compare(
     runs: Runs,
     target: Annotated[
-        list[float] | None, typer.Option(help="Accuracy whose first round to report.")
+        list[float] | None,
+        typer.Option(help="Report the first round that reaches this accuracy; repeatable."),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Put runs side by side: scores with 95 % intervals over seeds, and which differences are
-    significant.
-    """
+    """Compare runs: scores with 95 % intervals over seeds, and significant differences."""
     from poise.apps.cli.report import show_comparison
 
     show_comparison(runs, target or [], json)
@@ -284,16 +298,17 @@ def compare(
 
 @data.command("list")
 def data_list(json: AsJson = False) -> None:
-    """The data sets poise knows, and which of them are on this machine."""
+    """List the data sets that poise knows, and where they are on this machine."""
     from poise.apps.cli.datasets import show_datasets
 
     show_datasets(json)
 
 
 @data.command("fetch")
-def data_fetch(name: str, json: AsJson = False) -> None:
-    """Download a data set from its official source, with checksum; an interrupted download goes
-    on.
+def data_fetch(name: DatasetName, json: AsJson = False) -> None:
+    """Download a data set from its official source and verify its checksum.
+
+    Repeat an interrupted command to continue the download.
     """
     from poise.apps.cli.datasets import fetch_dataset
 
@@ -301,7 +316,7 @@ def data_fetch(name: str, json: AsJson = False) -> None:
 
 
 @data.command("verify")
-def data_verify(name: str, json: AsJson = False) -> None:
+def data_verify(name: DatasetName, json: AsJson = False) -> None:
     """Check a data set's files against their checksums."""
     from poise.apps.cli.datasets import verify_dataset
 
@@ -309,29 +324,29 @@ def data_verify(name: str, json: AsJson = False) -> None:
 
 
 def main() -> None:
-    """Run the command line; a user's mistake never shows a traceback."""
+    """Run the command line; user errors print a message and a hint, never a traceback."""
     try:
         code = app(prog_name="poise", standalone_mode=False)
     except PoiseError as error:
-        _fail(error.message, error.hint, error.exit_code)
+        _fail(error.message, error.hint, code=error.exit_code)
     except click.ClickException as error:
         error.show()
-        _fail(error.format_message(), "", error.exit_code, said=True)
+        _fail(error.format_message(), "", code=error.exit_code, already_shown=True)
     except OSError as error:
-        _fail(f"{error.filename or 'the system'}: {error.strerror or error}", "", 1)
+        _fail(f"{error.filename or 'the system'}: {error.strerror or error}", "", code=1)
     if code == INTERRUPTED:
-        _fail("stopped; every finished round is kept", "", code)
+        _fail("stopped; all finished rounds are saved", "", code=code)
     raise SystemExit(code)
 
 
 INTERRUPTED = 130
 
 
-def _fail(message: str, hint: str, code: int, said: bool = False) -> NoReturn:
-    """Say what went wrong on stderr, and with ``--json`` as the one document on stdout."""
+def _fail(message: str, hint: str, code: int, already_shown: bool = False) -> NoReturn:
+    """Print an error to stderr (and as JSON to stdout with ``--json``), then exit."""
     if "--json" in sys.argv:
         print(json.dumps({"error": message, "hint": hint}))
-    if not said:
+    if not already_shown:
         print(f"error: {message}", file=sys.stderr)
         if hint:
             print(f"hint:  {hint}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""``poise audit``."""
+"""The verb ``poise audit``."""
 
 from __future__ import annotations
 
@@ -13,59 +13,60 @@ from poise.apps.experiments.runner import runs_in
 from poise.auditing.audit import Audit, audit
 from poise.ledger.run import Run
 
-MOST = 10
-"""Clients that the table names where fewer are suspected."""
+MIN_ROWS = 10
+"""Clients in the table if fewer are suspected."""
+
+NOTE = (
+    "score: −log10 of the p-value; higher is more suspicious. "
+    "p-value: how often an honest client looks at least this suspicious."
+)
 
 
 def show_audit(path: Path, alarm: float, out: Path, json: bool) -> None:
-    """Audit a run, or those of all seeds; print who is suspected and why, write the page."""
+    """Audit a run, or the runs of all seeds; print the suspects and write the page."""
     runs = runs_in(path)
-    found = [(str(run.path), run, audit(run, alarm)) for run in runs]
-    page = write_audit(found, out)
+    audits = [(str(run.path), run, audit(run, alarm)) for run in runs]
+    page = write_audit(audits, out)
     if json:
-        print_json(
-            {"runs": [as_data(name, run, one) for name, run, one in found], "page": str(page)}
-        )
+        documents = [as_data(name, run, result) for name, run, result in audits]
+        print_json({"runs": documents, "page": str(page)})
     else:
-        for name, run, one in found:
+        for name, run, result in audits:
             console.print(name, markup=False, highlight=False, soft_wrap=True)
-            console.print(_table(run, one))
+            console.print(_table(run, result))
+        console.print(NOTE, markup=False, highlight=False, style="dim")
         console.print(str(page), markup=False, highlight=False, soft_wrap=True)
     for run in runs:
         run.close()
 
 
-def as_data(name: str, run: Run, found: Audit) -> dict[str, Any]:
-    """What ``--json`` prints of one run."""
+def as_data(name: str, run: Run, result: Audit) -> dict[str, Any]:
+    """The audit of one run for ``--json``."""
     return {
         "run": name,
         "rounds": run.rounds,
         "clients": run.clients,
-        "alarm": found.alarm,
-        "suspects": found.suspects,
-        "scores": found.scores.tolist(),
-        "p_values": found.p_values.tolist(),
-        "why": {str(i): found.explain(i) for i in found.suspects},
-        "events": [e for e in run.events if e.startswith("audit:")],
+        "alarm": result.alarm,
+        "suspects": result.suspects,
+        "scores": result.scores.tolist(),
+        "p_values": result.p_values.tolist(),
+        "why": {str(i): result.explain(i) for i in result.suspects},
+        "events": [event for event in run.events if event.startswith("audit:")],
     }
 
 
-def _table(run: Run, found: Audit) -> Table:
-    """The suspects, and the clients that come next."""
-    title = f"{len(found.suspects)} of {run.clients} clients suspected after {run.rounds} rounds"
+def _table(run: Run, result: Audit) -> Table:
+    """The suspects, followed by the next most suspicious clients."""
+    title = f"{len(result.suspects)} of {run.clients} clients suspected after {run.rounds} rounds"
     table = Table(title=title, title_justify="left")
-    for column, justify in (
-        ("client", "right"),
-        ("score", "right"),
-        ("p", "right"),
-        ("why", "left"),
-    ):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    order = sorted(range(run.clients), key=lambda i: -found.scores[i])
-    for i in order[: max(len(found.suspects), MOST)]:
-        why = found.explain(i).partition(": ")[2] or found.explain(i)
-        style = "bold" if i in found.suspects else None
-        table.add_row(
-            str(i), f"{found.scores[i]:.1f}", f"{found.p_values[i]:.2g}", why, style=style
-        )
+    for column in ("client", "score", "p-value"):
+        table.add_column(column, justify="right")
+    table.add_column("evidence")
+    order = sorted(range(run.clients), key=lambda i: -result.scores[i])
+    for i in order[: max(len(result.suspects), MIN_ROWS)]:
+        evidence = result.explain(i).partition(": ")[2] or result.explain(i)
+        score = f"{result.scores[i]:.1f}"
+        p_value = f"{result.p_values[i]:.2g}"
+        style = "bold" if i in result.suspects else None
+        table.add_row(str(i), score, p_value, evidence, style=style)
     return table

@@ -1,6 +1,4 @@
-"""Where a run is executed, as the command line says: ``--backend``, ``--address``,
-``--workers``.
-"""
+"""Command options that choose the backend: ``--backend``, ``--address`` and ``--workers``."""
 
 from __future__ import annotations
 
@@ -15,33 +13,35 @@ from poise.core.errors import InvalidOption
 if TYPE_CHECKING:
     from poise.config.experiment import Experiment
 
-On = Annotated[
+Backend = Annotated[
     str,
-    typer.Option("--backend", help="Where to work: local, or ray (a cluster); as the file says."),
+    typer.Option("--backend", help="Backend: local, or ray (a cluster); default: the file's."),
 ]
 Address = Annotated[
-    str, typer.Option(help="Of a Ray cluster: auto, or HOST:PORT; without it, ray starts one here.")
+    str,
+    typer.Option(help="Address of a Ray cluster: auto or HOST:PORT; default: start one here."),
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="Workers of the backend; one per core by default.")
+    int | None, typer.Option(help="Number of backend workers; default: one per core.")
 ]
 
 
 @dataclass(frozen=True)
-class Place:
-    """What was asked for; with nothing, the experiment's own backend stays."""
+class BackendOptions:
+    """The backend options of a command; without any, the experiment's backend applies."""
 
-    backend: On = ""
+    backend: Backend = ""
     address: Address = ""
     workers: Workers = None
 
     def backend_for(self, experiment: Experiment) -> Any:
-        """The backend instead of the experiment's, or None: options that are not given stay as the
-        file has them.
+        """The backend to use, or None for the experiment's own.
+
+        Options that the user left out keep the values of the experiment file.
         """
         from poise.core.parts import build
 
-        if self == Place():
+        if self == BackendOptions():
             return None
         written = experiment.table("run").get("backend", "local")
         table = dict(written) if isinstance(written, Mapping) else {"name": written}
@@ -50,15 +50,16 @@ class Place:
         name = table.get("name")
         if name == "flower":
             raise InvalidOption(
-                "the backend 'flower' works with the nodes of a deployment",
-                "poise deploy run exp.toml --to DIR",
+                "the backend 'flower' needs the nodes of a deployment",
+                "use: poise deploy run exp.toml --to DIR",
             )
         if self.address and name != "ray":
             raise InvalidOption(
                 f"--address {self.address}: the backend {name!r} has no cluster",
-                f"--backend ray --address {self.address}",
+                f"use: --backend ray --address {self.address}",
             )
-        given = {"address": self.address or None, "workers": self.workers}
-        return build(
-            "backend", {**table, **{k: v for k, v in given.items() if v is not None}}, "--backend:"
-        )
+        if self.address:
+            table["address"] = self.address
+        if self.workers is not None:
+            table["workers"] = self.workers
+        return build("backend", table, "--backend:")

@@ -1,4 +1,4 @@
-"""``poise data``."""
+"""The verbs of ``poise data``."""
 
 from __future__ import annotations
 
@@ -19,30 +19,32 @@ from poise.data import fetch, listing, verify
 
 BUILT_IN = {
     "digits": "8x8 digits, ships with scikit-learn",
-    "synthetic": "logistic data with controllable heterogeneity, made when asked for",
+    "synthetic": "logistic data with controllable heterogeneity, generated on the fly",
 }
 
 
 def show_datasets(json: bool) -> None:
-    """A table of the data sets and where they are."""
+    """Print a table of the data sets and their locations."""
     lines = listing()
     if json:
         print_json({"built-in": BUILT_IN, "files": [asdict(line) for line in lines]})
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("name", "what", "size", "where"):
+    for column in ("name", "content", "size", "location"):
         table.add_column(column, no_wrap=column in ("name", "size"))
     for name, about in BUILT_IN.items():
-        table.add_row(name, about, "", "always there")
+        table.add_row(name, about, "", "built in")
     for line in lines:
-        absent = f"absent: poise data fetch {line.name}" if line.fetchable else "absent"
+        absent = "missing"
+        if line.fetchable:
+            absent = f"missing; download with: poise data fetch {line.name}"
         size = f"{line.size / 1e6:.1f} MB" if line.size else ""
         table.add_row(line.name, line.about, size, line.folder or absent)
     console.print(table)
 
 
 def fetch_dataset(name: str, json: bool) -> None:
-    """Download with a bar."""
+    """Download a data set and show a progress bar."""
     columns = (
         TextColumn(name),
         BarColumn(),
@@ -63,7 +65,7 @@ def fetch_dataset(name: str, json: bool) -> None:
 
 
 def verify_dataset(name: str, json: bool) -> None:
-    """Compare with the checksums; a file that differs is named."""
+    """Verify the checksums of a data set; an error names the file that differs."""
     checked = [str(path) for path in verify(name)]
     if json:
         print_json({"name": name, "verified": checked})

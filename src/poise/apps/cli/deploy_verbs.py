@@ -7,11 +7,11 @@ from typing import Annotated, Optional
 
 import typer
 
-from poise.apps.cli.options import AsJson, Given, Plan, Training, asks
+from poise.apps.cli.options import AsJson, OptionValues, Plan, Training, declared_options
 from poise.config.unlearn_request import UnlearnRequest
 
 deploy = typer.Typer(
-    no_args_is_help=True, help="Real nodes, carried by Flower: set them up, run on them."
+    no_args_is_help=True, help="Set up real nodes (connected by Flower) and train on them."
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the deployment.")]
@@ -21,37 +21,37 @@ To = Annotated[Path, typer.Option(help="Folder of the deployment.")]
 @deploy.command()
 def init(
     folder: Folder,
-    nodes: Annotated[int, typer.Option(help="How many nodes.")] = 4,
+    nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 4,
     like: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
-            help=(
-                "Experiment file whose clients the nodes are; the digits, dealt evenly, by default."
-            )
+            help="Experiment file with one client per node; default: digits, split evenly."
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address at which nodes find the server.")
+        str, typer.Option(help="Address where the nodes reach the server.")
     ] = "127.0.0.1",
     json: AsJson = False,
 ) -> None:
-    """Write certificates, keys, what each node holds (node.toml) and allows (policy.toml), and what
-    starts them.
+    """Create a deployment folder: certificates, keys, node configuration and start scripts.
+
+    Each node gets node.toml (its data) and policy.toml (its permissions).
     """
     from poise.apps.cli import deploy
 
-    deploy.init(folder, nodes, like, host, json)
+    deploy.init(folder, nodes, like=like, host=host, json=json)
 
 
 @deploy.command()
 def up(
     folder: Folder,
     server_only: Annotated[
-        bool, typer.Option("--server-only", help="Nodes run elsewhere: poise deploy node.")
+        bool,
+        typer.Option("--server-only", help="Start no nodes; start them with `poise deploy node`."),
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Start server and nodes on this machine as real processes; whatever ends is started again."""
+    """Start the server and all nodes as processes on this machine; restart them if they end."""
     from poise.apps.cli import deploy
 
     deploy.up(folder, server_only, json)
@@ -59,7 +59,7 @@ def up(
 
 @deploy.command()
 def server(folder: Folder) -> None:
-    """Run the server in the foreground: what a unit or a container starts. Nodes run elsewhere."""
+    """Run only the server, in the foreground, for a systemd unit or a container."""
     from poise.apps.cli import deploy
 
     deploy.server(folder)
@@ -67,9 +67,14 @@ def server(folder: Folder) -> None:
 
 @deploy.command()
 def node(
-    folder: Annotated[Path, typer.Argument(metavar="NODE", help="A node's folder, DIR/node-0.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="NODE", help="Folder of the node, e.g. DIR/node-0.")
+    ],
 ) -> None:
-    """Run one node in the foreground, from its folder; it is started again whenever it ends."""
+    """Run one node in the foreground; restart it if it ends.
+
+    Before starting, the node checks its data, keys, port and files, and reports any problem.
+    """
     from poise.apps.cli import deploy
 
     deploy.node(folder)
@@ -77,7 +82,7 @@ def node(
 
 @deploy.command()
 def status(folder: Folder, json: AsJson = False) -> None:
-    """Which processes run, and which nodes the server sees."""
+    """Show the processes of a deployment and the nodes that are connected."""
     from poise.apps.cli import deploy
 
     deploy.status(folder, json)
@@ -85,7 +90,7 @@ def status(folder: Folder, json: AsJson = False) -> None:
 
 @deploy.command()
 def down(folder: Folder, json: AsJson = False) -> None:
-    """End all processes of a deployment."""
+    """Stop all processes of a deployment."""
     from poise.apps.cli import deploy
 
     deploy.down(folder, json)
@@ -96,15 +101,18 @@ def run(
     file: Annotated[Path, typer.Argument(help="Experiment file (TOML).")],
     to: To,
     set: Annotated[
-        list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value.")
+        list[str] | None,
+        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Override a value of the file."),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds instead of the file's: 0..4 or 0,2,5.")] = "",
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the runs; runs/<file> by default.")
-    ] = None,
+    seeds: Annotated[
+        str, typer.Option(help="Seeds that replace those of the file: 0..4 or 0,2,5.")
+    ] = "",
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs; default runs/<file>.")] = (
+        None
+    ),
     json: AsJson = False,
 ) -> None:
-    """Run an experiment on the nodes; the run folder is that of `poise run`."""
+    """Run an experiment on the nodes; the run folders are like those of `poise run`."""
     from poise.apps.cli import deploy
 
     deploy.run(file, to, changes=set or [], seeds=seeds, out=out, json=json)
@@ -116,22 +124,21 @@ def resume(
     to: To,
     json: AsJson = False,
 ) -> None:
-    """Take a run of the nodes up at its last good round."""
+    """Continue a stopped run of the nodes from its last good round."""
     from poise.apps.cli import deploy
 
     deploy.resume(path, to, json)
 
 
 @deploy.command()
-@asks(UnlearnRequest, without=("measure_forgotten",))
+@declared_options(UnlearnRequest, without=("measure_forgotten",))
 def unlearn(
-    run: Training, to: To, options: Given, plan: Plan = False, json: AsJson = False
+    run: Training, to: To, options: OptionValues, plan: Plan = False, json: AsJson = False
 ) -> None:
-    """Forget clients of a run of the nodes: retrain on those that stay; the others are not asked
-    any more.
+    """Unlearn clients of a run of the nodes: the remaining nodes retrain.
 
-    Branches and certificates are those of `poise unlearn`, and `poise verify` checks them.
+    Branches and certificates are like those of `poise unlearn`; `poise verify` checks them.
     """
-    from poise.apps.cli.unlearn import forget
+    from poise.apps.cli.unlearn import run_request
 
-    forget(run, options, plan, json, to)
+    run_request(run, options, plan=plan, json=json, to=to)

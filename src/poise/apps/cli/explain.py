@@ -1,4 +1,4 @@
-"""``poise explain``."""
+"""The verb ``poise explain``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from rich.table import Table
 
 from poise.analysis.explain import Explanation
-from poise.analysis.explain.bounds_vs_run import Promises
-from poise.analysis.explain.wording import HOLDS, Rows, bounds_in_words, constants_in_words, facts
+from poise.analysis.explain.bounds_vs_run import BoundsVsRun
+from poise.analysis.explain.wording import HOLDS, Rows, bound_rows, constant_rows, facts
 from poise.analysis.reports.bounds_vs_run import keep_explanation, write_explanation
 from poise.apps.cli.options import PresetArm
 from poise.apps.cli.terminal import console, print_json
-from poise.apps.experiments.explanation import explain_named, promised
+from poise.apps.experiments.explanation import explain_named, measure_bounds
 from poise.apps.experiments.runner import folders_in
 from poise.core.errors import require
 
@@ -26,54 +26,67 @@ def show_explanation(
     keep: bool,
     json: bool,
 ) -> None:
-    """Explain an experiment and print what was found: figures, conditions, constants, bounds,
-    warnings, advice.
-    """
+    """Explain an experiment and print facts, conditions, constants, bounds and warnings."""
     require(
         Path(what).is_dir() or not keep,
-        f"{what} is no run folder to keep an explanation in",
+        f"--keep needs a run folder, and {what} is not one",
         "leave out --keep",
     )
-    found = explain_named(
+    explanation = explain_named(
         what, changes, seed=seed, cell=preset.cell, arm=preset.arm, scale=preset.scale
     )
-    promises = promised(what, found, changes, seed) if out is not None or keep else None
-    page = None if out is None else _page(found, promises, out)
+    bounds = None
+    if out is not None or keep:
+        bounds = measure_bounds(what, explanation, changes=changes, seed=seed)
+    page = None if out is None else _write_page(explanation, bounds, out)
     if keep:
-        keep_explanation(folders_in(what)[0], _rows(found), found.warnings, found.advice, promises)
-    if json:
-        print_json({**found.as_data(), "page": None if page is None else str(page)})
-        return
-    console.print(_table(found.name, facts(found)))
-    if found.conditions:
-        console.print(
-            _table("conditions of the papers", [(HOLDS[a.holds], a.text) for a in found.conditions])
+        keep_explanation(
+            folders_in(what)[0],
+            _rows(explanation),
+            warnings=explanation.warnings,
+            advice=explanation.advice,
+            curves=bounds,
         )
-    if found.constants is not None:
-        console.print(_table("constants of the problem", constants_in_words(found)))
-    if found.terms:
-        console.print(_table("bounds at the end of training", bounds_in_words(found)))
-    for kind, texts in (
-        ("warning", found.warnings),
-        ("advice", found.advice),
-        ("note", found.notes),
-    ):
-        for text in texts:
-            console.print(f"{kind}: {text}", markup=False, highlight=False, soft_wrap=True)
-    if not found.warnings:
-        console.print("no warnings", markup=False, highlight=False)
+    if json:
+        print_json({**explanation.as_data(), "page": None if page is None else str(page)})
+        return
+    _print_tables(explanation)
     if page is not None:
         console.print(str(page), markup=False, highlight=False, soft_wrap=True)
 
 
-def _page(found: Explanation, promises: Promises | None, out: Path) -> Path:
-    """The page of an explanation, with the picture of bound, bias and run where there is one."""
-    texts = [*(f"warning: {w}" for w in found.warnings), *(f"advice: {a}" for a in found.advice)]
-    return write_explanation(found.name, _rows(found), texts, promises, out)
+def _print_tables(explanation: Explanation) -> None:
+    console.print(_table(explanation.name, facts(explanation)))
+    if explanation.conditions:
+        rows = [(HOLDS[condition.holds], condition.text) for condition in explanation.conditions]
+        console.print(_table("Conditions of the papers", rows))
+    if explanation.constants is not None:
+        console.print(_table("Constants of the problem", constant_rows(explanation)))
+    if explanation.terms:
+        console.print(_table("Bounds at the end of training", bound_rows(explanation)))
+    texts_by_kind = {
+        "warning": explanation.warnings,
+        "advice": explanation.advice,
+        "note": explanation.notes,
+    }
+    for kind, texts in texts_by_kind.items():
+        for text in texts:
+            console.print(f"{kind}: {text}", markup=False, highlight=False, soft_wrap=True)
+    if not explanation.warnings:
+        console.print("no warnings", markup=False, highlight=False)
 
 
-def _rows(found: Explanation) -> Rows:
-    return [*facts(found), *constants_in_words(found), *bounds_in_words(found)]
+def _write_page(explanation: Explanation, bounds: BoundsVsRun | None, out: Path) -> Path:
+    """Write the page of an explanation, with the figure of bounds and run if there is one."""
+    texts = [f"warning: {text}" for text in explanation.warnings]
+    texts += [f"advice: {text}" for text in explanation.advice]
+    return write_explanation(
+        explanation.name, _rows(explanation), texts=texts, curves=bounds, path=out
+    )
+
+
+def _rows(explanation: Explanation) -> Rows:
+    return [*facts(explanation), *constant_rows(explanation), *bound_rows(explanation)]
 
 
 def _table(title: str, rows: Rows) -> Table:

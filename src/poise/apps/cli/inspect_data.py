@@ -1,4 +1,4 @@
-"""``poise inspect``."""
+"""The verb ``poise inspect``."""
 
 from __future__ import annotations
 
@@ -23,20 +23,24 @@ def show_inspection(
     json: bool,
     keep: Path | None = None,
 ) -> None:
-    """Look at a federation, print what was found, write the page, and keep the graph where
-    asked.
-    """
+    """Inspect a federation, print the findings, write the page, and save the graph to ``keep``."""
     with Bar(quiet=json) as bar:
         advance = bar.counter(f"inspecting {what}", 2)
         federation = federation_of(what, changes, seed)
         advance()
-        found = inspect(federation, labels)
+        inspection = inspect(federation, labels)
         advance()
-    data = found.as_data()
+    data = inspection.as_data()
     if keep is not None:
         digest = federation.digest() if isinstance(federation, HasDigest) else ""
-        keep_graph(KeptGraph(found.graph, data, digest), keep)
-    page = write_inspection(found.name, data, found.graph, found.label_counts, out)
+        keep_graph(KeptGraph(inspection.graph, data, digest), keep)
+    page = write_inspection(
+        inspection.name,
+        data,
+        graph=inspection.graph,
+        label_counts=inspection.label_counts,
+        path=out,
+    )
     if json:
         print_json({**data, "page": str(page)})
         return

@@ -1,4 +1,4 @@
-"""``poise list``."""
+"""The verb ``poise list``."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from poise.tasks.models import MODELS
 PARTS = {
     slot if slot == "personal" else f"{slot}s": slot for slot in (*RUN_SLOTS, "attack", "backend")
 }
-"""Slots by the name of their package."""
+"""Slot by package name (``samplers`` → ``sampler``)."""
 
 
 def show_parts(slot: str, json: bool) -> None:
-    """The parts of one slot, or of all."""
-    found = everything()
-    if slot and slot not in found:
-        raise InvalidOption(f"there is no slot {slot!r}", suggest(slot, found))
-    chosen = {slot: found[slot]} if slot else found
+    """Print the parts of one slot, or of all slots."""
+    parts = parts_by_slot()
+    if slot and slot not in parts:
+        raise InvalidOption(f"unknown slot {slot!r}", suggest(slot, parts))
+    chosen = {slot: parts[slot]} if slot else parts
     if json:
         print_json(chosen)
         return
@@ -41,8 +41,8 @@ def show_parts(slot: str, json: bool) -> None:
         console.print(table, "")
 
 
-def everything() -> dict[str, list[dict[str, str]]]:
-    """Slot → rows of name, description, options."""
+def parts_by_slot() -> dict[str, list[dict[str, str]]]:
+    """All parts: slot → rows with name, description and options."""
     slots = {
         name: [_row(n, cls) for n, cls in parts_of(PARTS[name]).items()] for name in sorted(PARTS)
     }
@@ -51,15 +51,15 @@ def everything() -> dict[str, list[dict[str, str]]]:
     return {**slots, "models": models, "recipes": recipes}
 
 
-def _row(name: str, made: Callable[..., Any], skip: int = 0) -> dict[str, str]:
-    what = (inspect.getdoc(made) or "").partition("\n")[0]
-    if dataclasses.is_dataclass(made):
-        options = [
-            f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default!r}"
-            for f in dataclasses.fields(made)
-        ]
+def _row(name: str, factory: Callable[..., Any], skip: int = 0) -> dict[str, str]:
+    """One line of the list: a part's name, the first line of its docstring, its options."""
+    summary = (inspect.getdoc(factory) or "").partition("\n")[0]
+    options: list[str] = []
+    if dataclasses.is_dataclass(factory):
+        for field in dataclasses.fields(factory):
+            required = field.default is dataclasses.MISSING
+            options.append(field.name if required else f"{field.name}={field.default!r}")
     else:
-        options = [
-            str(p).split(":")[0] for p in list(inspect.signature(made).parameters.values())[skip:]
-        ]
-    return {"name": name, "what": what, "options": ", ".join(options)}
+        parameters = list(inspect.signature(factory).parameters.values())[skip:]
+        options = [str(parameter).split(":")[0] for parameter in parameters]
+    return {"name": name, "what": summary, "options": ", ".join(options)}

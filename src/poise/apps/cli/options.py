@@ -1,6 +1,4 @@
-"""Options of commands, derived from the declared options of a run and of a request to forget, and
-from dataclasses.
-"""
+"""Command options, derived from `RunOptions`, `UnlearnRequest` and option dataclasses."""
 
 from __future__ import annotations
 
@@ -17,48 +15,47 @@ import typer
 from poise.config.entries import OptionEntry, entries_of
 
 Command = Callable[..., None]
-Given = Mapping[str, Any]
-"""What a user gave, by key; None where the user gave nothing."""
+OptionValues = Mapping[str, Any]
+"""Option values by key; None for options that the user left out."""
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")
 ]
 Training = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of the training.")]
-Plan = Annotated[bool, typer.Option("--plan", help="Only say what it would cost.")]
+Plan = Annotated[bool, typer.Option("--plan", help="Only show the cost; change nothing.")]
 
 
 @dataclass(frozen=True)
 class PresetArm:
-    """Which arm of a reproduction is meant."""
+    """Options that select one arm of a reproduction."""
 
-    cell: Annotated[str, typer.Option(help="Cell of a reproduction; its first by default.")] = ""
-    arm: Annotated[str, typer.Option(help="Arm of a reproduction; its first by default.")] = ""
-    scale: Annotated[str, typer.Option(help="Scale of a reproduction.")] = "small"
+    cell: Annotated[str, typer.Option(help="Cell of a reproduction; default: the first.")] = ""
+    arm: Annotated[str, typer.Option(help="Arm of a reproduction; default: the first.")] = ""
+    scale: Annotated[str, typer.Option(help="Scale of a reproduction: small or paper.")] = "small"
 
 
 OPTIONS = "options"
-"""The parameter of a command that is replaced by the derived options."""
+"""Name of the command parameter that the derived options replace."""
 
 ALIASES = {"clients": ("--client",)}
 
 
-def asks(
+def declared_options(
     kind: type, without: Iterable[str] = (), unset: bool = False
 ) -> Callable[[Command], Command]:
-    """Give a command one option for every declared option of ``kind``; it gets their values as
-    ``options``.
+    """Add one option per declared option of ``kind``; the command receives them as ``options``.
 
     Args:
         kind: a dataclass with declared options.
-        without: names of options that the command does not take.
-        unset: leave every option unset by default, for commands whose file has the values.
+        without: names of options to omit.
+        unset: default every option to None, for commands that read the values from a file.
     """
     entries = entries_of(kind, without)
 
     def derive(command: Command) -> Command:
-        own = inspect.signature(command, eval_str=True)
+        signature = inspect.signature(command, eval_str=True)
         parameters: list[Parameter] = []
-        for parameter in own.parameters.values():
+        for parameter in signature.parameters.values():
             if parameter.name == OPTIONS:
                 parameters += [_parameter(entry, unset) for entry in entries.values()]
             else:
@@ -69,48 +66,46 @@ def asks(
             options = {key: given.pop(key) for key in entries}
             command(**given, options=options)
 
-        return _declared(derived, parameters)
+        return _with_signature(derived, parameters)
 
     return derive
 
 
-def unfolds(command: Command) -> Command:
-    """Give a command one option for every field of its parameters that are dataclasses; it gets the
-    dataclasses.
-    """
-    own = inspect.signature(command, eval_str=True)
+def dataclass_options(command: Command) -> Command:
+    """Replace each dataclass parameter by one option per field; the command gets the dataclass."""
+    signature = inspect.signature(command, eval_str=True)
     kinds: dict[str, type[Any]] = {
         p.name: p.annotation
-        for p in own.parameters.values()
+        for p in signature.parameters.values()
         if isinstance(p.annotation, type) and is_dataclass(p.annotation)
     }
     parameters: list[Parameter] = []
-    for parameter in own.parameters.values():
+    for parameter in signature.parameters.values():
         if parameter.name in kinds:
-            parameters += _of_fields(kinds[parameter.name])
+            parameters += _field_parameters(kinds[parameter.name])
         else:
             parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def derived(**given: Any) -> None:
-        made = {
-            name: kind(**{f.name: given.pop(f.name) for f in fields(kind)})
-            for name, kind in kinds.items()
-        }
-        command(**given, **made)
+        groups: dict[str, Any] = {}
+        for name, kind in kinds.items():
+            values = {field.name: given.pop(field.name) for field in fields(kind)}
+            groups[name] = kind(**values)
+        command(**given, **groups)
 
-    return _declared(derived, parameters)
+    return _with_signature(derived, parameters)
 
 
-def _declared(command: Command, parameters: Sequence[Parameter]) -> Command:
-    """The same command, which declares these parameters to typer."""
+def _with_signature(command: Command, parameters: Sequence[Parameter]) -> Command:
+    """The command with a signature that typer reads."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
-def _of_fields(kind: type[Any]) -> list[Parameter]:
-    """The fields of a dataclass as parameters that typer takes."""
+def _field_parameters(kind: type[Any]) -> list[Parameter]:
+    """The fields of a dataclass as typer parameters."""
     hints = get_type_hints(kind, include_extras=True)
     return [
         Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
@@ -118,9 +113,9 @@ def _of_fields(kind: type[Any]) -> list[Parameter]:
     ]
 
 
-def _parameter(entry: OptionEntry, unset: bool) -> Parameter:
-    """One derived option as typer takes it."""
-    kind = _kind(entry)
+def _parameter(entry: Entry, unset: bool) -> Parameter:
+    """A declared option as a typer parameter."""
+    kind = _command_line_type(entry)
     default = None if unset else entry.default
     flags = (entry.flag, *ALIASES.get(entry.key, ()))
     declared = typer.Option(*flags, help=entry.help)
@@ -133,10 +128,8 @@ def _parameter(entry: OptionEntry, unset: bool) -> Parameter:
     )
 
 
-def _kind(entry: OptionEntry) -> Any:
-    """The type of one value on a command line: texts for choices, which the declared option
-    checks.
-    """
+def _command_line_type(entry: Entry) -> Any:
+    """The type of a value on the command line; choices are text, which the option validates."""
     if get_origin(entry.kind) is Literal:
         return str
     if get_origin(entry.kind) is tuple:

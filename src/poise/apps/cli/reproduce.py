@@ -1,4 +1,4 @@
-"""``poise reproduce``."""
+"""The verb ``poise reproduce``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from poise.apps.experiments.unlearning_arms import certificates
 from poise.ledger.run import Run
 
 if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
     from poise.analysis.reports.plots import Plot
 
 Runs = Mapping[tuple[str, str], Sequence[Run]]
@@ -24,16 +26,18 @@ COLUMNS = ("cell", "score", "method", "paper", "ours ± 95 % CI")
 
 
 def show_presets(json: bool) -> None:
-    """What can be reproduced."""
-    rows = [
-        {
-            "name": n,
-            "title": load_reproduction(n).preset["title"],
-            "source": load_reproduction(n).preset["source"],
-            "small takes": load_reproduction(n).minutes,
-        }
-        for n in presets()
-    ]
+    """List all reproductions."""
+    rows = []
+    for name in presets():
+        reproduction = load_reproduction(name)
+        rows.append(
+            {
+                "name": name,
+                "title": reproduction.preset["title"],
+                "source": reproduction.preset["source"],
+                "small takes": reproduction.minutes,
+            }
+        )
     if json:
         print_json(rows)
         return
@@ -46,7 +50,7 @@ def show_presets(json: bool) -> None:
 
 
 def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
-    """Run a preset, put the paper's figures beside ours, and say which claims hold."""
+    """Run a reproduction, compare with the paper's numbers, and check its claims."""
     preset = load_reproduction(name, scale)
     folder = out or Path("runs") / "reproduce" / f"{preset.name}-{scale}"
     runs: dict[tuple[str, str], list[Run]] = {}
@@ -57,11 +61,15 @@ def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
             runs.setdefault((cell, arm), []).append(run)
             advance()
     if stop.raised:
-        notes.print(f"stopped; the runs so far are in {folder}, the same command goes on with them")
+        notes.print(f"stopped; finished runs are in {folder}; repeat the command to continue")
         return
-    figures, verdicts = _figures(preset, runs), [judge(c, runs) for c in preset.claims]
-    draw = _write_forgetting if preset.forgets else _write_page
-    page = draw(preset, runs, figures, verdicts, folder / f"{name}.html")
+    figures = _figures(preset, runs)
+    verdicts = [judge(claim, runs) for claim in preset.claims]
+    path = folder / f"{name}.html"
+    if preset.forgets:
+        page = _write_unlearning_page(preset, runs, figures=figures, verdicts=verdicts, path=path)
+    else:
+        page = _write_page(preset, runs, path)
     if json:
         print_json(
             {
@@ -75,109 +83,107 @@ def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
         )
         return
     _print(preset, figures, verdicts, folder)
-    console.print(f"the page: {page.resolve()}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"report: {page.resolve()}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _write_page(
-    preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[Verdict], path: Path
-) -> Path:
-    """The report of all runs, one group for each arm in each cell, with the targets that the preset
-    speaks of.
-    """
+def _write_page(preset: Reproduction, runs: Runs, path: Path) -> Path:
+    """Write the report of all runs: one group per cell and arm, with the targets of the preset."""
     from poise.analysis.reports import Group, write_page
 
-    groups = [Group(" · ".join(filter(None, key)), tuple(found)) for key, found in runs.items()]
-    scores = [
-        item["score"]
-        for item in (*preset.preset.get("expected", ()), *preset.preset.get("claims", ()))
-    ]
+    groups = []
+    for cell_and_arm, arm_runs in runs.items():
+        groups.append(Group(" · ".join(filter(None, cell_and_arm)), tuple(arm_runs)))
+    items = (*preset.preset.get("expected", ()), *preset.preset.get("claims", ()))
+    scores = [item["score"] for item in items]
     targets = sorted({float(s.partition(":")[2]) for s in scores if s.startswith("rounds_to:")})
-    first = list(_likenesses(runs)) if "homogeneity" in scores else []
-    return write_page(groups, path, str(preset.preset["title"]), targets or None, first)
+    first = list(_similarity_plots(runs)) if "homogeneity" in scores else []
+    title = str(preset.preset["title"])
+    return write_page(groups, path, title=title, targets=targets or None, first=first)
 
 
-def _likenesses(runs: Runs) -> Iterator[Plot]:
-    """Misalignments and spectra of every cell, the arms beside each other, all seeds together."""
+def _similarity_plots(runs: Runs) -> Iterator[Plot]:
+    """Misalignments and spectra of every cell, by arm, over all seeds."""
     from poise.analysis.reports.inspection_page import misalignment_plot, spectra_figure
     from poise.analysis.reports.plots import plot_of
 
     for cell in dict.fromkeys(cell for cell, _ in runs):
-        found = {
-            arm: [likeness(run) for run in those] for (at, arm), those in runs.items() if at == cell
-        }
-        edges = {arm: np.concatenate([one.edges for one in those]) for arm, those in found.items()}
-        spectra = {
-            arm: np.concatenate([one.spectrum for one in those]) for arm, those in found.items()
-        }
-        where = f": {cell}" if cell else ""
-        yield misalignment_plot(edges, f"Distribution of the misalignment{where}")
-        yield plot_of([spectra_figure(spectra, f"Spectra of the similarity graphs{where}")], [""])
+        edges = {}
+        spectra = {}
+        for (run_cell, arm), arm_runs in runs.items():
+            if run_cell == cell:
+                graphs = [likeness(run) for run in arm_runs]
+                edges[arm] = np.concatenate([graph.edges for graph in graphs])
+                spectra[arm] = np.concatenate([graph.spectrum for graph in graphs])
+        suffix = f": {cell}" if cell else ""
+        yield misalignment_plot(edges, f"Distribution of the misalignment{suffix}")
+        yield plot_of([spectra_figure(spectra, f"Spectra of the similarity graphs{suffix}")], [""])
 
 
-def _write_forgetting(
+def _write_unlearning_page(
     preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[Verdict], path: Path
 ) -> Path:
-    """The page of requests to forget: the claims, rounds and accuracy on F_r of every method, and
-    all scores.
-    """
-    from poise.analysis.reports.comparison_page import bar_plots, bars, comparison_body
+    """Write the page of an unlearning comparison: claims, bar charts and all scores."""
+    from poise.analysis.reports.comparison_page import bar_plots, comparison_body
     from poise.analysis.reports.page import document, write_whole_page
 
-    made = []
+    charts = []
     for cell in preset.cells:
-        arms = preset.arms_of(cell)
-        indices = [
-            str(r + 1) for r in range(max(len(certificates(runs[cell, arm][0])) for arm in arms))
-        ]
-        for kind, words in (
-            ("retraining", "Aggregations spent"),
-            ("forgotten", "Accuracy on the forgotten clients F_r"),
-        ):
-            values = {
-                arm: [
-                    paired(np.array([score(run, f"{kind}:{r}") for run in runs[cell, arm]]))
-                    for r in indices
-                ]
-                for arm in arms
-            }
-            made.append(
-                bars(": ".join(filter(None, (words, cell))), "request", words, indices, values)
-            )
-    drawn = bar_plots(made)
+        charts += _unlearning_charts(preset, runs, cell)
+    drawn = bar_plots(charts)
     rows = [
         [r["cell"] or "all", r["score"], r["arm"], _paper(r), f"{r['ours']:.4g} ± {r['half']:.2g}"]
         for r in figures
     ]
     lead = f"{preset.preset['source']}; scale {preset.scale}; {len(preset.seeds)} seeds."
-    judged = [(v.text, v.holds, v.measured) for v in verdicts]
+    claims = [(verdict.text, verdict.holds, verdict.measured) for verdict in verdicts]
     title = str(preset.preset["title"])
-    body = comparison_body(title, lead, claims=judged, head=COLUMNS, rows=rows, drawn=drawn)
+    body = comparison_body(title, lead, claims=claims, head=COLUMNS, rows=rows, drawn=drawn)
     return write_whole_page(path, document(title, body, drawn=True))
 
 
+def _unlearning_charts(preset: Reproduction, runs: Runs, cell: str) -> list[Figure]:
+    """Bar charts of one cell: aggregations and accuracy on F_r, by request and method."""
+    from poise.analysis.reports.comparison_page import bars
+
+    arms = preset.arms_of(cell)
+    most = max(len(certificates(runs[cell, arm][0])) for arm in arms)
+    requests = [str(number) for number in range(1, most + 1)]
+    titles = {
+        "retraining": "Aggregations spent",
+        "forgotten": "Accuracy on the unlearned clients F_r",
+    }
+    charts = []
+    for kind, title in titles.items():
+        values = {}
+        for arm in arms:
+            values[arm] = [
+                paired(np.array([score(run, f"{kind}:{r}") for run in runs[cell, arm]]))
+                for r in requests
+            ]
+        heading = ": ".join(filter(None, (title, cell)))
+        charts.append(bars(heading, "request", y=title, categories=requests, methods=values))
+    return charts
+
+
 def _paper(row: Mapping[str, Any]) -> str:
-    """The published figure, as text."""
-    return (
-        "" if row["paper"] is None else " – ".join(map(str, np.atleast_1d(row["paper"]).tolist()))
-    )
+    """The published figure as text."""
+    if row["paper"] is None:
+        return ""
+    return " – ".join(map(str, np.atleast_1d(row["paper"]).tolist()))
 
 
 def _figures(preset: Reproduction, runs: Runs) -> Figures:
-    """Every score of every cell and arm, with the published figure where there is one."""
-    published = {
-        (e.get("cell", ""), e["arm"], e["score"]): e["paper"]
-        for e in preset.preset.get("expected", ())
-    }
-    spoken_of = [item["score"] for item in (*preset.preset.get("expected", ()), *preset.claims)]
-    names = list(dict.fromkeys([*spoken_of, *preset.preset.get("also", ())]))
+    """Every score of every cell and arm, with the published figure if there is one."""
+    expected = preset.preset.get("expected", ())
+    published = {(e.get("cell", ""), e["arm"], e["score"]): e["paper"] for e in expected}
+    claimed = [item["score"] for item in (*expected, *preset.claims)]
+    names = list(dict.fromkeys([*claimed, *preset.preset.get("also", ())]))
     rows = []
     for cell in preset.cells:
         for name in names:
             for arm in preset.arms_of(cell):
                 values = np.array([score(r, name) for r in runs[cell, arm]])
-                if np.isnan(
-                    values
-                ).all():  # a score of a trait that the clients of this cell do not have
+                if np.isnan(values).all():  # the clients of this cell lack the trait of the score
                     continue
                 mean, half = paired(values)
                 paper = published.get((cell, arm, name))
@@ -212,9 +218,7 @@ def _print(preset: Reproduction, figures: Figures, verdicts: list[Verdict], fold
         )
     console.print(table)
     for verdict in verdicts:
-        console.print(
-            f"[{'green' if verdict.holds else 'red'}]{'holds' if verdict.holds else 'does not hold'}[/]: ",
-            end="",
-        )
+        outcome = "[green]holds[/]" if verdict.holds else "[red]does not hold[/]"
+        console.print(f"{outcome}: ", end="")
         console.print(f"{verdict.text} ({verdict.measured})", markup=False, highlight=False)
     notes.print(f"runs: {folder}", markup=False)

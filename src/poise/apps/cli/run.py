@@ -1,4 +1,4 @@
-"""``poise run`` and ``poise resume``."""
+"""The verbs ``poise run`` and ``poise resume``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from poise.apps.cli.backend_options import Place
+from poise.apps.cli.backend_options import BackendOptions
 from poise.apps.cli.report import summarise
 from poise.apps.cli.terminal import Bar, print_json, remark, stoppable
 from poise.apps.experiments.runner import folders_in, run_experiment
@@ -20,14 +20,19 @@ from poise.training import Composition, recorded, resume
 
 
 def run_file(
-    file: Path, overrides: list[str], seeds: str, out: Path | None, place: Place, json: bool
+    file: Path,
+    overrides: list[str],
+    seeds: str,
+    out: Path | None,
+    backend_options: BackendOptions,
+    json: bool,
 ) -> None:
-    """Run an experiment file over its seeds and show the result."""
+    """Run an experiment file, once per seed, and print the scores."""
     experiment = load(file, overrides)
-    backend = place.backend_for(experiment)
+    backend = backend_options.backend_for(experiment)
     chosen = parse_seeds(seeds) if seeds else experiment.seeds
-    folder = out or fresh(Path("runs") / experiment.name)
-    refuse_taken(folder, chosen)
+    folder = out or unused_folder(Path("runs") / experiment.name)
+    refuse_existing_runs(folder, chosen)
     with stoppable(json) as stop, Bar(quiet=json) as bar:
 
         def observe(seed: int, composition: Composition) -> list[Any]:
@@ -37,19 +42,20 @@ def run_file(
             experiment, folder, seeds=chosen, observe=observe, stop=stop, backend=backend
         )
     if stop.raised:
-        remark(f"stopped after round {runs[-1].rounds}; go on with: poise resume {runs[-1].path}")
-        missing = [s for s in chosen if s not in {int(r.meta["seed"]) for r in runs}]
+        remark(f"stopped after round {runs[-1].rounds}; continue with: poise resume {runs[-1].path}")
+        started = {int(run.meta["seed"]) for run in runs}
+        missing = [seed for seed in chosen if seed not in started]
         if missing:
             rest = ",".join(map(str, missing))
             remark(
-                f"seeds not begun: {rest}; begin them with: poise run {file} --seeds {rest} --out "
-                f"{folder}"
+                f"seeds not started: {rest}; start them with: poise run {file} --seeds {rest} "
+                f"--out {folder}"
             )
     show_runs(runs, json)
 
 
 def changes_of(options: Mapping[str, Any]) -> list[str]:
-    """Options of the command line as changes of the file's table [run].
+    """Command-line options as overrides of the [run] table.
 
     >>> changes_of({"rounds": 3, "time": None, "keep": "all"})
     ['run.rounds=3', 'run.keep="all"']
@@ -58,23 +64,26 @@ def changes_of(options: Mapping[str, Any]) -> list[str]:
     return [f"run.{key}={json.dumps(value)}" for key, value in given.items()]
 
 
-def resume_runs(path: Path, rounds: int | None, place: Place, json: bool) -> None:
-    """Take up one run, or every unfinished run of a folder."""
+def resume_runs(
+    path: Path, rounds: int | None, backend_options: BackendOptions, json: bool
+) -> None:
+    """Resume one run, or every unfinished run of a folder."""
     runs = []
     with stoppable(json) as stop, Bar(quiet=json) as bar:
         for folder in folders_in(path):
-            backend, callbacks = place.backend_for(recorded(folder)), [_moving(bar, folder, rounds)]
+            backend = backend_options.backend_for(recorded(folder))
+            callbacks = [_progress_callback(bar, folder, rounds)]
             runs.append(
                 resume(folder, callbacks=callbacks, stop=stop, rounds=rounds, backend=backend)
             )
             if stop():
-                remark(f"stopped after round {runs[-1].rounds}; go on with: poise resume {folder}")
+                remark(f"stopped after round {runs[-1].rounds}; continue with: poise resume {folder}")
                 break
     show_runs(runs, json)
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Seeds as the user writes them.
+    """Parse a list or a range of seeds.
 
     >>> parse_seeds("0..2"), parse_seeds("1,5")
     ([0, 1, 2], [1, 5])
@@ -90,52 +99,54 @@ def parse_seeds(text: str) -> list[int]:
     raise InvalidOption(f"--seeds {text!r} is not a list of seeds", "write 0..4 or 0,2,5")
 
 
-def _moving(bar: Bar, folder: Path, rounds: int | None) -> Any:
-    """A bar for a resumed run; its length is read from the run's own experiment file."""
+def _progress_callback(bar: Bar, folder: Path, rounds: int | None) -> Any:
+    """Callback for a resumed run; the recorded experiment gives the number of rounds."""
     planned = rounds or recorded(folder).tables["run"].get("rounds")
     return bar.observer(str(folder), planned)
 
 
-def fresh(folder: Path) -> Path:
-    """The folder, or the first numbered one beside it that is free."""
-    number, candidate = 1, folder
+def unused_folder(folder: Path) -> Path:
+    """The folder, or the first ``<folder>-2``, ``<folder>-3``, … that does not exist."""
+    number = 1
+    candidate = folder
     while candidate.exists():
         number += 1
         candidate = folder.with_name(f"{folder.name}-{number}")
     return candidate
 
 
-def refuse_taken(folder: Path, seeds: list[int]) -> None:
-    """Refuse a folder that holds a run of one of these seeds."""
+def refuse_existing_runs(folder: Path, seeds: list[int]) -> None:
+    """Raise an error if the folder already has a run of one of these seeds."""
     for seed in seeds:
-        if (folder / f"seed-{seed}" / DATABASE).exists():
+        run_folder = folder / f"seed-{seed}"
+        if (run_folder / DATABASE).exists():
             raise LedgerError(
-                f"{folder / f'seed-{seed}'} holds a run already",
-                f"choose another --out, or go on with: poise resume {folder / f'seed-{seed}'}",
+                f"{run_folder} already contains a run",
+                f"choose another --out, or continue it with: poise resume {run_folder}",
             )
 
 
 def show_runs(runs: list[Run], json: bool) -> None:
-    """A summary and the folders, or one JSON document."""
+    """Print the scores and the run folders, or one JSON document."""
     if json:
-        print_json({"runs": [run_facts(r) for r in runs]})
+        print_json({"runs": [run_as_data(run) for run in runs]})
         return
     summarise(runs)
     for run in runs:
         remark(str(run.path))
         if run.meta.get("keep") == "unlearnable":
-            remark(_kept(run))
+            remark(_kept_models(run))
 
 
-def _kept(run: Run) -> str:
-    """How many models wait for requests to forget, and what they weigh."""
+def _kept_models(run: Run) -> str:
+    """How many models the run keeps for unlearning requests, and their size on disk."""
     files = [run.model_file(n) for n in run.kept]
-    weight = sum(f.stat().st_size for f in files if f is not None)
-    return f"  {len(files)} models kept for requests to forget, {weight / 2**20:.1f} MiB"
+    size = sum(file.stat().st_size for file in files if file is not None)
+    return f"  {len(files)} models kept for unlearning requests, {size / 2**20:.1f} MiB"
 
 
-def run_facts(run: Run) -> dict[str, Any]:
-    """A run in a few numbers."""
+def run_as_data(run: Run) -> dict[str, Any]:
+    """Summary of a run for ``--json``."""
     final = {name: run.metric(name)[-1] for name in run.metrics if run.metric(name).ndim == 1}
     return {
         "path": str(run.path),

@@ -1,4 +1,4 @@
-"""What the command line shows while it works."""
+"""Terminal output of the command line: messages, progress bars, Ctrl-C handling and JSON."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ from rich.progress import (
 
 from poise.core.types import Record
 
-INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
+INTERRUPTED = 130  # exit code after Ctrl-C
 
 console = Console()
-notes = Console(stderr=True)  # progress and remarks never mix with results
+notes = Console(stderr=True)  # progress and messages go to stderr, results to stdout
 
 
 def remark(text: str) -> None:
-    """A line on stderr, as it is: never cut at the width of the terminal, brackets and all."""
+    """Print a line to stderr verbatim: no markup, no wrapping at the terminal width."""
     notes.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class StopFlag:
-    """True once the user pressed Ctrl-C; a second Ctrl-C ends the process at once, which a ledger
-    survives.
+    """A flag that Ctrl-C sets; a second Ctrl-C ends the process at once.
+
+    Ending at once is safe: the ledger keeps all finished rounds.
     """
 
     def __init__(self, json: bool) -> None:
@@ -45,25 +46,25 @@ class StopFlag:
         self._json = json
 
     def __call__(self) -> bool:
-        """Whether to stop."""
+        """Whether the user asked to stop."""
         return self.raised
 
     def catch(self, number: int, frame: FrameType | None) -> None:
-        """The signal handler."""
+        """Handle SIGINT."""
         if self.raised:
             notes.show_cursor()
-            remark("stopped; every finished round is kept")
+            remark("stopped; all finished rounds are saved")
             if self._json:
-                print_json({"error": "stopped", "hint": "every finished round is kept"})
+                print_json({"error": "stopped", "hint": "all finished rounds are saved"})
             sys.stdout.flush()
-            os._exit(INTERRUPTED)  # workers in the middle of a round would be waited for otherwise
+            os._exit(INTERRUPTED)  # a normal exit would wait for workers in the middle of a round
         self.raised = True
-        remark("stopping at the end of this round (Ctrl-C again stops at once)")
+        remark("stopping at the end of this round (press Ctrl-C again to stop at once)")
 
 
 @contextmanager
 def stoppable(json: bool) -> Iterator[StopFlag]:
-    """Turn Ctrl-C into a flag for the time of the block."""
+    """Inside the block, Ctrl-C sets the yielded flag instead of raising."""
     flag = StopFlag(json)
     before = signal.signal(signal.SIGINT, flag.catch)
     try:
@@ -73,7 +74,7 @@ def stoppable(json: bool) -> Iterator[StopFlag]:
 
 
 class Bar:
-    """A progress bar with the newest metrics and the time that is left."""
+    """A progress bar that shows the latest metrics and the remaining time."""
 
     def __init__(self, quiet: bool) -> None:
         columns = (
@@ -89,12 +90,12 @@ class Bar:
     def __enter__(self) -> Bar:
         return self
 
-    def __exit__(self, *what: object) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._progress.tasks:
             self._progress.stop()
 
     def observer(self, label: str, rounds: int | None) -> Any:
-        """A callback that moves the bar of one run."""
+        """A callback that advances the bar of one run after each round."""
         self._progress.start()
         task = self._progress.add_task(label, total=rounds, score="")
 
@@ -107,13 +108,13 @@ class Bar:
         return observe
 
     def counter(self, label: str, total: int) -> Any:
-        """A callback that moves a bar by one."""
+        """A callback that advances a new bar by one."""
         task = self._progress.add_task(label, total=total, score="")
         return lambda: self._progress.advance(task)
 
 
 def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
-    """One JSON document; numbers that JSON does not have become null."""
+    """Print one JSON document; NaN and infinite numbers become null."""
     print(jsonlib.dumps(_plain(document)))
 
 

@@ -1,4 +1,4 @@
-"""``poise ui``."""
+"""The verb ``poise ui``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ if TYPE_CHECKING:
 
 def ui(
     runs: Annotated[
-        Path, typer.Argument(metavar="[RUNS_DIR]", help="Folder with runs, at any depth.")
+        Path, typer.Argument(metavar="[RUNS_DIR]", help="Folder that contains runs, at any depth.")
     ] = Path("runs"),
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")] = 8765,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free port.")] = 8765,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; off loopback, others can read.")
+        str,
+        typer.Option(help="Address to listen on; other machines can read a non-loopback address."),
     ] = "127.0.0.1",
     deployment: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder of a deployment whose nodes may be asked to forget."),
+        typer.Option(help="Folder of a deployment whose nodes may unlearn clients; repeatable."),
     ] = None,
 ) -> None:
-    """Look at runs in a browser, also while they go on. Ctrl-C ends the console, never a run."""
+    """Show runs in a browser, live while they train.
+
+    Ctrl-C ends the console. Runs continue.
+    """
     import threading
 
     from poise.core.errors import InvalidOption, require
@@ -36,26 +40,29 @@ def ui(
         from poise.apps.ui.guard import LOOPBACK, Keys
         from poise.apps.ui.views.drawing import warm_up
     except ImportError as error:
-        raise InvalidOption(f"the console needs {error.name}", "pip install 'poise[ui]'") from error
+        raise InvalidOption(
+            f"the console needs the package {error.name}",
+            "install it with: pip install 'poise[ui]'",
+        ) from error
     from poise.apps.cli.terminal import remark
 
     require(
         runs.is_dir(),
         f"{runs} is not a folder",
-        "give the folder that the runs are in, e.g. poise ui runs",
+        "give the folder that contains the runs, e.g. poise ui runs",
     )
     keys = Keys()
     listener = _listener(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    remark(f"console of {runs}: http://{shown}:{listener.getsockname()[1]}/")
+    address = f"[{host}]" if ":" in host else host
+    remark(f"console of {runs}: http://{address}:{listener.getsockname()[1]}/")
     remark(f"token for actions (shown once): {keys.token}")
     if host not in LOOPBACK:
         remark(
-            f"warning: everyone who can reach {host} can read these runs; the connection is not "
+            f"warning: anyone who can reach {host} can read these runs; the connection is not "
             "encrypted"
         )
     threading.Thread(target=warm_up, daemon=True).start()
-    app = create_app(runs, keys, host, deployment or [])
+    app = create_app(runs, keys, host=host, deployments=deployment or [])
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -69,7 +76,7 @@ def ui(
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """The socket that the console listens on; a port that is taken is told."""
+    """Open the socket of the console; raise an error if the port is in use."""
     import socket
 
     from poise.core.errors import InvalidOption

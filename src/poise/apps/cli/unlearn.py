@@ -1,4 +1,4 @@
-"""``poise unlearn`` and ``poise verify``."""
+"""The verbs ``poise unlearn`` and ``poise verify``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.table import Table
 
-from poise.analysis.reports.unlearning_page import write_forgetting
+from poise.analysis.reports.unlearning_page import write_unlearning
 from poise.apps.cli.deploy import watching
 from poise.apps.cli.terminal import Bar, console, print_json, remark, stoppable
 from poise.apps.deploy.jobs import unlearn_deployed
-from poise.apps.experiments.unlearning_pages import stories_of
+from poise.apps.experiments.unlearning_pages import unlearning_histories
 from poise.config.unlearn_request import UnlearnRequest
 from poise.ledger.run import open_run
 from poise.unlearning.histories import Histories
@@ -22,126 +22,147 @@ from poise.unlearning.preview import Preview, declared_by, preview
 from poise.unlearning.verification import verify
 
 
-def forget(
-    path: Path, given: Mapping[str, Any], plan: bool, json: bool, to: Path | None = None
+def run_request(
+    path: Path, options: Mapping[str, Any], plan: bool, json: bool, to: Path | None = None
 ) -> None:
-    """Fulfil a request, or show what it would cost; ``to`` is the deployment whose nodes
-    retrain.
-    """
-    request = UnlearnRequest.of(given, declared_by(path))
-    looked = preview(
+    """Unlearn clients, or show the cost; the nodes of the deployment ``to`` retrain, if given."""
+    request = UnlearnRequest.of(options, declared_by(path))
+    cost = preview(
         path, request.clients, method=request.method, budget=request.budget, out=request.out
     )
     if plan:
-        print_json(asdict(looked)) if json else console.print(_plan_table(looked))
+        if json:
+            print_json(asdict(cost))
+        else:
+            console.print(_cost_table(cost))
         return
     if not json:
-        remark(_in_words(looked))
+        remark(_cost_sentence(cost))
     with stoppable(json) as stop, Bar(quiet=json) as bar:
-        label, most = f"{path}, retraining", request.max_rounds
+        label = f"{path}, retraining"
         if to is None:
-            made = fulfil(path, request, callbacks=[bar.observer(label, most)], stop=stop)
+            callbacks = [bar.observer(label, request.max_rounds)]
+            unlearned = fulfil(path, request, callbacks=callbacks, stop=stop)
         else:
-            made = unlearn_deployed(path, to, request, watching(bar, label, most), stop)
-    again = f"poise unlearn {path}" if to is None else f"poise deploy unlearn {path} --to {to}"
+            watch = watching(bar, label, request.max_rounds)
+            unlearned = unlearn_deployed(path, to, request, watch, stop)
+    command = f"poise unlearn {path}"
+    if to is not None:
+        command = f"poise deploy unlearn {path} --to {to}"
     out = None if request.out is None else Path(request.out)
-    _show(made, path, out, f"{again} --clients {given['clients']} …", json)
+    command = f"{command} --clients {options['clients']} …"
+    _show_result(unlearned, path, out=out, command=command, json=json)
 
 
-def _in_words(looked: Preview) -> str:
-    branch, n = looked.restart
+def _cost_sentence(cost: Preview) -> str:
+    branch, n = cost.restart
     where = f"round {n}" if branch == 0 else f"round {n} of branch {branch}"
-    text = f"restart from {where}, noise {looked.sigma:g}, {looked.given_up} rounds given up"
-    if looked.ideal != looked.restart:
+    text = f"restart from {where}, noise {cost.sigma:g}, {cost.given_up} rounds to repeat"
+    if cost.ideal != cost.restart:
         text += (
-            f" (round {looked.ideal[1]} would do, but its model was not kept: keep = "
+            f" (round {cost.ideal[1]} would suffice, but its model was not kept: set keep = "
             "'unlearnable' or 'all')"
         )
     return text
 
 
-def _plan_table(looked: Preview) -> Table:
-    table = Table(title="what this request would cost", title_justify="left", show_header=False)
-    for name, value in looked.rows():
+def _cost_table(cost: Preview) -> Table:
+    table = Table(title="Cost of this request", title_justify="left", show_header=False)
+    for name, value in cost.rows():
         table.add_row(name, value)
     return table
 
 
-def _show(made: Unlearned, path: Path, out: Path | None, again: str, json: bool) -> None:
-    if not made.certificate:
+def _show_result(
+    unlearned: Unlearned, path: Path, out: Path | None, command: str, json: bool
+) -> None:
+    if not unlearned.certificate:
         remark(
-            f"stopped after {made.rounds} rounds; go on with the same command and its options: "
-            f"{again}"
+            f"stopped after {unlearned.rounds} rounds; to continue, repeat the command with the "
+            f"same options: {command}"
         )
         if json:
-            print_json({"path": str(made.run.path), "rounds": made.rounds, "finished": False})
+            print_json(
+                {
+                    "path": str(unlearned.run.path),
+                    "rounds": unlearned.rounds,
+                    "finished": False,
+                }
+            )
         return
-    page = _page(path, out)
+    page = _write_page(path, out)
     if json:
-        print_json(
-            {**made.certificate, "path": str(made.path), "page": str(page), "finished": True}
-        )
+        paths = {"path": str(unlearned.path), "page": str(page)}
+        print_json({**unlearned.certificate, **paths, "finished": True})
         return
-    console.print(_result_table(made.certificate))
-    for written in (made.path, page):
+    console.print(_result_table(unlearned.certificate))
+    for written in (unlearned.path, page):
         console.print(str(written), markup=False, highlight=False, soft_wrap=True)
 
 
-def _page(path: Path, out: Path | None) -> Path:
-    """The page about all requests of a run, beside their branches."""
-    histories = Histories.of(open_run(path), out)
-    assert histories.folder is not None
-    budget = histories.finished[-1].request.budget
-    title, told = f"What {path} has forgotten", stories_of(histories, budget)
-    return write_forgetting(
-        title, told, histories.nodes, budget.limit, histories.folder / "report.html"
+def _write_page(path: Path, out: Path | None) -> Path:
+    """Write the page about all unlearning requests of a run, next to their branches."""
+    branches = Histories.of(open_run(path), out)
+    assert branches.folder is not None
+    budget = branches.finished[-1].request.budget
+    return write_unlearning(
+        f"Unlearning requests of {path}",
+        unlearning_histories(branches, budget),
+        oracle=branches.oracle,
+        limit=budget.limit,
+        path=branches.folder / "report.html",
     )
 
 
 def _result_table(document: dict[str, Any]) -> Table:
-    promise, result = document["guarantee"], document["result"]
-    table = Table(title="forgotten", title_justify="left", show_header=False)
+    result = document["result"]
+    restart = document["restart"]
+    table = Table(title="Unlearned", title_justify="left", show_header=False)
     table.add_row("clients", ", ".join(map(str, document["clients"])))
     table.add_row("method", document["request"]["method"])
-    if promise["promised"]:
-        said = f"epsilon {promise['epsilon']:g}, delta {promise['delta']:g}"
-        table.add_row(
-            "guarantee", said + (", as a heuristic" if document["grounds"]["not proved"] else "")
-        )
-        if promise.get("composed epsilon", 0.0) > promise["epsilon"] * (1 + 1e-9):
-            table.add_row(
-                "all its noises together",
-                f"epsilon {promise['composed epsilon']:.4g}, for the worst client",
-            )
-    else:
-        table.add_row("guarantee", "none: this method promises nothing")
-    table.add_row(
-        "restart", f"branch {document['restart']['branch']}, round {document['restart']['round']}"
-    )
-    table.add_row(
-        "rounds",
-        f"{result['rounds']}" + ("" if result["target reached"] else ", target not reached"),
-    )
-    table.add_row(f"{result['score']}, remaining", _number(result["on remaining clients"]))
+    for name, value in _guarantee_rows(document):
+        table.add_row(name, value)
+    table.add_row("restart", f"branch {restart['branch']}, round {restart['round']}")
+    missed = "" if result["target reached"] else ", target not reached"
+    table.add_row("rounds", f"{result['rounds']}{missed}")
+    table.add_row(f"{result['score']}, remaining clients", _number(result["on remaining clients"]))
     if "on held-out data" in result:
-        table.add_row(f"{result['score']}, held out", _number(result["on held-out data"]))
+        table.add_row(f"{result['score']}, held-out data", _number(result["on held-out data"]))
     if result["on forgotten clients"] is not None:
-        table.add_row(f"{result['score']}, forgotten", _number(result["on forgotten clients"]))
-    for gap in document["grounds"]["not proved"] if promise["promised"] else ():
-        table.add_row("not proved", gap)
+        table.add_row(
+            f"{result['score']}, unlearned clients", _number(result["on forgotten clients"])
+        )
+    if document["guarantee"]["promised"]:
+        for gap in document["grounds"]["not proved"]:
+            table.add_row("not proved", gap)
     return table
+
+
+def _guarantee_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """The guarantee of a certificate in words."""
+    guarantee = document["guarantee"]
+    if not guarantee["promised"]:
+        return [("guarantee", "none: this method gives no guarantee")]
+    text = f"epsilon {guarantee['epsilon']:g}, delta {guarantee['delta']:g}"
+    if document["grounds"]["not proved"]:
+        text += ", as a heuristic"
+    rows = [("guarantee", text)]
+    composed = guarantee.get("composed epsilon", 0.0)
+    if composed > guarantee["epsilon"] * (1 + 1e-9):
+        rows.append(("all noise combined", f"epsilon {composed:.4g}, for the worst client"))
+    return rows
 
 
 def _number(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.4f}"
 
 
-def check(certificate: Path, training: Path | None, json: bool) -> None:
-    """Hold a certificate against the run it rests on."""
-    done = verify(certificate, training)
+def verify_certificate(certificate: Path, training: Path | None, json: bool) -> None:
+    """Check a certificate against its run, and print every check."""
+    checks = verify(certificate, training)
     if json:
-        print_json({"holds": True, "checks": [c.label for c in done]})
+        print_json({"holds": True, "checks": [check.what for check in checks]})
         return
-    for one in done:
-        console.print(f"ok  {one.label}", markup=False, highlight=False)
+    for check in checks:
+        console.print(f"ok  {check.what}", markup=False, highlight=False)
     console.print("the certificate holds")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from poise.analysis.explain import Explanation, explain_composition
-from poise.analysis.explain.bounds_vs_run import Promises, promises
+from poise.analysis.explain.bounds_vs_run import BoundsVsRun, bounds_vs_run
 from poise.apps.experiments.reproduction import Reproduction, load_reproduction, presets
 from poise.apps.experiments.runner import folders_in
 from poise.config.experiment import load
@@ -57,16 +57,14 @@ def _composition(what: str, changes: Iterable[str], seed: int | None) -> Composi
     return compose(experiment, experiment.seeds[0] if seed is None else seed)
 
 
-def promised(
+def measure_bounds(
     what: str, found: Explanation, changes: Iterable[str] = (), seed: int | None = None
-) -> Promises | None:
-    """Bound, predicted bias and, for a run folder, the measured curve; None where the problem was
-    not solved.
-    """
+) -> BoundsVsRun | None:
+    """Bounds, predicted bias and the measured curve of a run folder; None without an optimum."""
     if what in presets() or found.constants is None or found.constants.optimum is None:
         return None
     run = open_run(folders_in(what)[0]) if Path(what).is_dir() else None
-    return promises(_composition(what, changes, seed), found, run)
+    return bounds_vs_run(_composition(what, changes, seed), found, run)
 
 
 def _of_preset(found: Reproduction, seed: int | None, cell: str, arm: str) -> Explanation:

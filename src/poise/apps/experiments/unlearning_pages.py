@@ -1,30 +1,33 @@
-"""The histories of a run that was asked to forget, as its page tells them."""
+"""The unlearning histories of a run, for its page."""
 
 from __future__ import annotations
 
-from poise.analysis.reports.unlearning_page import Story
+from poise.analysis.reports.unlearning_page import UnlearningHistory
 from poise.privacy.budget import Budget
 from poise.unlearning.certificate import read
 from poise.unlearning.histories import CERTIFICATE, Histories
 
 
-def stories_of(histories: Histories, budget: Budget) -> list[Story]:
-    """The training and every request that was honoured, with sensitivities as a budget counts
-    them.
-    """
-    told = [Story(0, (0, 0), histories.root.rounds, histories.psi(0, budget), {})]
+def unlearning_histories(histories: Histories, budget: Budget) -> list[UnlearningHistory]:
+    """The training and every finished request, with the sensitivities that a budget counts."""
+    training = UnlearningHistory(
+        branch=0,
+        start=(0, 0),
+        rounds=histories.root.rounds,
+        psi=histories.psi(0, budget),
+        certificate={},
+    )
+    found = [training]
     for branch in histories.finished:
         s = branch.request.index
         place = histories.branch_folder(s)
         assert place is not None
-        certificate = read(place / CERTIFICATE)
-        told.append(
-            Story(
-                s,
-                branch.request.node,
-                histories.run(s).rounds,
-                histories.psi(s, budget),
-                certificate,
-            )
+        history = UnlearningHistory(
+            branch=s,
+            start=branch.request.node,
+            rounds=histories.run(s).rounds,
+            psi=histories.psi(s, budget),
+            certificate=read(place / CERTIFICATE),
         )
-    return told
+        found.append(history)
+    return found

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from poise.analysis.reports import cohorts
-from poise.analysis.reports.bounds_vs_run import kept_explanation, promise_figure
+from poise.analysis.reports.bounds_vs_run import kept_explanation, bounds_figure
 from poise.analysis.reports.curves import Axis
 from poise.analysis.reports.groups import Group, group_runs
 from poise.analysis.reports.plots import FIGURES, Plot, curve_plots, plot_of
@@ -92,7 +92,7 @@ def _promises(run: Run) -> Iterator[Plot]:
     """Bound, predicted bias and measured curve, where ``poise explain RUN --keep`` left them."""
     kept = None if run.path is None else kept_explanation(run.path)
     if kept is not None and kept.curves is not None:
-        yield plot_of([promise_figure(kept.curves)], [""])
+        yield plot_of([bounds_figure(kept.curves)], [""])
 
 
 OF_A_RUN: dict[str, Callable[[Run], Iterable[Plot]]] = {

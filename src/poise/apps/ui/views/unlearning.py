@@ -14,7 +14,7 @@ from typing import Any, Literal
 from poise.analysis.reports.plots import Plot, plot_of
 from poise.analysis.reports.unlearning_page import (
     REQUEST_HEAD,
-    Story,
+    UnlearningHistory,
     psi_figure,
     request_cells,
     tree_figure,
@@ -212,8 +212,8 @@ def tell(run: Run, histories: Histories) -> Told:
     )
 
 
-def _row(story: Story, histories: Histories) -> dict[str, Any]:
-    place = histories.branch_folder(story.branch)
+def _row(story: UnlearningHistory, histories: Histories) -> dict[str, Any]:
+    place = histories.place(story.branch)
     assert place is not None
     return {
         "request": story.branch,
