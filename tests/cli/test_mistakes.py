@@ -207,7 +207,7 @@ MISTAKES = {
             '[clock]\nname = "asynchronous"\ndurations = "F80"\n[weighting]\nname = '
             '"time-based"\n[run]'
         ),
-        ("TimeBased", "but Uniform chooses", "use Full()"),
+        ("TimeBased", "but Uniform selects some clients only", "use Full()"),
         at="[weighting]",
     ),
     "keep-updates-number": Mistake(
