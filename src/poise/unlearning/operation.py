@@ -81,45 +81,43 @@ def unlearn(
     callbacks: Iterable[Callable[[Record], None]] = (),
     stop: Callable[[], bool] = never,
 ) -> Unlearned:
-    """Forget clients: restart from a model that they hardly moved, hide the rest by noise, retrain
-    without them.
+    """Unlearn clients: restart from a model that they hardly moved, add noise, retrain the others.
 
-    Requests add up: each goes on from the history that the last one left, as a new branch of the
-    run's folder, and covers everyone forgotten so far. A request that was interrupted is finished
-    by asking for it again.
+    Requests add up: each continues the history that the last one left, as a new branch of the run's
+    folder, and covers all clients unlearned so far. Repeat an interrupted request to finish it.
 
     Args:
         run: the training run (or any branch of it), or its folder.
-        clients: who is to be forgotten, numbered as in the training.
+        clients: the clients to unlearn, numbered as in the training.
         method: ``sifu`` (IFU for a first request), ``scratch``, ``fine-tune``, ``last``, ``dp``
             (for a run trained with `Clipped` weights and a `Noisy` server) or ``fed-accum`` (for a
             run with ``keep_updates``).
         epsilon: epsilon of the guarantee.
         delta: delta of the guarantee.
-        sigma: standard deviation of the noise (``last`` works out its own, ``dp`` had it while
-            training).
+        sigma: standard deviation of the noise (``last`` computes its own, ``dp`` added its noise
+            during training).
         target: accuracy on the remaining clients at which retraining ends (a loss, for tasks
-            without accuracy); by default 99 % of what the present model has on them.
+            without accuracy); by default 99 % of the present model's accuracy on them.
         calibration: of the Gaussian mechanism, ``analytic`` or ``classical`` (for epsilon < 1).
         participation: how partial participation counts: ``conservative`` renormalises inside the
-            cohort that really was, ``optimistic`` takes ``p_c/(1 - p_c)`` whoever took part, which
-            is smaller and no bound.
+            recorded cohort; ``optimistic`` takes ``p_c/(1 - p_c)`` for any cohort, which is smaller
+            and no bound.
         strong_convexity: mu of the clients' losses, where it is known.
         min_rounds: retrain for at least this many rounds.
-        max_rounds: give up after this many rounds.
-        heuristic: go on where the bound has no proof; the certificate says so.
-        noise: ``seeded`` draws it from the run's seed, which makes the result reproducible and the
-            noise known to whoever has the run; ``secret`` draws a seed that is not kept, and the
-            certificate only commits to it.
-        measure_forgotten: measure the new model on the forgotten clients too, which reads their
+        max_rounds: stop retraining after this many rounds.
+        heuristic: continue where the bound has no proof; the certificate says so.
+        noise: ``seeded`` draws the noise from the run's seed: the result is reproducible, and
+            anyone who has the run knows the noise. ``secret`` draws a seed that poise does not
+            keep; the certificate only commits to it.
+        measure_forgotten: also measure the new model on the unlearned clients, which reads their
             data.
-        held_out: aim at the accuracy on the held-out data instead of that on the remaining clients'
-            own.
+        held_out: the target is the accuracy on the held-out data, not on the remaining clients'
+            training data.
         out: folder of the branches; ``unlearning`` in the run's folder by default.
-        federation: needed where the run was made with data given as Python objects.
-        task: likewise for its task.
+        federation: required if the run was made with data given as Python objects.
+        task: required if the run was made with a task given as a Python object.
         callbacks: called with the record of each round of retraining.
-        stop: asked before each round; true stops, and asking again goes on.
+        stop: called before each round; true stops retraining, and the same request resumes it.
 
     Source: [Fraboni 2023, Alg. 6 and 7].
     """
