@@ -1,8 +1,8 @@
-"""poise: federated learning that weighs what each client brings.
+"""poise: federated learning that weighs the contribution of each client.
 
     theta[n+1] = Server( theta[n],  sum_i  omega_i(n) * Delta_i(rho_i(n)) )
 
-Names load when they are first used, so that ``import poise`` stays light.
+Names are imported at first use, so that ``import poise`` is fast.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from poise._version import __version__
 
-# MKL may round a product otherwise when its memory starts elsewhere; one fixed code path makes a
-# client's result
-# independent of its place in the stack. Read by MKL at its first call; a user's own setting stands.
+# MKL may round a product differently if its memory starts at another address. A fixed code path
+# makes a client's result independent of its place in the stack. MKL reads the variable at its first
+# call. A setting of the user takes precedence.
 os.environ.setdefault("MKL_CBWR", "AVX2")
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from poise.training import resume, train
     from poise.unlearning.operation import unlearn
 
-_HOMES = {
+_MODULE_OF = {
     "PoiseError": "poise.core.errors",
     "Run": "poise.ledger.run",
     "Task": "poise.tasks",
@@ -60,7 +60,7 @@ _HOMES = {
     "train": "poise.training",
     "unlearn": "poise.unlearning.operation",
 }
-_MODULES = {
+_PACKAGES = {
     "aggregators",
     "attacks",
     "backends",
@@ -113,9 +113,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _MODULES:
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(_MODULE_OF[name]), name)
+    if name in _PACKAGES:
         return importlib.import_module(f"poise.{name}")
     raise AttributeError(f"module 'poise' has no attribute {name!r}")
 

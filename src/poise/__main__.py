@@ -1,4 +1,4 @@
-"""``python -m poise``: the command line."""
+"""Run the command line with ``python -m poise``."""
 
 from poise.apps.cli import main
 

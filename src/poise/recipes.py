@@ -1,7 +1,6 @@
-"""Named methods: a choice for each slot, never a loop of their own.
+"""Methods by name: each recipe returns the parts of one method.
 
-``poise.train(fed, task, **poise.recipes.fedavg(lr=0.1, epochs=1, batch_size=50, m=10),
-rounds=100)``
+``poise.train(fed, task, **poise.recipes.fedavg(lr=0.1, epochs=1, m=10), rounds=100)``
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ from poise.weightings import (
 
 
 def fedavg(m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dict[str, Any]:
-    """FedAvg [McMahan 2017]: local SGD, everyone or m at random, weights by importance,
-    added.
+    """FedAvg [McMahan 2017]: local SGD, all clients or m at random, weights by importance.
 
     Args:
         m: clients per round; None for all.
@@ -60,8 +58,8 @@ def fedsgd(lr: float, m: int | None = None) -> dict[str, Any]:
     return fedavg(m=m, lr=lr, steps=1)
 
 
-def _weighed(weighting: Weighting, fedavg_options: dict[str, Any]) -> dict[str, Any]:
-    """FedAvg with another weighting."""
+def _with_weighting(weighting: Weighting, fedavg_options: dict[str, Any]) -> dict[str, Any]:
+    """Return FedAvg with another weighting."""
     return {**fedavg(**fedavg_options), "weighting": weighting}
 
 
@@ -70,7 +68,7 @@ def fedmax(k: int | float = 1, **options: Any) -> dict[str, Any]:
 
     Source: [Mansour 2022], [Mansour 2023].
     """
-    return _weighed(Max(k), options)
+    return _with_weighting(Max(k), options)
 
 
 def fedsoftmax(temperature: float = 0.2, **options: Any) -> dict[str, Any]:
@@ -78,49 +76,49 @@ def fedsoftmax(temperature: float = 0.2, **options: Any) -> dict[str, Any]:
 
     Source: [Mansour 2022], [Mansour 2023].
     """
-    return _weighed(SoftMax(temperature), options)
+    return _with_weighting(SoftMax(temperature), options)
 
 
 def fedbetter(k: int | float = 1, **options: Any) -> dict[str, Any]:
     """FedBetter(k): only the k clients with the smallest losses count [Mansour 2022]."""
-    return _weighed(Min(k), options)
+    return _with_weighting(Min(k), options)
 
 
 def fedsoftbetter(temperature: float = 0.2, **options: Any) -> dict[str, Any]:
     """FedSoftBetter: clients with smaller losses count more [Mansour 2022]."""
-    return _weighed(SoftMin(temperature), options)
+    return _with_weighting(SoftMin(temperature), options)
 
 
 def exp_alpha(alpha: float = 0.2, **options: Any) -> dict[str, Any]:
     """Exp-alpha: clients that improve a lot on their own data count less [Exp-α 2023]."""
-    return _weighed(Exp(alpha), options)
+    return _with_weighting(Exp(alpha), options)
 
 
 def fedsoftbetter_avg(
     temperature: float = 0.2, until: int | float = 20, **options: Any
 ) -> dict[str, Any]:
     """FedSoftBetterAvg: soft-min until round 20, then FedAvg [Mansour 2022, §4.7]."""
-    return _weighed(Switch([(until, SoftMin(temperature)), (None, Proportional())]), options)
+    return _with_weighting(Switch([(until, SoftMin(temperature)), (None, Proportional())]), options)
 
 
 def fedsoftworse_avg(
     temperature: float = 0.2, until: int | float = 20, **options: Any
 ) -> dict[str, Any]:
     """FedSoftWorseAvg: soft-max until round 20, then FedAvg [Mansour 2022, §4.7]."""
-    return _weighed(Switch([(until, SoftMax(temperature)), (None, Proportional())]), options)
+    return _with_weighting(Switch([(until, SoftMax(temperature)), (None, Proportional())]), options)
 
 
 def fedavg_softworse(
     temperature: float = 0.2, until: int | float = 20, **options: Any
 ) -> dict[str, Any]:
     """FedAvgSoftWorse: FedAvg until round 20, then soft-max [Mansour 2022, §4.7]."""
-    return _weighed(Switch([(until, Proportional()), (None, SoftMax(temperature))]), options)
+    return _with_weighting(Switch([(until, Proportional()), (None, SoftMax(temperature))]), options)
 
 
 def fedprox(
     mu: float, m: int | None = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedProx [Li 2020]: FedAvg whose clients are pulled to the model they received."""
+    """FedProx [Li 2020]: FedAvg with a pull to the model that the client received."""
     return {**fedavg(m, server_lr, **solver), "solver": Prox(mu, **solver)}
 
 
@@ -132,14 +130,19 @@ def scaffold(m: int | None = None, server_lr: float = 1.0, **solver: Any) -> dic
 def dp_fedavg(
     clip: float, sigma: float, m: int | None = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """DP-FedAvg [McMahan 2018]: clipped updates, noise on the sum; everyone, or m on average
-    by coins.
+    """DP-FedAvg [McMahan 2018]: clipped updates, noise on their sum.
+
+    All clients, or m on average, each drawn independently.
 
     >>> dp_fedavg(clip=0.5, sigma=0.05, m=10, lr=0.1, steps=1)["weighting"]
     Clipped(norm=0.5, of=Proportional())
     """
-    private = {"weighting": Clipped(clip), "server": Noisy(sigma, of=Add(server_lr))}
-    return {**fedavg(**solver), "sampler": Full() if m is None else Binomial(m), **private}
+    return {
+        **fedavg(**solver),
+        "sampler": Full() if m is None else Binomial(m),
+        "weighting": Clipped(clip),
+        "server": Noisy(sigma, of=Add(server_lr)),
+    }
 
 
 def fedavgm(
@@ -157,9 +160,7 @@ def fedadam(server_lr: float = 0.01, m: int | None = None, **solver: Any) -> dic
 def fedasync(
     durations: Durations = None, a: float = 0.5, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedAsync [Xie 2019]: every answer counts at once, old ones less, by (1 +
-    staleness)^-a.
-    """
+    """FedAsync [Xie 2019]: aggregate each answer on arrival, discounted by (1 + staleness)^-a."""
     return {
         **fedavg(None, server_lr, **solver),
         "clock": Asynchronous(durations),
@@ -170,7 +171,7 @@ def fedasync(
 def async_fedavg(
     durations: Durations = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """Asynchronous FedAvg with the weights that keep the objective [Fraboni 2023, §4.4.3]."""
+    """Asynchronous FedAvg with weights that keep the objective [Fraboni 2023, §4.4.3]."""
     return {
         **fedavg(None, server_lr, **solver),
         "clock": Asynchronous(durations),
@@ -181,7 +182,7 @@ def async_fedavg(
 def fedfix(
     dt: float, durations: Durations = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedFix: aggregate every dt with whoever has answered; the weights keep the objective.
+    """FedFix: aggregate the answers of every window dt, with weights that keep the objective.
 
     Source: [Fraboni 2023, §4.4.4].
     """
@@ -195,9 +196,7 @@ def fedfix(
 def fedbuff(
     c: int, durations: Durations = None, m: int | None = None, server_lr: float = 1.0, **solver: Any
 ) -> dict[str, Any]:
-    """FedBuff [Nguyen 2021]: aggregate c answers, each with weight 1/c; m clients at work,
-    or everyone.
-    """
+    """FedBuff [Nguyen 2021]: aggregate c answers with weight 1/c; m clients work, or all."""
     return {
         **fedavg(m, server_lr, **solver),
         "clock": Buffered(c, durations),

@@ -172,7 +172,7 @@ def test_a_second_request_leaves_out_everyone_forgotten_so_far(
     made = outcome(poise.open_run(branch))
     assert made.certificate["forgotten so far"] == [0, 2]
     assert np.abs(np.asarray(made.run.model) - np.asarray(local.run.model)).max() <= 1e-6
-    with pytest.raises(IncompatibleParts, match="made by a request to forget") as caught:
+    with pytest.raises(IncompatibleParts, match="belongs to an unlearning request") as caught:
         bureau.do(resume=str(branch))
     assert "poise deploy unlearn" in caught.value.hint
 

@@ -122,7 +122,7 @@ MISTAKES = {
         "rounds = 12", "rounds = 12\nseeds = [-1]", ("seeds must be a list",)
     ),
     "seeds-empty": Mistake("rounds = 12", "rounds = 12\nseeds = []", ("seeds must be a list",)),
-    "seeds-twice": Mistake("rounds = 12", "rounds = 12\nseeds = [1, 1]", ("same seed twice",)),
+    "seeds-twice": Mistake("rounds = 12", "rounds = 12\nseeds = [1, 1]", ("a seed twice",)),
     "metrics-text": Mistake(
         'metrics = ["client_loss"]', 'metrics = "client_loss"', ("metrics must be a list",)
     ),
@@ -207,7 +207,7 @@ MISTAKES = {
             '[clock]\nname = "asynchronous"\ndurations = "F80"\n[weighting]\nname = '
             '"time-based"\n[run]'
         ),
-        ("TimeBased", "but Uniform chooses", "use Full()"),
+        ("TimeBased", "but Uniform selects some clients only", "use Full()"),
         at="[weighting]",
     ),
     "keep-updates-number": Mistake(

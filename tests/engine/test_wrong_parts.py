@@ -57,7 +57,7 @@ def test_a_direction_that_is_not_like_the_model(made: Any, words: str) -> None:
 
 def test_a_direction_that_is_not_finite_names_the_aggregator() -> None:
     with pytest.raises(
-        UpdateRefused, match="round 0: the direction that Combines gave is not finite"
+        UpdateRefused, match="round 0: the direction of Combines is not finite"
     ):
         train(aggregator=Combines(torch.full((2,), float("nan"), dtype=torch.float64)))
 
@@ -117,7 +117,7 @@ class Names(Fits):
     ("names", "words"),
     [
         (("1.wieght",), "Names: the model has no entry '1.wieght' .did you mean '1.weight'"),
-        ((), "nothing that is trained would stay"),
+        ((), "no entry of the model would stay"),
         (("1.weight", "1.bias"), "every trained parameter would stay"),
     ],
 )

@@ -309,7 +309,7 @@ def test_a_changed_experiment_is_refused(run: Path) -> None:
     file.write_text(file.read_text().replace("lr = 0.1", "lr = 0.2"))
     outcome = call("resume", run, "--json")
     assert outcome.code == 2
-    assert "[solver] is not what the run began with" in outcome.err
+    assert "[solver] differs from the start of the run" in outcome.err
     assert str(file) in outcome.err
 
 

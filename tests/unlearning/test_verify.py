@@ -178,7 +178,7 @@ def test_a_training_taken_up_after_its_end_is_left_as_it_is(run: Path) -> None:
 
 
 def test_a_branch_is_not_taken_up_by_itself(run: Path) -> None:
-    with pytest.raises(IncompatibleParts, match="made by a request to forget"):
+    with pytest.raises(IncompatibleParts, match="belongs to an unlearning request"):
         resume(run / "unlearning" / "002", rounds=6)
     verify(certificate(run))
 

@@ -1,3 +1,1 @@
-"""Options and experiment files: what a user may set, declared once, and read with the line of every
-mistake.
-"""
+"""Options of runs and requests, and experiment files with line numbers in their errors."""

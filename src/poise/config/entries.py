@@ -1,6 +1,4 @@
-"""Options as command lines, forms and the JSON API take them: keys, types and texts, derived from
-the fields.
-"""
+"""Options on command lines, in forms and in the JSON API, derived from their declarations."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ TRUE = ("on", "true", "1")
 
 @dataclass(frozen=True)
 class OptionEntry:
-    """One option from outside: what a user may give for it, and what that means for the field."""
+    """One option as users give it, and its conversion to the value of the field."""
 
     option: Option
 
@@ -33,12 +31,12 @@ class OptionEntry:
 
     @property
     def is_switch(self) -> bool:
-        """Whether the option is set by naming it."""
+        """Whether the bare option sets it."""
         return self.option.type is bool or self.option.declared.switch is not None
 
     @property
     def kind(self) -> Any:
-        """The type of one value, without None."""
+        """The type of a value, without None."""
         if self.is_switch:
             return bool
         if self.option.declared.parser is not None:
@@ -48,40 +46,41 @@ class OptionEntry:
 
     @property
     def type(self) -> Any:
-        """The type of a value that may be left out."""
-        optional = self.default is None and not self.option.required
-        return Optional[self.kind] if optional else self.kind  # noqa: UP045 - the kind is a value here
+        """The type of a value; it includes None if the option may be left out."""
+        if self.default is None and not self.option.required:
+            return Optional[self.kind]  # noqa: UP045 - the kind is a value here
+        return self.kind
 
     @property
     def default(self) -> Any:
-        """What stands for an option that is not given: None where the training may have declared
-        it.
-        """
+        """The value of an option that is left out; None if the training may have declared it."""
         if self.is_switch:
             return False
-        return None if self.option.declared.inherits else self.option.default
+        if self.option.declared.inherits:
+            return None
+        return self.option.default
 
     @property
     def help(self) -> str:
-        """One sentence for a command line: what the option is, and what holds without it."""
+        """The help text on a command line: the option, and its default."""
         declared = self.option.declared
-        written = declared.label if declared.switch is not None else declared.help
-        text = re.sub(r"``?", "", written).rstrip(".")
-        if not written.startswith("`"):
+        source = declared.label if declared.switch is not None else declared.help
+        text = re.sub(r"``?", "", source).rstrip(".")
+        if not source.startswith("`"):
             text = text[:1].upper() + text[1:]
         if declared.parser is not None and declared.example:
             text = f"{text}: {declared.example}"
-        if self.option.declared.inherits and self.option.default is not None:
-            return f"{text}; as the training declared it, or {self.option.default}."
+        if declared.inherits and self.option.default is not None:
+            return f"{text}; by default as declared at training time, or {self.option.default}."
         return f"{text}."
 
     @property
     def label(self) -> str:
-        """How a form calls the option."""
+        """The option's label in forms."""
         return self.option.declared.label or self.key.replace("_", " ").capitalize()
 
     def from_text(self, text: str) -> Any:
-        """The value that a form's text stands for."""
+        """Return the value of a text in a form."""
         if self.is_switch:
             return text.lower() in TRUE
         if self.kind not in (int, float):
@@ -98,21 +97,24 @@ class OptionEntry:
         return self.key.replace("_", " ")
 
     def as_text(self, value: Any) -> str:
-        """A value as a form shows it: empty where it is not given."""
+        """Return a value as a form shows it; empty if it is not given."""
         if value is None or value is False:
             return ""
-        return "on" if value is True else f"{value}"
+        if value is True:
+            return "on"
+        return f"{value}"
 
     def arguments(self, value: Any) -> list[str]:
-        """The option on a command line; nothing where it has its default."""
+        """Return the option's arguments on a command line; none for its default."""
         if value == self.default and not self.option.required:
             return []
         if value is True:
             return [self.flag]
-        return [self.flag, repr(value) if isinstance(value, float) else str(value)]
+        text = repr(value) if isinstance(value, float) else str(value)
+        return [self.flag, text]
 
     def value(self, given: Any) -> Any:
-        """The field's value for what a user gave."""
+        """Return the field's value for the value that a user gave."""
         declared = self.option.declared
         if declared.switch is not None:
             return declared.switch
@@ -122,7 +124,7 @@ class OptionEntry:
 
 
 def entries_of(kind: type, without: Iterable[str] = ()) -> dict[str, OptionEntry]:
-    """The options of a dataclass by key, required ones first."""
+    """Return the options of a dataclass by key, required ones first."""
     left_out = set(without)
     found = [
         OptionEntry(option) for name, option in options_of(kind).items() if name not in left_out
@@ -132,8 +134,9 @@ def entries_of(kind: type, without: Iterable[str] = ()) -> dict[str, OptionEntry
 
 
 def values_of(given: Mapping[str, Any], entries: Mapping[str, OptionEntry]) -> dict[str, Any]:
-    """Field values by name for what a user gave by key; None and switches that are off count as not
-    given.
+    """Return field values by name for the values that a user gave by key.
+
+    None, and False for a switch, count as not given.
     """
     values = {}
     for key, entry in entries.items():

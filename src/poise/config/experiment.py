@@ -1,4 +1,4 @@
-"""Experiment files: TOML in, checked tables out, with the line of what is wrong."""
+"""Read and check experiment files; errors name the line of the wrong option."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Experiment:
         tables: the tables by name.
         text: the file as it was written.
         path: the file; None for a text.
-        overrides: changes of single values, ``table.key=value``, as the command line gave them.
+        overrides: changes of single values on the command line, ``table.key=value``.
     """
 
     tables: Mapping[str, Any]
@@ -36,7 +36,7 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """Short name, from the file."""
+        """A short name, from the file."""
         return self.path.stem if self.path is not None else "experiment"
 
     @property
@@ -45,14 +45,16 @@ class Experiment:
         return seeds_in(self.tables["run"])
 
     def table(self, name: str) -> dict[str, Any]:
-        """A table; the default part of a slot that the file leaves out."""
+        """Return a table; for a slot without a table, that of its default part."""
         if name in self.tables:
             return dict(self.tables[name])
-        return {"name": DEFAULTS[name]} if name in DEFAULTS else {}
+        if name in DEFAULTS:
+            return {"name": DEFAULTS[name]}
+        return {}
 
     @contextmanager
     def located(self) -> Iterator[None]:
-        """Put the file and the line of the option at fault in front of errors inside the block."""
+        """Prefix errors inside the block with the file and the line of the wrong option."""
         try:
             yield
         except (InvalidOption, IncompatibleParts) as error:
@@ -60,14 +62,14 @@ class Experiment:
             raise type(error)(message, error.hint, where=error.where) from error
 
     def place_of(self, where: tuple[str, ...]) -> str:
-        """Where an option was written: on the command line, or the file and its line."""
+        """Return where an option was written: the command line, or the file and its line."""
         for item in self.overrides:
             changed = path_in(item.partition("=")[0])
             shared = min(len(changed), len(where))
             if shared > 1 and changed[:shared] == where[:shared]:
                 return f"--set {item}"
         if where[:1] == ("personal",) and line_of(self.text, ("personal",)) is None:
-            where = ("run", "personal")  # where older files have it
+            where = ("run", "personal")  # its place in older files
         line = line_of(self.text, where)
         file = str(self.path or "experiment")
         return f"{file}, line {line}" if line else file
@@ -102,7 +104,7 @@ def parse(text: str, path: Path | None = None, overrides: Iterable[str] = ()) ->
     for item in changes:
         _override(tables, item)
     tables = migrated(tables)
-    experiment = Experiment(tables, text, path, changes)
+    experiment = Experiment(tables, text=text, path=path, overrides=changes)
     with experiment.located():
         _check_tables(tables)
         tables.setdefault("run", {})
@@ -112,9 +114,7 @@ def parse(text: str, path: Path | None = None, overrides: Iterable[str] = ()) ->
 
 
 def migrated(tables: dict[str, Any]) -> dict[str, Any]:
-    """The tables as they are written today: ``[run] personal = "batchnorm"`` was the only kind of
-    personal layers.
-    """
+    """Convert the tables of older files: ``[run] personal = "batchnorm"`` becomes [personal]."""
     run = tables.get("run")
     if not isinstance(run, dict) or "personal" not in run or "personal" in tables:
         return tables
@@ -123,9 +123,7 @@ def migrated(tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_tables(tables: Mapping[str, Any]) -> None:
-    """Refuse tables that nobody reads, values that are no tables, and numbers that no machine
-    holds.
-    """
+    """Raise for unknown tables, for values in place of tables, and for integers beyond 64 bits."""
     for name, table in tables.items():
         if name not in TABLES:
             raise InvalidOption(f"unknown table [{name}]", suggest(name, TABLES), where=(name,))
@@ -136,21 +134,21 @@ def _check_tables(tables: Mapping[str, Any]) -> None:
         if not isinstance(table, dict):
             raise InvalidOption(f"{name} must be a table [{name}]", where=(name,))
         for key, value in table.items():
-            if _beyond(value):
+            if _has_huge_integer(value):
                 raise InvalidOption(f"{key} has a whole number beyond 64 bits", where=(name, key))
 
 
-def _beyond(value: Any) -> bool:
-    """Whether a whole number in this value is larger than a machine's."""
+def _has_huge_integer(value: Any) -> bool:
+    """Return whether a value contains an integer beyond 64 bits."""
     if isinstance(value, dict):
-        return any(_beyond(item) for item in value.values())
+        return any(_has_huge_integer(item) for item in value.values())
     if isinstance(value, list):
-        return any(_beyond(item) for item in value)
+        return any(_has_huge_integer(item) for item in value)
     return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
 def _override(tables: dict[str, Any], item: str) -> None:
-    """``solver.lr=0.1`` into the tables."""
+    """Write an override such as ``solver.lr=0.1`` into the tables."""
     key, equals, value = item.partition("=")
     table, dot, option = key.strip().partition(".")
     if not equals or not dot or not option:
@@ -164,7 +162,8 @@ def _override(tables: dict[str, Any], item: str) -> None:
     target = tables.setdefault(table, {})
     *path, last = option.split(".")
     for step in path:
-        target = target.setdefault(step, {}) if isinstance(target, dict) else target
+        if isinstance(target, dict):
+            target = target.setdefault(step, {})
     if not isinstance(target, dict):
         raise InvalidOption(
             f"--set {item!r}: there is no table {key.strip().rpartition('.')[0]!r} to change"

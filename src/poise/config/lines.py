@@ -1,4 +1,4 @@
-"""Lines of a TOML text: where each table and each key begins."""
+"""Find the line of each table and key in a TOML text."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _TEXT = re.compile(r"""\"\"\"|'''|"(?:[^"\\]|\\.)*"|'[^']*'|#.*""")
 
 
 def line_of(text: str, where: Sequence[str]) -> int | None:
-    r"""The line of an option, or of the innermost table around it that the text has; None where it
-    has none.
+    r"""Return the line of an option, or of the innermost table around it; None if there is none.
 
     >>> text = '[sampler]\nname = "uniform"\nm = 3\n[[attacks]]\nname = "mimic"\n'
-    >>> line_of(text, ("sampler", "m")), line_of(text, ("sampler", "d")), line_of(text, ("attacks", "0", "name"))
-    (3, 1, 5)
+    >>> line_of(text, ("sampler", "m")), line_of(text, ("sampler", "d"))
+    (3, 1)
+    >>> line_of(text, ("attacks", "0", "name"))
+    5
     """
     lines = lines_in(text)
     for length in range(len(where), 0, -1):
@@ -30,30 +31,31 @@ def line_of(text: str, where: Sequence[str]) -> int | None:
 
 
 def lines_in(text: str) -> dict[Path, int]:
-    """The first line of every table, array entry and key; entries of arrays of tables count from
-    0.
+    """Return the first line of every table, array entry and key.
+
+    Entries of arrays of tables count from 0.
     """
-    found: dict[Path, int] = {}
+    lines: dict[Path, int] = {}
     table: Path = ()
     entries: dict[Path, int] = {}
     for number, line in _statements(text):
         header = _HEADER.match(line)
         if header is not None:
             table = path_in(header[2])
-            found.setdefault(table, number)
+            lines.setdefault(table, number)
             if header[1] == "[[":
                 entries[table] = entries.get(table, -1) + 1
                 table = (*table, str(entries[table]))
-                found.setdefault(table, number)
+                lines.setdefault(table, number)
             continue
         key = path_in(line.partition("=")[0])
         for length in range(1, len(key) + 1):
-            found.setdefault((*table, *key[:length]), number)
-    return found
+            lines.setdefault((*table, *key[:length]), number)
+    return lines
 
 
 def path_in(text: str) -> Path:
-    """A dotted key as its parts; empty where the text is not a key.
+    """Split a dotted key into its parts; empty if the text is not a key.
 
     >>> path_in('run."keep".x'), path_in("= 3")
     (('run', 'keep', 'x'), ())
@@ -70,9 +72,7 @@ def path_in(text: str) -> Path:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Headers and first lines of values, numbered from 1; the further lines of a long value are
-    left out.
-    """
+    """Yield headers and first lines of values, numbered from 1; skip other lines of values."""
     depth = 0
     quote = ""
     for number, line in enumerate(text.splitlines(), start=1):
@@ -93,9 +93,7 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _without_texts(line: str) -> tuple[str, str]:
-    """A line without texts and comments, and the quotation marks of a long text that goes on after
-    it.
-    """
+    """Remove texts and comments from a line; return it and the quote of an unfinished text."""
     line = _LONG_TEXT.sub("", line)
     for match in _TEXT.finditer(line):
         if match[0] in ('"""', "'''"):
@@ -104,5 +102,7 @@ def _without_texts(line: str) -> tuple[str, str]:
 
 
 def _balance(text: str) -> int:
-    """How many brackets a text opens beyond those that it closes."""
-    return sum(text.count(sign) for sign in "[{") - sum(text.count(sign) for sign in "]}")
+    """Return how many brackets a text opens without closing them."""
+    opened = sum(text.count(sign) for sign in "[{")
+    closed = sum(text.count(sign) for sign in "]}")
+    return opened - closed

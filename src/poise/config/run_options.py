@@ -1,6 +1,4 @@
-"""The options of a run, declared once: `poise.train`, the table [run] and ``poise run`` derive from
-these fields.
-"""
+"""The options of a run, declared once, for `poise.train`, the table [run] and ``poise run``."""
 
 from __future__ import annotations
 
@@ -16,46 +14,46 @@ BadUpdates = Literal["stop", "drop"]
 AuditAction = Literal["warn", "quarantine"]
 
 DEFAULT_ROUNDS = 100
-"""Aggregations of a run from Python that names neither rounds nor time."""
+"""The number of aggregations of `poise.train` without rounds and time."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How long a run lasts, what it measures, and what it keeps; `poise.core.options` checks every
-    value.
-    """
+    """How long a run lasts, what it measures, and what it keeps."""
 
     rounds: int | None = option(
         None,
-        "number of aggregations (100 in Python where neither this nor ``time`` is given).",
+        "number of aggregations; 100 if ``time`` is not given either.",
         least=1,
     )
     time: float | None = option(None, "budget of simulated time.", above=0)
-    seed: int = option(0, "one seed, one run.", least=0, key="seeds")
+    seed: int = option(0, "of every draw; the same seed gives the same run.", least=0, key="seeds")
     evaluate_every: int = option(
         1, "measure after every so many aggregations, and after the last.", least=1
     )
     metrics: tuple[str, ...] = option(
         (),
-        'more to measure than the held-out metrics, e.g. ``"client_loss"``.',
+        'metrics beside the held-out ones, e.g. ``"client_loss"``.',
         example='["client_loss"]',
     )
-    keep: Keep = option("last", 'which models stay: ``"all"``, ``"unlearnable"``, ``"last"``.')
+    keep: Keep = option("last", 'which models to keep: ``"all"``, ``"unlearnable"``, ``"last"``.')
     bad_updates: BadUpdates = option(
         "stop", '``"stop"`` at an update that is not finite, or ``"drop"`` it and go on.'
     )
     backend: Any = option("local", "where work is executed, by name or as a part.")
     start: str | None = option(
-        None, "the hash of the model to begin with; the task's own initial model by default."
+        None, "the hash of the initial model; the task's own initial model by default."
     )
     keep_updates: bool = option(
         False,
-        "keep every update of every round, for re-aggregation without some clients (``fed-accum``).",
+        "keep every update of every round, to aggregate again without some clients "
+        "(``fed-accum``).",
     )
     audit: AuditAction | None = option(
         None,
-        'look for free-riders after every round, and ``"warn"``, or ``"quarantine"`` them: weight 0, the others as '
-        "much in total as all had. Both are events of the run and warnings, never silent.",
+        'look for free-riders after every round, and ``"warn"`` or ``"quarantine"``. Quarantine '
+        "sets their weight to 0 and scales the other weights to the same total. Both raise a "
+        "warning and record an event.",
     )
 
     def __post_init__(self) -> None:
@@ -65,19 +63,19 @@ class RunOptions:
 
     @classmethod
     def of(cls, table: Mapping[str, Any], seed: int | None = None) -> RunOptions:
-        """The options of one seed from the table [run] of an experiment file; the first seed by
-        default.
-        """
+        """Return the options of one seed from a table [run]; the first seed by default."""
         check_keys(table, RUN_KEYS, "[run]")
         given = dict(table)
         seeds = seeds_in(table)
         given.pop("seeds", None)
         if given.get("rounds") is None and given.get("time") is None:
             raise InvalidOption("the run has no end", "give rounds or time under [run]")
-        return cls(**given, seed=seeds[0] if seed is None else seed)
+        if seed is None:
+            seed = seeds[0]
+        return cls(**given, seed=seed)
 
     def table(self) -> dict[str, Any]:
-        """The table [run]; options that are not set and switches that are off are left out."""
+        """Return the table [run], without options that are None or False."""
         table: dict[str, Any] = {}
         values = vars(self)
         for name, declared in options_of(type(self)).items():
@@ -94,7 +92,7 @@ RUN_KEYS = tuple(declared.key for declared in options_of(RunOptions).values())
 
 
 def seeds_in(table: Mapping[str, Any]) -> list[int]:
-    """The seeds that a table [run] names; seed 0 where it names none."""
+    """Return the seeds of a table [run]; seed 0 by default."""
     seeds = table.get("seeds", [0])
     whole = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
     if not whole or not seeds:
@@ -103,6 +101,8 @@ def seeds_in(table: Mapping[str, Any]) -> list[int]:
         )
     if len(set(seeds)) < len(seeds):
         raise InvalidOption(
-            "seeds has the same seed twice", "the same seed gives the same run", where=("seeds",)
+            "seeds contains a seed twice, which would repeat the run",
+            "name every seed once",
+            where=("seeds",),
         )
     return list(seeds)

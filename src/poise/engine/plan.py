@@ -133,8 +133,8 @@ class Parts:
         channel = type(self.channel).__name__
         if setting.on_demand:
             raise IncompatibleParts(
-                f"{channel}: clients must keep state between rounds, but these clients are created "
-                "on demand and keep none",
+                f"{channel}: clients must keep state between rounds, but these clients are made on "
+                "demand and keep none",
                 "use a channel without client state",
                 where=("channel",),
             )

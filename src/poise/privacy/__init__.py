@@ -1,3 +1,1 @@
-"""The (epsilon, delta) guarantee of a request to forget: the Gaussian mechanism, and the budget
-that it spends.
-"""
+"""The (epsilon, delta) guarantee of unlearning: the Gaussian mechanism and its budget."""

@@ -1,4 +1,4 @@
-"""The budget of a request to forget: what is promised, and how much noise may be spent on it."""
+"""`Budget`: the guarantee of an unlearning request, and the noise that it may add."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ Participation = Literal["conservative", "optimistic"]
 
 @dataclass(frozen=True)
 class Budget:
-    """(epsilon, delta), the noise to reach it with, and how sensitivities are counted.
+    """(epsilon, delta), the noise that achieves it, and how sensitivities are counted.
 
-    The fields are the keys of the table [unlearning]. Sensitivities fade by ``1 - eta (lambda +
-    mu)`` with every local step where ``strong_convexity`` gives mu [Fraboni 2023, eq. 5.11], as far
-    as the
-    server follows its clients.
+    The fields are the keys of the table [unlearning]. If ``strong_convexity`` gives mu,
+    sensitivities fade by ``1 - eta (lambda + mu)`` with every local step [Fraboni 2023, eq. 5.11],
+    as far as the server follows its clients.
 
     >>> round(Budget(epsilon=10, delta=0.01, sigma=0.05).limit, 4)
     0.1428
@@ -41,7 +40,8 @@ class Budget:
     )
     sigma: float = option(
         0.05,
-        "standard deviation of the noise (``last`` works out its own, ``dp`` had it while training).",
+        "standard deviation of the noise (``last`` computes its own, ``dp`` added its noise during "
+        "training).",
         least=0,
         inherits=True,
         label="Noise sigma",
@@ -54,8 +54,9 @@ class Budget:
     )
     participation: Participation = option(
         "conservative",
-        "how partial participation counts: ``conservative`` renormalises inside the cohort that really was, "
-        "``optimistic`` takes ``p_c/(1 - p_c)`` whoever took part, which is smaller and no bound.",
+        "how partial participation counts: ``conservative`` renormalises inside the recorded "
+        "cohort; ``optimistic`` takes ``p_c/(1 - p_c)`` for any cohort, which is smaller and no "
+        "bound.",
         inherits=True,
         advanced=True,
     )
@@ -76,49 +77,50 @@ class Budget:
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Budget:
-        """From the table [unlearning] of an experiment file."""
+        """Return the budget of a table [unlearning]."""
         check_keys(table, options_of(cls), "[unlearning]")
         return cls(**table)
 
     @property
     def limit(self) -> float:
-        """Psi*."""
+        """Psi*, the largest sensitivity that the noise hides."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said when the budget was made
+            warnings.simplefilter("ignore")  # the budget already warned
             return sensitivity_budget(self.sigma, self.epsilon, self.delta, self.calibration)
 
     def table(self) -> dict[str, Any]:
-        """The options, as an experiment file holds them."""
-        return {k: v for k, v in asdict(self).items() if v is not None}
+        """Return the table [unlearning]."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def contraction(self, solver: Solver) -> float:
-        """By how much one local step contracts: ``1 - eta (lambda + mu)``, or 1 where mu is not
-        given.
+        """Return the contraction of one local step: ``1 - eta (lambda + mu)``, or 1 without mu.
 
-        Raises where the corollary does not speak of this solver.
+        Raises if the corollary does not hold for this solver.
         """
         if self.strong_convexity is None:
             return 1.0
         traits = traits_of(solver, SolverTraits)
         if not traits.plain_gradient or traits.pull or not traits.constant_rate:
             raise IncompatibleParts(
-                f"strong_convexity: sensitivities fade by a known factor under plain SGD, not under {solver!r}",
+                "strong_convexity: sensitivities fade by a known factor under plain SGD, not under "
+                f"{solver!r}",
                 "leave strong_convexity out",
             )
         factor = 1 - solver.rate(0) * (traits.weight_decay + self.strong_convexity)
         if not 0 <= factor < 1:
             raise IncompatibleParts(
                 f"strong_convexity: 1 - eta (lambda + mu) = {factor:g} is no contraction",
-                "eta (lambda + mu) must be above 0 and at most 1",
+                "choose eta (lambda + mu) above 0 and at most 1",
             )
         return float(factor)
 
     def tracker(self, solver: Solver, server: Server, importance: Floats) -> Psi:
-        """An empty count of sensitivities, as this budget counts them."""
-        from poise.core.sensitivity import (
-            Psi,
-        )  # here: commands read the options without loading numpy
+        """Return an empty tracker of sensitivities, with the rules of this budget."""
+        from poise.core.sensitivity import Psi  # not at the top: the options do not need NumPy
 
-        hopeful = importance if self.participation == "optimistic" else None
         rate = traits_of(server, ServerTraits).rate
-        return Psi(self.contraction(solver), importance=hopeful, lr=1.0 if rate is None else rate)
+        return Psi(
+            decay=self.contraction(solver),
+            importance=importance if self.participation == "optimistic" else None,
+            lr=1.0 if rate is None else rate,
+        )

@@ -1,7 +1,7 @@
-"""How much noise hides a change of the model: the Gaussian mechanism, calibrated exactly.
+"""The Gaussian mechanism, calibrated exactly: how much noise hides a change of the model.
 
-Two normal laws with standard deviation sigma whose means are Psi apart cannot be told from each
-other better than (epsilon, delta); all depends on ``r = Psi / sigma``.
+Two normal distributions with standard deviation sigma and means at distance Psi are
+(epsilon, delta)-indistinguishable. The pairs (epsilon, delta) depend on ``r = Psi / sigma`` alone.
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ Calibration = Literal["analytic", "classical"]
 
 
 def privacy_curve(r: float, epsilon: float) -> float:
-    """The least delta at this epsilon: ``Phi(r/2 - epsilon/r) - e^epsilon Phi(-r/2 - epsilon/r)``.
+    """Return the least delta: ``Phi(r/2 - epsilon/r) - e^epsilon Phi(-r/2 - epsilon/r)``.
 
-    >>> round(privacy_curve(3.218, 10.0), 4)  # what the classical formula takes for 0.01
+    >>> round(privacy_curve(3.218, 10.0), 4)  # the classical formula claims 0.01
     0.0406
 
     Source: [Balle 2018, Thm 8].
     """
-    from scipy.special import (
-        log_ndtr,
-        ndtr,
-    )  # here: a run that nobody asks to forget starts without it
+    from scipy.special import log_ndtr, ndtr  # not at the top: training does not need it
 
     require(
         r >= 0 and epsilon >= 0,
@@ -41,7 +38,7 @@ def privacy_curve(r: float, epsilon: float) -> float:
 
 
 def epsilon_at(r: float, delta: float) -> float:
-    """The least epsilon at this delta, for means that are r standard deviations apart.
+    """Return the least epsilon at this delta, for means r standard deviations apart.
 
     >>> round(epsilon_at(2.856, 0.01), 2)
     10.0
@@ -60,11 +57,11 @@ def epsilon_at(r: float, delta: float) -> float:
 def sensitivity_budget(
     sigma: float, epsilon: float, delta: float, calibration: Calibration = "analytic"
 ) -> float:
-    """Psi*: how far apart two models may be so that noise sigma makes them (epsilon, delta)-alike.
+    """Return Psi*, the largest distance of two models that noise sigma hides.
 
     ``analytic``: the largest Psi with ``privacy_curve(Psi / sigma, epsilon) <= delta``, exact for
     every epsilon. ``classical``: ``epsilon sigma / sqrt(2 ln(1.25/delta))``, proved for epsilon < 1
-    only; it warns above.
+    only, with a warning above.
 
     Args:
         sigma: standard deviation of the noise.
@@ -78,16 +75,17 @@ def sensitivity_budget(
     Source: [Fraboni 2023, eq. 5.13]; [Balle 2018]; [Dwork 2014, Thm A.1].
     """
     check_budget(sigma, epsilon, delta, calibration)
-    ratio = _classical(epsilon, delta) if calibration == "classical" else _ratio(epsilon, delta)
-    return ratio * sigma
+    if calibration == "classical":
+        return _classical(epsilon, delta) * sigma
+    return _ratio(epsilon, delta) * sigma
 
 
 def check_budget(
     sigma: float, epsilon: float, delta: float, calibration: Calibration, stacklevel: int = 3
 ) -> None:
-    """Refuse what is no budget, and warn of one that the classical formula does not reach.
+    """Raise for an invalid budget, and warn if the classical formula does not hold for it.
 
-    ``stacklevel`` says whose line the warning names: by default that of the caller's caller.
+    ``stacklevel`` selects the line that the warning names; by default, that of the caller's caller.
     """
     known = calibration in ("analytic", "classical")
     require(
@@ -104,10 +102,10 @@ def check_budget(
     )
     require(0 < delta < 1, f"delta must be between 0 and 1, not {delta}", where="delta")
     if calibration == "classical" and epsilon >= 1:
-        really = privacy_curve(_classical(epsilon, delta), epsilon)
+        actual_delta = privacy_curve(_classical(epsilon, delta), epsilon)
         warnings.warn(
-            f"the classical calibration is proved for epsilon < 1; at epsilon = {epsilon:g} it gives "
-            f"delta = {really:.4g}, not {delta:g}: use calibration='analytic'",
+            f"the classical calibration is proved for epsilon < 1; at epsilon = {epsilon:g} it "
+            f"gives delta = {actual_delta:.4g}, not {delta:g}: use calibration='analytic'",
             stacklevel=stacklevel,
         )
 
@@ -117,7 +115,7 @@ def _classical(epsilon: float, delta: float) -> float:
 
 
 def _ratio(epsilon: float, delta: float) -> float:
-    """The largest r with privacy_curve(r, epsilon) <= delta; the curve rises with r from 0 to 1."""
+    """Return the largest r with privacy_curve(r, epsilon) <= delta; the curve rises with r."""
     high = 1.0
     while privacy_curve(high, epsilon) < delta:
         high *= 2
@@ -125,7 +123,7 @@ def _ratio(epsilon: float, delta: float) -> float:
 
 
 def _root(function: Callable[[float], float], high: float, precision: float) -> float:
-    """Where a function is zero between 0 and ``high``."""
+    """Return the zero of a function between 0 and ``high``."""
     from scipy.optimize import brentq
 
     return float(brentq(function, 0.0, high, xtol=precision, rtol=1e-14))

@@ -1,8 +1,8 @@
 """Compose, begin and resume runs.
 
-`composed` starts from Python objects, `compose` from an experiment file. Both return a
-`Composition`, which `prepare` checks and turns into the engine's plan. `train` and `resume` begin
-and continue runs.
+`composed` composes a run from Python objects, `compose` from an experiment file. Both return a
+`Composition`, which `prepare` checks and turns into the engine's plan. `train` begins a run,
+`resume` continues it.
 """
 
 from poise.engine.local_work import BackendPart

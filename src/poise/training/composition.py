@@ -1,4 +1,4 @@
-"""A composition: everything that defines a run, checked before anything is computed."""
+"""`Composition`: everything that defines a run, checked before any computation."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from poise.engine.local_work import BackendPart, LocalWork
 from poise.privacy.budget import Budget
 
 OF_CLIENTS = ("client_", "train_", "own_")
-"""How the names of metrics begin that are measured client by client."""
+"""Prefixes of metrics that are measured for each client."""
 
-TABLE_LIMIT = 10_000  # clients beyond which a run keeps no table of them
+TABLE_LIMIT = 10_000  # the ledger keeps no table of more clients than this
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Composition:
     """Everything that defines a run.
 
     Args:
-        federation: who owns what.
-        task: what is learned.
-        parts: a part for each slot.
-        options: how long the run lasts, what it measures and keeps; its backend is a part.
-        unlearning: what later requests to forget will guarantee.
+        federation: the clients and their data.
+        task: the model and the loss.
+        parts: one part per slot.
+        options: how long the run lasts, what it measures and keeps, and its backend, as a part.
+        unlearning: the guarantee of later unlearning requests.
     """
 
     federation: FederationLike
@@ -78,20 +78,20 @@ class Composition:
 
     @property
     def backend(self) -> BackendPart:
-        """Where work is executed."""
+        """Where local work is executed."""
         part: BackendPart = self.options.backend
         return part
 
     def with_options(self, **changes: Any) -> Composition:
-        """The same run with other options."""
+        """Return the composition with other options."""
         return replace(self, options=replace(self.options, **changes))
 
     def setting(self, oracle: Oracle) -> Setting:
-        """What the parts may know of the federation."""
+        """Return what the parts may know of the federation."""
         fed = self.federation
-        few = not fed.on_demand and fed.clients <= TABLE_LIMIT
+        small = not fed.on_demand and fed.clients <= TABLE_LIMIT
         majority: Ints | None = None
-        if few and isinstance(fed, HasClasses) and fed.classes:
+        if small and isinstance(fed, HasClasses) and fed.classes:
             majority = fed.label_counts().argmax(axis=1)
         similar: Callable[[], Floats] | None = None
         if not fed.on_demand and fed.clients >= 2:
@@ -107,7 +107,7 @@ class Composition:
         )
 
     def plan(self, oracle: Oracle) -> engine.Plan:
-        """The engine's orders; raises where the parts do not fit."""
+        """Return the engine's plan; raises if the parts do not fit."""
         setting = self.setting(oracle)
         fit(self.parts, setting)
         options = self.options
@@ -125,82 +125,91 @@ class Composition:
         )
 
     def wire(self, oracle: Oracle) -> engine.Wire:
-        """How updates travel, and which entries of a model stay with each client."""
+        """Return how updates travel, and which entries of a model stay with each client."""
         parts = self.parts
-        if parts.personal is None:
-            return engine.Wire(oracle.layout, parts.channel)
-        with errors_at("personal"):
-            return engine.Wire(oracle.layout, parts.channel, _personal(parts.personal, oracle))
+        stays: tuple[str, ...] = ()
+        if parts.personal is not None:
+            with errors_at("personal"):
+                stays = _personal_names(parts.personal, oracle)
+        return engine.Wire(oracle.layout, parts.channel, stays=stays)
 
     def probes(self, layout: Layout) -> tuple[Probe, ...]:
-        """What is read of every update."""
+        """Return the probes that measure every update."""
         limit = np.inf
         if self.unlearning is not None and self.unlearning.contraction(self.parts.solver) == 1:
-            limit = self.unlearning.limit  # sensitivities that fade may come back below it
+            limit = self.unlearning.limit  # a fading sensitivity could fall below it again
         server = traits_of(self.parts.server, ServerTraits)
         linear = traits_of(self.parts.aggregator, AggregatorTraits).linear
-        adds = server.adds and server.noise == 0 and memory_of(self.parts.solver) is None
-        audit = AuditProbe(layout, self.seed, received=not (adds and linear))
+        stateless = memory_of(self.parts.solver) is None
+        adds_direction = server.adds and server.noise == 0 and stateless
+        audit = AuditProbe(layout, self.seed, received=not (adds_direction and linear))
         return audit, SensitivityProbe(
             self._rate, limit
         )  # the first computes in its pass what both need
 
     @property
     def _rate(self) -> float:
-        """The server's learning rate; 1 where no one number says it."""
+        """The server's learning rate; 1 if it is not one number."""
         rate = traits_of(self.parts.server, ServerTraits).rate
         return 1.0 if rate is None else rate
 
     def tracker(self) -> Psi:
-        """An empty count of sensitivities, as the budget asked for counts them."""
+        """Return an empty tracker of sensitivities, with the rules of the budget."""
         budget = self.unlearning or Budget()
         return budget.tracker(self.parts.solver, self.parts.server, self.federation.importance)
 
     @property
     def _budget(self) -> Budget | None:
-        """The budget asked for, or the default where models are kept for one."""
+        """The declared budget; the default budget if models are kept for unlearning."""
         if self.unlearning is None and self.options.keep == "unlearnable":
             return Budget()
         return self.unlearning
 
     def _metrics(self, oracle: Oracle) -> frozenset[str]:
-        """Held-out metrics (or the training loss where nothing is held out) and those asked for."""
+        """Return the metrics to measure.
+
+        These are the requested ones and all held-out metrics, or the training loss if there are no
+        held-out data.
+        """
         known = oracle.metrics
-        asked = set(self.options.metrics)
+        requested = set(self.options.metrics)
         with errors_at("run", "metrics"):
             self._check_metrics(known)
             held_out = {name for name in known if not name.startswith(OF_CLIENTS)}
-            if (
-                self.parts.personal is not None
-            ):  # no single model could be measured on held-out data
-                for name in held_out & asked:
+            if self.parts.personal is not None:  # there is no single model to measure
+                for name in held_out & requested:
                     raise IncompatibleParts(
-                        f"{name} is of one model, but clients have layers of their own",
+                        f"{name} measures one model, but each client has personal layers",
                         f"use own_{name}",
                     )
                 held_out = {name for name in known if name.startswith("own_")}
+        if held_out:
+            return frozenset(held_out | requested)
+        if self._measures_clients():
+            return frozenset(({"train_loss"} & known) | requested)
+        return frozenset(requested)
+
+    def _measures_clients(self) -> bool:
+        """Return whether the run measures its clients by default."""
         fed = self.federation
-        unasked = not fed.on_demand and (
-            fed.measured if isinstance(fed, DecidesMeasuring) else True
-        )
-        fallback = {"train_loss"} & known if unasked else set()
-        return frozenset((held_out or fallback) | asked)
+        if fed.on_demand:
+            return False
+        return fed.measured if isinstance(fed, DecidesMeasuring) else True
 
     def _check_metrics(self, known: frozenset[str]) -> None:
-        """Refuse metrics that the task does not have, and those that need clients who are not
-        there.
-        """
+        """Raise for metrics that the task does not have, or that need clients on demand."""
         for name in self.options.metrics:
             if name not in known:
                 raise InvalidOption(f"unknown metric {name!r}", suggest(name, known))
             if self.federation.on_demand and name.startswith(OF_CLIENTS):
                 raise IncompatibleParts(
-                    f"{name} needs all clients, but they are made on demand", "leave it out"
+                    f"{name} needs all clients, but these are made on demand", "leave it out"
                 )
 
     def table(self) -> dict[str, Any]:
-        """The experiment file's tables; ``data`` or ``task`` is absent where Python objects were
-        given.
+        """Return the tables of the experiment file.
+
+        ``data`` or ``task`` is absent if Python objects define it.
         """
         tables: dict[str, Any] = {}
         for name, spec in (("data", self.federation.spec), ("task", self.task.spec)):
@@ -216,7 +225,7 @@ class Composition:
         return tables
 
     def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """What the ledger keeps about the run: values by name, and arrays by name."""
+        """Return what the ledger keeps about the run: values by name, and arrays by name."""
         meta = {
             "poise": __version__,
             "seed": self.seed,
@@ -236,17 +245,19 @@ class Composition:
                 arrays["optimism"] = np.asarray(self.federation.importance)
         if self.options.keep_updates:
             meta["keep_updates"] = True
-        knowing = [a for a in self.parts.attacks if traits_of(a, AttackTraits).omniscient]
-        if knowing:
-            meta["omniscient"] = ", ".join(sorted({type(attack).__name__ for attack in knowing}))
+        omniscient = {
+            type(attack).__name__
+            for attack in self.parts.attacks
+            if traits_of(attack, AttackTraits).omniscient
+        }
+        if omniscient:
+            meta["omniscient"] = ", ".join(sorted(omniscient))
         if isinstance(self.federation, HasDigest):
             meta["federation"] = self.federation.digest()
         return meta, arrays
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        """What the ledger keeps of every client; nothing for a federation that is too large for a
-        table.
-        """
+        """Return what the ledger keeps of every client; nothing for very large federations."""
         fed = self.federation
         arrays: dict[str, np.ndarray] = {}
         if fed.clients <= TABLE_LIMIT:
@@ -254,27 +265,22 @@ class Composition:
             if isinstance(fed, HasClasses) and fed.classes:
                 arrays["label_counts"] = fed.label_counts()
             if isinstance(fed, HasClientTraits):
-                arrays |= {
-                    f"trait/{name}": np.asarray(values) for name, values in fed.traits().items()
-                }
+                for name, values in fed.traits().items():
+                    arrays[f"trait/{name}"] = np.asarray(values)
         members = fed.members if isinstance(fed, HasMembers) else None
-        if (
-            members is not None and members[-1] >= fed.clients
-        ):  # some have left, the others moved up
+        if members is not None and members[-1] >= fed.clients:  # some clients have left
             arrays["members"] = np.asarray(members)
         return arrays
 
 
-def _personal(part: Personal, oracle: Oracle) -> tuple[str, ...]:
-    """The names of the tensors that stay with each client; refused where they do not fit the
-    model.
-    """
+def _personal_names(part: Personal, oracle: Oracle) -> tuple[str, ...]:
+    """Return the names of the tensors that stay with each client; raises if they do not fit."""
     if oracle.module is None:
-        raise IncompatibleParts(
-            "personal layers need a model whose parts have names", "leave personal out"
-        )
-    name, layout = type(part).__name__, oracle.layout
-    names, known = tuple(sorted(part.names(oracle.module))), set(oracle.module.state_dict())
+        raise IncompatibleParts("personal layers need a model with modules", "leave personal out")
+    name = type(part).__name__
+    layout = oracle.layout
+    names = tuple(sorted(part.names(oracle.module)))
+    known = set(oracle.module.state_dict())
     for entry in names:
         if entry not in known:
             raise IncompatibleParts(
@@ -282,7 +288,7 @@ def _personal(part: Personal, oracle: Oracle) -> tuple[str, ...]:
             )
     if len(layout.positions(names)) == 0:
         raise IncompatibleParts(
-            f"{name}: nothing that is trained would stay with clients", "leave personal out"
+            f"{name}: no entry of the model would stay with clients", "leave personal out"
         )
     if {entry.name for entry in layout.parameters} <= set(names):
         raise IncompatibleParts(
@@ -292,7 +298,7 @@ def _personal(part: Personal, oracle: Oracle) -> tuple[str, ...]:
 
 
 def fit(parts: engine.Parts, setting: Setting) -> None:
-    """Refuse parts that do not fit the federation or each other; the error names the slot."""
+    """Raise if parts do not fit the federation or each other; the error names the slot."""
     for name, part in parts.chosen():
         with errors_at(name):
             part.fit(setting)
@@ -304,9 +310,7 @@ def fit(parts: engine.Parts, setting: Setting) -> None:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A composition with the gradient oracle of its task and the engine's plan: ready to begin, or
-    to go on.
-    """
+    """A composition with its gradient oracle and its plan, ready to begin or to resume."""
 
     composition: Composition
     oracle: Oracle
@@ -314,7 +318,7 @@ class Prepared:
 
     @property
     def local(self) -> LocalWork:
-        """What every client of the run does."""
+        """The local work of every client."""
         return LocalWork(self.oracle, self.plan.parts.solver, self.wire)
 
     @property
@@ -323,7 +327,7 @@ class Prepared:
         return self.composition.wire(self.oracle)
 
     def facts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """What the ledger keeps about the run: values by name, and arrays by name."""
+        """Return what the ledger keeps about the run: values by name, and arrays by name."""
         meta, arrays = self.composition.facts()
         meta["trainable"] = self.oracle.layout.trainable
         if self.oracle.frozen:
@@ -334,16 +338,14 @@ class Prepared:
 
 
 def prepare(composition: Composition) -> Prepared:
-    """Bind the task to the data and make the engine's plan; raises where something does not fit."""
+    """Bind the task to the data and make the engine's plan; raises if a part does not fit."""
     with errors_at("task"):
         oracle = composition.task.bind(composition.federation, composition.backend.device)
     return Prepared(composition, oracle, composition.plan(oracle))
 
 
 def _shares(federation: FederationLike) -> Floats:
-    """p_ij of the federation's similarity graph; clients on nodes of their own tell their
-    messages.
-    """
+    """Return p_ij of the federation's similarity graph; clients on nodes send their messages."""
     from poise.graph import SimilarityGraph, similarity
 
     if isinstance(federation, SendsMessages):
@@ -352,7 +354,7 @@ def _shares(federation: FederationLike) -> Floats:
 
 
 def seeded(parts: engine.Parts, seed: int) -> engine.Parts:
-    """The parts with the draws of a server that draws named by the run's seed."""
+    """Return the parts with a server whose random draws depend on the run's seed."""
     if not isinstance(parts.server, Seeded):
         return parts
     return replace(parts, server=parts.server.seeded(seed))

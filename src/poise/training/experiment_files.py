@@ -1,4 +1,4 @@
-"""Compose runs from experiment files, and from what runs recorded of themselves."""
+"""Compose runs from experiment files, and from the experiment files that runs recorded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from poise.tasks import task as make_task
 from poise.training.composition import Composition
 
 NODES = "nodes"
-"""The source of an experiment whose data only the nodes of a deployment know."""
+"""The source of an experiment whose data are on the nodes of a deployment."""
 
 
 def compose(
@@ -35,79 +35,82 @@ def compose(
     federation: FederationLike | None = None,
     task: TaskLike | None = None,
 ) -> Composition:
-    """The composition of one seed; objects given here stand for tables that the file does not
-    have.
-    """
+    """Compose the run of one seed; ``federation`` and ``task`` replace the file's tables."""
     if federation is None:
         federation = federation_in(experiment, seed)
     if task is None:
         task = task_in(experiment)
     parts = parts_in(experiment)
-    with experiment.located(), reading("unlearning"):
-        declared = experiment.tables.get("unlearning")
-        budget = None if declared is None else Budget.of(declared)
-    return Composition(federation, task, parts, options_in(experiment, seed), budget)
+    budget = None
+    with experiment.located(), errors_in_table("unlearning"):
+        if "unlearning" in experiment.tables:
+            budget = Budget.of(experiment.tables["unlearning"])
+    options = options_in(experiment, seed)
+    return Composition(federation, task, parts, options=options, unlearning=budget)
 
 
 def options_in(experiment: Experiment, seed: int) -> RunOptions:
-    """The options of one seed, with the backend as a part."""
-    with experiment.located(), reading("run"):
+    """Return the options of one seed, with the backend as a part."""
+    with experiment.located(), errors_in_table("run"):
         options = RunOptions.of(experiment.table("run"), seed)
         with errors_at("backend"):
             return replace(options, backend=backend_in(options.backend))
 
 
 def backend_in(written: str | Mapping[str, Any]) -> BackendPart:
-    """The backend that a file names, by its name or by a table."""
+    """Return the backend of a file, from its name or its table."""
     table = {"name": written} if isinstance(written, str) else written
     if not isinstance(table, Mapping):
         raise InvalidOption(
             f"backend must be a name or a table, not {written!r}", 'for example backend = "local"'
         )
-    made: BackendPart = build("backend", table, "[run.backend]")
-    return made
+    backend: BackendPart = build("backend", table, title="[run.backend]")
+    return backend
 
 
 def parts_in(experiment: Experiment) -> engine.Parts:
-    """The part of each slot."""
-    made: dict[str, Any] = {}
+    """Return the parts of an experiment."""
+    parts: dict[str, Any] = {}
     for slot in RUN_SLOTS:
         table = experiment.table(slot)
         if slot == "personal" and not table:
-            made[slot] = None
+            parts[slot] = None
             continue
-        with experiment.located(), reading(slot):
-            made[slot] = build(slot, table)
-    return engine.Parts(**made, attacks=_attacks_in(experiment))
+        with experiment.located(), errors_in_table(slot):
+            parts[slot] = build(slot, table)
+    return engine.Parts(**parts, attacks=_attacks_in(experiment))
 
 
 def _attacks_in(experiment: Experiment) -> tuple[Any, ...]:
-    made = []
+    """Return the attacks of an experiment."""
+    attacks = []
     for index, table in enumerate(experiment.tables.get("attacks", ())):
-        with experiment.located(), reading("attacks"), errors_at(str(index)):
-            made.append(build("attack", table, "[[attacks]]"))
-    return tuple(made)
+        with experiment.located(), errors_in_table("attacks"), errors_at(str(index)):
+            attacks.append(build("attack", table, title="[[attacks]]"))
+    return tuple(attacks)
 
 
 def experiment_of(run: Run) -> Experiment:
-    """The experiment of a run: as its folder has it, or as its ledger has it for a run in
-    memory.
-    """
-    return parse(run.experiment) if run.path is None else recorded(run.path)
+    """Return the experiment of a run, from its folder, or from its ledger for a run in memory."""
+    if run.path is None:
+        return parse(run.experiment)
+    return recorded(run.path)
 
 
 def recorded(folder: Path) -> Experiment:
-    """The experiment of a run folder: its experiment file, or the copy of it in the ledger."""
+    """Return the experiment of a run folder, from its file, or from the copy in the ledger."""
     if not begun(folder):
         raise LedgerError(f"{folder} is not a run folder: it has no {DATABASE}")
     file = folder / EXPERIMENT
-    return load(file) if file.exists() else parse(open_run(folder).meta["experiment"], file)
+    if file.exists():
+        return load(file)
+    return parse(open_run(folder).meta["experiment"], file)
 
 
 def federation_in(experiment: Experiment, seed: int) -> Federation:
-    """The federation that an experiment's [data] describes."""
+    """Return the federation of an experiment's table [data]."""
     options = experiment.table("data")
-    with experiment.located(), reading("data"):
+    with experiment.located(), errors_in_table("data"):
         if not options:
             raise InvalidOption(
                 "the data of this run were Python objects",
@@ -124,11 +127,11 @@ def federation_in(experiment: Experiment, seed: int) -> Federation:
 
 
 def task_in(experiment: Experiment) -> Task:
-    """The task that an experiment's [task] describes."""
+    """Return the task of an experiment's table [task]."""
     options = experiment.table("task")
-    with experiment.located(), reading("task"):
+    with experiment.located(), errors_in_table("task"):
         if not options:
-            hint = "name a model, or give the object: resume(path, task=…)"
+            hint = "name a model, or give the task: resume(path, task=…)"
             raise InvalidOption("the experiment has no [task]", hint)
         if "model" not in options:
             raise InvalidOption("[task] has no model", 'for example model = "mlp"')
@@ -136,8 +139,8 @@ def task_in(experiment: Experiment) -> Task:
 
 
 @contextmanager
-def reading(table: str) -> Iterator[None]:
-    """Errors inside the block belong to this table; so do values that nobody expected in it."""
+def errors_in_table(table: str) -> Iterator[None]:
+    """Attribute errors inside the block to a table, and turn errors of its values into ours."""
     with errors_at(table):
         try:
             yield

@@ -1,4 +1,4 @@
-"""Begin a run, and resume it: the ledger, the engine's first state, and the rounds between them."""
+"""Begin and resume runs: open the ledger, set up the engine's state, run the rounds."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ from poise.training.composition import Composition, Prepared, prepare
 from poise.training.experiment_files import compose, recorded
 from poise.training.slots import composed, slot
 
-Observer = Callable[[Record], None]
+Callback = Callable[[Record], None]
 
 
 def never() -> bool:
-    """The usual answer to "stop now?"."""
+    """Return False: the default of ``stop``."""
     return False
 
 
@@ -74,7 +74,7 @@ def train(
     backend: Any = "local",
     out: str | Path | None = None,
     attacks: Iterable[Attack | str] = (),
-    callbacks: Iterable[Observer] = (),
+    callbacks: Iterable[Callback] = (),
     metrics: Iterable[str] = (),
     keep: Keep = "last",
     bad_updates: BadUpdates = "stop",
@@ -87,37 +87,37 @@ def train(
     aggregator: Aggregator | str | None = None,
     channel: Channel | str | None = None,
 ) -> Run:
-    """Train one model on a federation; every slot takes a part.
+    """Train one model on a federation; every slot takes a part or its name.
 
     Args:
-        federation: who owns what (`poise.federation`, `poise.quadratics`).
-        task: what is learned (`poise.task`, `poise.Task`).
+        federation: the clients and their data (`poise.federation`, `poise.quadratics`).
+        task: the model and the loss (`poise.task`, `poise.Task`).
         solver: what each client does.
-        sampler: who works; everyone by default.
-        clock: when it counts; synchronous by default.
-        weighting: how much each counts; proportional by default.
-        server: how it is applied; added by default.
-        rounds: number of aggregations (100 in Python where neither this nor ``time`` is given).
+        sampler: which clients work; all by default.
+        clock: when answers count; synchronous by default.
+        weighting: how much each update counts; proportional by default.
+        server: how the direction is applied; added by default.
+        rounds: number of aggregations; 100 if ``time`` is not given either.
         time: budget of simulated time.
-        seed: one seed, one run.
+        seed: of every draw; the same seed gives the same run.
         evaluate_every: measure after every so many aggregations, and after the last.
         backend: where work is executed, by name or as a part.
         out: run folder; None keeps the run in memory.
-        attacks: what dishonest clients send instead.
+        attacks: what dishonest clients send instead of their updates.
         callbacks: called with the record of each aggregation.
-        metrics: more to measure than the held-out metrics, e.g. ``"client_loss"``.
-        keep: which models stay: ``"all"``, ``"unlearnable"``, ``"last"``.
+        metrics: metrics beside the held-out ones, e.g. ``"client_loss"``.
+        keep: which models to keep: ``"all"``, ``"unlearnable"``, ``"last"``.
         bad_updates: ``"stop"`` at an update that is not finite, or ``"drop"`` it and go on.
-        stop: asked before each round; true ends the run cleanly.
+        stop: called before each round; True ends the run cleanly.
         personal: which parameters stay with each client; none by default.
-        start: the model to begin with, (d,); the task's own initial model by default.
-        unlearning: what requests to forget will be promised; ``keep="unlearnable"`` keeps models
-            for it.
-        keep_updates: keep every update of every round, for re-aggregation without some clients
+        start: the initial model, (d,); the task's own by default.
+        unlearning: the guarantee of later unlearning requests; ``keep="unlearnable"`` keeps the
+            models for it.
+        keep_updates: keep every update of every round, to aggregate again without some clients
             (``fed-accum``).
-        audit: look for free-riders after every round, and ``"warn"``, or ``"quarantine"`` them:
-            weight 0, the others as much in total as all had. Both are events of the run and
-            warnings, never silent.
+        audit: look for free-riders after every round, and ``"warn"`` or ``"quarantine"``.
+            Quarantine sets their weight to 0 and scales the other weights to the same total. Both
+            raise a warning and record an event.
         aggregator: how weighted updates become one direction; their weighted sum by default.
         channel: what happens to an update on its way to the server; nothing by default.
     """
@@ -144,7 +144,7 @@ def train(
         "personal": personal,
     }
     composition = composed(
-        federation, task, chosen, options, attacks=attacks, unlearning=unlearning
+        federation, task, chosen=chosen, options=options, attacks=attacks, unlearning=unlearning
     )
     return begin(composition, out, callbacks=callbacks, stop=stop, start=start)
 
@@ -152,61 +152,61 @@ def train(
 def begin(
     composition: Composition,
     out: str | Path | None = None,
-    callbacks: Iterable[Observer] = (),
+    callbacks: Iterable[Callback] = (),
     stop: Callable[[], bool] = never,
     start: ArrayLike | torch.Tensor | None = None,
 ) -> Run:
-    """Begin a composed run in a new folder, or in memory; from the task's own initial model, or
-    from ``start``.
+    """Begin a composed run in a new folder, or in memory.
+
+    ``start`` replaces the task's own initial model.
     """
     warn_if_not_reproducible()
     prepared = prepare(composition)
     state = engine.initial(prepared.oracle, prepared.plan)
     if start is not None:
-        state = _starting(state, start)
+        state = _starting_from(start, state)
         composition = composition.with_options(start=content_hash({"theta": state.theta}))
         prepared = replace(prepared, composition=composition)
     meta, arrays = prepared.facts()
-    ledger = Ledger.create(Path(out) if out is not None else None, meta, arrays, meta["experiment"])
+    folder = None if out is None else Path(out)
+    ledger = Ledger.create(folder, meta, arrays, meta["experiment"])
     with _closed_on_error(ledger):
         ledger.start(state.theta)
-        return _run_rounds(
-            prepared, ledger, state, _history(prepared), Watchers(tuple(callbacks), stop)
-        )
+        hooks = RunHooks(tuple(callbacks), stop)
+        return _run_rounds(prepared, ledger, state, history=_history(prepared), hooks=hooks)
 
 
-def _starting(state: engine.State, start: ArrayLike | torch.Tensor) -> engine.State:
-    """The state of a run that begins with this model."""
-    given = torch.as_tensor(np.asarray(start))
-    finite = given.is_floating_point() and bool(torch.isfinite(given).all())
-    fits = given.shape == state.theta.shape and finite
+def _starting_from(start: ArrayLike | torch.Tensor, state: engine.State) -> engine.State:
+    """Return the first state of a run with this initial model."""
+    theta = torch.as_tensor(np.asarray(start))
+    finite = theta.is_floating_point() and bool(torch.isfinite(theta).all())
     require(
-        fits,
-        f"start has shape {tuple(given.shape)}, the task's models ({len(state.theta)},)",
-        "finite numbers",
+        theta.shape == state.theta.shape and finite,
+        f"start has shape {tuple(theta.shape)}, the task's models ({len(state.theta)},)",
+        "give a vector of finite numbers with the shape of the task's models",
     )
-    return replace(state, theta=given.to(state.theta).clone())
+    return replace(state, theta=theta.to(state.theta).clone())
 
 
 def resume(
     path: str | Path,
     federation: FederationLike | None = None,
     task: TaskLike | None = None,
-    callbacks: Iterable[Observer] = (),
+    callbacks: Iterable[Callback] = (),
     stop: Callable[[], bool] = never,
     rounds: int | None = None,
     backend: BackendPart | str | None = None,
 ) -> Run:
-    """Take a run up at its last good round and bring it to its end.
+    """Resume a run at its last good round, and bring it to its end.
 
     Args:
         path: the run folder.
-        federation: needed where the run was made with data given as Python objects.
-        task: likewise for its task.
+        federation: required if the run began with a federation of Python objects.
+        task: required if the run began with a task of Python objects.
         callbacks: called with the record of each aggregation.
-        stop: asked before each round; true ends the run cleanly.
-        rounds: a new number of rounds, to go on after the planned end.
-        backend: another backend to go on with; the result does not depend on it.
+        stop: called before each round; True ends the run cleanly.
+        rounds: a new number of rounds, to continue after the planned end.
+        backend: another backend; the result does not depend on it.
     """
     folder = Path(path)
     refuse_branch(folder)
@@ -217,27 +217,25 @@ def resume(
     if backend is not None:
         composition = composition.with_options(backend=slot("backend", backend))
     with experiment.located():
-        return resume_run(composition, folder, callbacks, stop)
+        return resume_run(composition, folder, callbacks=callbacks, stop=stop)
 
 
 def refuse_branch(folder: Path, verb: str = "poise unlearn") -> None:
-    """Refuse to resume a branch directly: how it ends, and what it guarantees, depends on its
-    request.
-    """
+    """Raise for a branch of an unlearning request: the request decides how the branch ends."""
     if (folder / REQUEST).exists():
         raise IncompatibleParts(
-            f"{folder} was made by a request to forget, and ends where that request says",
-            f"`{verb}` with the same clients and options finishes it",
+            f"{folder} belongs to an unlearning request, which decides when the run ends",
+            f"repeat `{verb}` with the same clients and options to finish it",
         )
 
 
 def resume_run(
     composition: Composition,
     path: Path,
-    callbacks: Iterable[Observer] = (),
+    callbacks: Iterable[Callback] = (),
     stop: Callable[[], bool] = never,
 ) -> Run:
-    """Go on with a run at its last good round; it ends bit for bit as if it had never stopped."""
+    """Resume a run at its last good round; it ends bit for bit as an uninterrupted run does."""
     prepared = prepare(composition)
     meta, arrays = prepared.facts()
     ledger, restart = reopen(path, meta, arrays)
@@ -245,34 +243,34 @@ def resume_run(
         recorded_meta = ledger.meta()
         if recorded_meta.get("frozen", "") != prepared.oracle.frozen:
             raise IncompatibleParts(
-                "the frozen parameters of the task are not those that the run began with",
+                "the frozen parameters of the task differ from those at the start of the run",
                 "give the task that the run began with",
                 where=("task",),
             )
-        _refuse_another(recorded_meta["experiment"], composition)
+        _refuse_other_experiment(recorded_meta["experiment"], composition)
         state = _state_at(restart, prepared, ledger)
         if meta["experiment"] != recorded_meta["experiment"]:
             ledger.set_experiment(meta["experiment"])
         personal = {name: values for name, values in arrays.items() if name == "personal"}
         if personal and ledger.array("personal") is None:  # poise 0.1 did not record them
             ledger.add_arrays(personal)
-        if not (
-            recorded_meta["status"] == "done" and _ended(composition, state)
-        ):  # else the ledger stays as it is
-            ledger.event("resumed" + _other_numerics(recorded_meta))
+        complete = recorded_meta["status"] == "done" and _ended(composition, state)
+        if not complete:
+            ledger.event("resumed" + _numerics_remark(recorded_meta))
             ledger.set("status", "running")
         history = _history(prepared)
-        history.resume(restart.records, restart.client_states, restart.server)
-        return _run_rounds(prepared, ledger, state, history, Watchers(tuple(callbacks), stop))
+        history.resume(restart.records, restart.own, restart.server)
+        hooks = RunHooks(tuple(callbacks), stop)
+        return _run_rounds(prepared, ledger, state, history=history, hooks=hooks)
 
 
 def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.State:
-    """The state after the last good round; the initial state where no round was recorded."""
+    """Return the state after the last good round; the initial state if there is no round."""
     state = engine.initial(prepared.oracle, prepared.plan)
     start = prepared.composition.options.start
     if restart.theta is None:
         if start is not None:
-            return _starting(state, ledger.store.get(models.name(0), start)["theta"])
+            return _starting_from(ledger.store.get(models.name(0), start)["theta"], state)
         ledger.start(state.theta)
         return state
     if "initial" not in ledger.meta():
@@ -296,11 +294,7 @@ def _state_at(restart: Restart, prepared: Prepared, ledger: Ledger) -> engine.St
 
 
 def _history(prepared: Prepared) -> History:
-    """An empty history that keeps what the sampler needs, and counts sensitivities as the declared
-    budget does.
-
-    It holds the live audit, where the run has one.
-    """
+    """Return an empty history, with what the sampler, the budget and the live audit need."""
     composition = prepared.composition
     sampler = prepared.plan.parts.sampler
     gradients = None
@@ -314,7 +308,7 @@ def _history(prepared: Prepared) -> History:
 
 @contextmanager
 def _closed_on_error(ledger: Ledger) -> Iterator[None]:
-    """Close the ledger where the block raises."""
+    """Close the ledger if the block raises."""
     try:
         yield
     except BaseException:
@@ -323,37 +317,42 @@ def _closed_on_error(ledger: Ledger) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Watchers:
-    """Who is told of every round, and who may end the run."""
+class RunHooks:
+    """The callbacks of a run, and the function that can stop it."""
 
-    callbacks: tuple[Observer, ...] = ()
+    callbacks: tuple[Callback, ...] = ()
     stop: Callable[[], bool] = never
 
 
 def _run_rounds(
-    prepared: Prepared, ledger: Ledger, state: engine.State, history: History, watchers: Watchers
+    prepared: Prepared, ledger: Ledger, state: engine.State, history: History, hooks: RunHooks
 ) -> Run:
-    """Run the engine to its end, and write into the ledger how the run ended."""
-    composition, local = prepared.composition, prepared.local
+    """Run the engine to its end, and record in the ledger how the run ended."""
+    composition = prepared.composition
+    local = prepared.local
     backend = composition.backend.open(local, composition.federation, composition.seed)
     announce = _announcer(history, ledger)
 
     def after_round(record: Record) -> None:
         announce()
-        for callback in watchers.callbacks:
+        for callback in hooks.callbacks:
             callback(record)
 
+    environment = engine.Environment(
+        backend,
+        local.wire,
+        journal=ledger,
+        history=history,
+        observers=engine.Observers(after_round, hooks.stop),
+    )
     try:
-        announce()  # news that a process which died could not write any more
+        announce()  # findings that an interrupted process did not record
         with one_thread():
-            around = engine.Environment(
-                backend, local.wire, ledger, history, engine.Observers(after_round, watchers.stop)
-            )
-            end = engine.run(state, prepared.plan, around)
-        done = _ended(composition, end) or not watchers.stop()
+            end = engine.run(state, prepared.plan, environment)
+        done = _ended(composition, end) or not hooks.stop()
         ledger.set("status", "done" if done else "stopped")
     except PoiseError as error:
-        _note_failure(ledger, error)
+        _record_failure(ledger, error)
         raise
     finally:
         backend.close()
@@ -365,67 +364,67 @@ def _run_rounds(
 
 
 def _announcer(history: History, ledger: Ledger) -> Callable[[], None]:
-    """A function that writes the audit's news into the ledger, each once, and warns of them."""
-    known = set(ledger.events())
+    """Return a function that records each new finding of the live audit, and warns of it."""
+    recorded_events = set(ledger.events())
 
     def announce() -> None:
-        news = history.watch.news if isinstance(history.watch, LiveAudit) else ()
-        for item in news:
-            if item not in known:
-                known.add(item)
-                ledger.event(item)
-                warnings.warn(item, stacklevel=2)
+        findings = history.watch.news if isinstance(history.watch, LiveAudit) else ()
+        for finding in findings:
+            if finding not in recorded_events:
+                recorded_events.add(finding)
+                ledger.event(finding)
+                warnings.warn(finding, stacklevel=2)
 
     return announce
 
 
 def _ended(composition: Composition, state: engine.State) -> bool:
-    """Whether all planned rounds are done."""
+    """Return whether all planned rounds are done."""
     return composition.rounds is not None and state.index >= composition.rounds
 
 
 MAY_CHANGE = ("rounds", "time", "keep", "backend")
-"""What a run may go on with differently from how it began."""
+"""The options of a run that a resume may change."""
 
 
-def _refuse_another(recorded_text: str, composition: Composition) -> None:
-    """Refuse to go on with another experiment than the one that the run began with."""
+def _refuse_other_experiment(recorded_text: str, composition: Composition) -> None:
+    """Raise if the experiment differs from the one with which the run began."""
     began = _comparable(tomllib.loads(recorded_text))
     now = _comparable(tomllib.loads(tomli_w.dumps(composition.table())))
     for name in began.keys() & now.keys():
         if began[name] != now[name]:
             raise IncompatibleParts(
-                f"[{name}] is not what the run began with: {began[name]}",
-                "put it back, or begin a new run",
+                f"[{name}] differs from the start of the run: {began[name]}",
+                "change it back, or begin a new run",
                 where=(name,),
             )
 
 
 def _comparable(tables: dict[str, Any]) -> dict[str, Any]:
-    """The tables of an experiment, with the default of every slot and without what may change."""
+    """Return the tables with all defaults, and without the options that may change."""
     tables = migrated(tables)
     run = {key: value for key, value in tables["run"].items() if key not in MAY_CHANGE}
-    empty = {slot: {"name": DEFAULTS[slot]} if slot in DEFAULTS else {} for slot in RUN_SLOTS}
-    return {"attacks": [], "unlearning": {}, **empty, **tables, "run": run}
+    empty: dict[str, Any] = {name: {} for name in RUN_SLOTS}
+    defaults = {name: {"name": default} for name, default in DEFAULTS.items()}
+    return {"attacks": [], "unlearning": {}, **empty, **defaults, **tables, "run": run}
 
 
-def _other_numerics(recorded: dict[str, str]) -> str:
-    """A remark, where the run began in a process whose products may round otherwise than in this
-    one.
-    """
-    began = recorded.get("mkl", "")
-    if began == mkl_mode():
+def _numerics_remark(recorded: dict[str, str]) -> str:
+    """Return a remark, and warn, if this process may round differently than the run's first one."""
+    before = recorded.get("mkl", "")
+    now = mkl_mode()
+    if before == now:
         return ""
     remark = (
-        f"the run began with MKL's reproducibility {began or 'unknown'!r}, this process has "
-        f"{mkl_mode()!r}"
+        f"the run began with MKL's reproducibility {before or 'unknown'!r}, this process has "
+        f"{now!r}"
     )
     warnings.warn(f"{remark}: it may not end in the same bits ({HINT})", stacklevel=4)
     return f"; {remark}"
 
 
-def _note_failure(ledger: Ledger, error: PoiseError) -> None:
-    """Write down why a run failed, where the disk still takes it."""
+def _record_failure(ledger: Ledger, error: PoiseError) -> None:
+    """Record why a run failed, if the disk still accepts it."""
     try:
         ledger.event(f"failed: {error.message}")
         ledger.set("status", "failed")

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from poise import aggregators as _aggregators  # noqa: F401 - parts are known by name once their module is loaded
-from poise import attacks as _attacks  # noqa: F401 - parts are known by name once their module is loaded
+# importing these packages registers their parts by name
+from poise import aggregators as _aggregators  # noqa: F401
+from poise import attacks as _attacks  # noqa: F401
 from poise import backends as _backends  # noqa: F401
 from poise import channels as _channels  # noqa: F401
 from poise import clocks as _clocks  # noqa: F401
@@ -54,7 +55,7 @@ MEMBERS = {
     )
     for slot, protocol in PROTOCOLS.items()
 }
-"""The members that the engine reads of a part, by slot; ``traits`` may be left out."""
+"""The members that a part must have, by slot; ``traits`` is optional."""
 
 
 def composed(
@@ -65,36 +66,41 @@ def composed(
     attacks: Iterable[Attack | str] = (),
     unlearning: Budget | None = None,
 ) -> Composition:
-    """The composition of a run from Python objects.
+    """Compose a run from Python objects.
 
     Args:
-        federation: who owns what.
-        task: what is learned.
-        chosen: parts, or their names, by slot; the default part fills a slot without a choice.
+        federation: the clients and their data.
+        task: the model and the loss.
+        chosen: parts, or their names, by slot; the other slots get their default part.
         options: of the run.
         attacks: parts of the slot ``attack``.
-        unlearning: what later requests to forget will guarantee.
+        unlearning: the guarantee of later unlearning requests.
     """
-    fed_hint, task_hint = "make one: poise.federation(…)", "make one: poise.task(…)"
     require(
         hasattr(federation, "importance"),
         f"{federation!r} is not a federation",
-        fed_hint,
+        "make one: poise.federation(…)",
         where="data",
     )
-    require(hasattr(task, "bind"), f"{task!r} is not a task", task_hint, where="task")
-    parts = {name: filled(name, chosen.get(name)) for name in RUN_SLOTS}
+    require(
+        hasattr(task, "bind"), f"{task!r} is not a task", "make one: poise.task(…)", where="task"
+    )
+    parts = {name: part_or_default(name, chosen.get(name)) for name in RUN_SLOTS}
     with errors_at("attacks"):
-        hostile = tuple(slot("attack", attack) for attack in attacks)
-    options = replace(options, backend=filled("backend", options.backend))
+        attack_parts = tuple(slot("attack", attack) for attack in attacks)
     return Composition(
-        federation, task, engine.Parts(**parts, attacks=hostile), options, unlearning
+        federation,
+        task,
+        parts=engine.Parts(**parts, attacks=attack_parts),
+        options=replace(options, backend=part_or_default("backend", options.backend)),
+        unlearning=unlearning,
     )
 
 
-def filled(name: str, given: Any) -> Any:
-    """The part of a slot: the one given, or the default; None where nothing is personal."""
-    given = DEFAULTS.get(name) if given is None else given
+def part_or_default(name: str, given: Any) -> Any:
+    """Return the given part of a slot, or its default; None if ``personal`` is empty."""
+    if given is None:
+        given = DEFAULTS.get(name)
     if given is None and name == "personal":
         return None
     with errors_at(name):
@@ -102,19 +108,22 @@ def filled(name: str, given: Any) -> Any:
 
 
 def slot(name: str, given: Any) -> Any:
-    """A part of this slot; a part of another one is refused by name."""
+    """Return a part of this slot, from a part or its name; raises for anything else."""
     if is_part(given) and given.slot != name:
         raise IncompatibleParts(f"{type(given).__name__} is a {given.slot}, not a {name}")
     if isinstance(given, type):
         raise InvalidOption(
-            f"{name} is the class {given.__name__}", f"make one: {given.__name__}(…)"
+            f"{name} is the class {given.__name__}, not a part",
+            f"make one: {given.__name__}(…)",
         )
     if isinstance(given, str):
-        return build(name, {"name": given}, name)
+        return build(name, {"name": given}, title=name)
     missing = [member for member in MEMBERS.get(name, ()) if not hasattr(given, member)]
     if missing and not is_part(given) and len(missing) == len(MEMBERS[name]):
         raise InvalidOption(f"{given!r} is not a {name}", f"known: {', '.join(parts_of(name))}")
     if missing:
-        words = f"{type(given).__name__} is no {name} yet: it has no {', '.join(missing)}"
-        raise InvalidOption(words, f"see poise.core.protocols.{PROTOCOLS[name].__name__}")
+        raise InvalidOption(
+            f"{type(given).__name__} is no {name} yet: it has no {', '.join(missing)}",
+            f"see poise.core.protocols.{PROTOCOLS[name].__name__}",
+        )
     return given

@@ -1,4 +1,4 @@
-"""Experiment files that ship with poise: the demo, and the papers' experiments."""
+"""Experiment files that ship with poise: the demo and the papers' experiments."""
 
 from pathlib import Path
 
