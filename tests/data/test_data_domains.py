@@ -78,11 +78,11 @@ def test_series_share_no_sample_and_tests_are_not_trained_on(need):
     [
         ({"domains": []}, "domains is empty"),
         ({"domains": ["usp"]}, "unknown domain 'usp' .did you mean 'usps'"),
-        ({"domains": ["digits", "digits"]}, "named twice"),
-        ({"domains": ["mnist", "mnist-series-4"]}, "holds the digits of its series"),
+        ({"domains": ["digits", "digits"]}, "names a domain twice"),
+        ({"domains": ["mnist", "mnist-series-4"]}, "contains the digits of its series"),
         ({"domains": ["digits"], "size": 2}, "size = 2"),
         ({"domains": ["digits"], "clients_per_domain": 0}, "clients_per_domain = 0"),
-        ({"domains": ["digits"], "samples_per_domain": 5000}, "5000 samples was asked for"),
+        ({"domains": ["digits"], "samples_per_domain": 5000}, "5000 samples is not possible"),
         ({"domains": "digits"}, "domains must be a list, not"),
     ],
 )

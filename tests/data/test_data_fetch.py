@@ -11,7 +11,7 @@ import pytest
 
 from poise.core.errors import DataError, InvalidOption
 from poise.data import fetch, listing, verify
-from poise.data.catalogue import CATALOGUE, Entry, File
+from poise.data.catalogue import CATALOGUE, DataFile, DatasetEntry
 
 CONTENT = bytes(range(256)) * 1000
 
@@ -57,14 +57,14 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def toy(server: Server, monkeypatch: pytest.MonkeyPatch) -> File:
-    file = File(
+def toy(server: Server, monkeypatch: pytest.MonkeyPatch) -> DataFile:
+    file = DataFile(
         "toy/toy.bin",
         len(CONTENT),
         f"sha256:{hashlib.sha256(CONTENT).hexdigest()}",
         (server.address + "toy.bin",),
     )
-    monkeypatch.setitem(CATALOGUE, "toy", Entry("toy", "a toy", ((file,),), 0, "none"))
+    monkeypatch.setitem(CATALOGUE, "toy", DatasetEntry("toy", "a toy", ((file,),), 0, "none"))
     return file
 
 
@@ -113,8 +113,8 @@ def test_a_spoilt_part_is_thrown_away(toy, server, tmp_path):
 
 
 def test_a_wrong_checksum_is_refused(server, monkeypatch, tmp_path):
-    file = File("toy/toy.bin", len(CONTENT), "sha256:" + "0" * 64, (server.address,))
-    monkeypatch.setitem(CATALOGUE, "toy", Entry("toy", "a toy", ((file,),), 0, "none"))
+    file = DataFile("toy/toy.bin", len(CONTENT), "sha256:" + "0" * 64, (server.address,))
+    monkeypatch.setitem(CATALOGUE, "toy", DatasetEntry("toy", "a toy", ((file,),), 0, "none"))
     with pytest.raises(DataError, match="expected 0000"):
         fetch("toy", tmp_path)
     assert not list(tmp_path.rglob("toy.bin*"))
@@ -129,8 +129,8 @@ def test_an_altered_file_is_fetched_again(toy, server, tmp_path):
 
 
 def test_without_a_network_it_says_what_to_put_where(monkeypatch, tmp_path):
-    file = File("toy/toy.bin", 5, "sha256:abcd", ("http://127.0.0.1:9/toy.bin",))
-    monkeypatch.setitem(CATALOGUE, "toy", Entry("toy", "a toy", ((file,),), 0, "none"))
+    file = DataFile("toy/toy.bin", 5, "sha256:abcd", ("http://127.0.0.1:9/toy.bin",))
+    monkeypatch.setitem(CATALOGUE, "toy", DatasetEntry("toy", "a toy", ((file,),), 0, "none"))
     with pytest.raises(DataError) as caught:
         fetch("toy", tmp_path)
     for words in (
@@ -141,14 +141,14 @@ def test_without_a_network_it_says_what_to_put_where(monkeypatch, tmp_path):
         "http://127.0.0.1:9/toy.bin",
     ):
         assert words in str(caught.value)
-    with pytest.raises(DataError, match="none of its files"):
+    with pytest.raises(DataError, match="holds none of its files"):
         verify("toy", tmp_path)
 
 
 def test_only_http_is_followed(monkeypatch, tmp_path):
     (tmp_path / "secret").write_text("x")
-    file = File("toy/toy.bin", 1, "sha256:abcd", ((tmp_path / "secret").as_uri(),))
-    monkeypatch.setitem(CATALOGUE, "toy", Entry("toy", "a toy", ((file,),), 0, "none"))
+    file = DataFile("toy/toy.bin", 1, "sha256:abcd", ((tmp_path / "secret").as_uri(),))
+    monkeypatch.setitem(CATALOGUE, "toy", DatasetEntry("toy", "a toy", ((file,),), 0, "none"))
     with pytest.raises(DataError, match="not an http address"):
         fetch("toy", tmp_path)
 

@@ -168,7 +168,7 @@ def test_equal_counts_by_hand():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"n_max": 5}, "n_max does not fit equal_sizes"),
+        ({"n_max": 5}, "n_max does not work with equal_sizes"),
         ({"samples_per_client": 9}, "less than one of each of 10 classes"),
         ({"samples_per_client": 400}, "largest class of a client = "),
     ],

@@ -16,7 +16,7 @@ import torch
 
 from poise.core.errors import DataError, InvalidOption
 from poise.data import federation
-from poise.data.catalogue import File
+from poise.data.catalogue import DataFile
 from poise.data.files import check, folders, home, read_gzip, read_idx, read_npz
 from poise.data.sources.cifar10 import read_batches, reduced
 from poise.data.sources.heart_disease import read_hospital
@@ -72,7 +72,7 @@ def test_a_spoilt_idx_file_is_refused_by_name(tmp_path, spoil, words):
 
 def test_checksums_are_compared(tmp_path):
     content = b"some bytes"
-    file = File("set/one.bin", len(content), f"sha256:{hashlib.sha256(content).hexdigest()}")
+    file = DataFile("set/one.bin", len(content), f"sha256:{hashlib.sha256(content).hexdigest()}")
     with pytest.raises(DataError, match="no such file"):
         check(tmp_path, file)
     (tmp_path / "set").mkdir()
@@ -90,7 +90,7 @@ def test_folders_are_searched_in_order(tmp_path, monkeypatch):
     monkeypatch.setenv("POISE_DATA", str(tmp_path / "given"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert folders() == [tmp_path / "given", tmp_path / "cache/poise"]
-    file = File("set/one.bin", 1, "sha256:00")
+    file = DataFile("set/one.bin", 1, "sha256:00")
     with pytest.raises(
         DataError, match=r"put these into .*given or .*cache.poise: set/one.bin \(sha256:00\)"
     ):

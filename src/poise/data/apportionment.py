@@ -1,4 +1,4 @@
-"""Whole numbers in given proportions."""
+"""Rounding to whole numbers in given proportions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from poise.core.types import Floats, Ints
 def largest_remainders(shares: Floats, totals: Ints) -> Ints:
     """Round ``totals[i] · shares[i]`` to whole numbers that sum to ``totals[i]``, for every row i.
 
-    Every entry is rounded down, and what is missing goes to the largest fractions, ties to the
-    first: the method of largest remainders.
+    The method of largest remainders: round every entry down, then add 1 to the entries with the
+    largest fractions until the sum is right; ties go to the first.
 
     >>> largest_remainders(np.array([[0.5, 0.3, 0.2]]), np.array([4]))
     array([[2, 1, 1]])
@@ -28,12 +28,11 @@ def largest_remainders(shares: Floats, totals: Ints) -> Ints:
 
 
 def apportion(weights: NDArray[np.float64], totals: Ints, capacity: Ints) -> Ints:
-    """Whole numbers (m, K) with row sums ``totals`` (m,), in proportion to ``weights``, at most
-    ``capacity``.
+    """Return whole numbers (m, K), in proportion to ``weights`` and at most ``capacity``.
 
-    Where a column is full, what it could not take is dealt to the columns with room, again in
-    proportion to their weights; where these weights are all zero, in proportion to the room.
-    The caller makes sure that ``capacity.sum(1) >= totals``.
+    Row i sums to ``totals[i]``. The rest that a full column cannot take goes to the columns with
+    room, again in proportion to their weights, or in proportion to the room if these weights are
+    all zero. The caller makes sure that ``capacity.sum(1) >= totals``.
 
     >>> apportion(np.array([[0.9, 0.1, 0.0]]), np.array([10]), np.array([[5, 3, 9]]))
     array([[5, 3, 2]])

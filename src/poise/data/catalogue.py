@@ -1,6 +1,4 @@
-"""The files of every data set: where they lie in the data folder, their sizes, checksums and
-addresses.
-"""
+"""The catalogue of data sets: paths, sizes, checksums and download addresses of their files."""
 
 from __future__ import annotations
 
@@ -10,14 +8,14 @@ from poise.core.errors import InvalidOption, suggest
 
 
 @dataclass(frozen=True)
-class File:
+class DataFile:
     """One file of a data set.
 
     Args:
-        path: where it lies, relative to the data folder.
-        size: bytes; 0 where the publisher states none.
-        checksum: ``"sha256:…"`` or, where the publisher states no other, ``"md5:…"``.
-        addresses: where it can be downloaded; empty for a file that was derived from others.
+        path: relative to the data folder.
+        size: in bytes; 0 if the publisher states none.
+        checksum: ``"sha256:…"``, or ``"md5:…"`` if the publisher states no other.
+        addresses: download addresses; empty for a file that was derived from others.
     """
 
     path: str
@@ -27,9 +25,9 @@ class File:
 
     @property
     def algorithm(self) -> str:
-        """Name of the checksum's algorithm.
+        """The algorithm of the checksum.
 
-        >>> File("a/b.gz", 3, "sha256:00").algorithm
+        >>> DataFile("a/b.gz", 3, "sha256:00").algorithm
         'sha256'
         """
         return self.checksum.partition(":")[0]
@@ -41,23 +39,22 @@ class File:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A data set: what it is, and the sets of files of which *one* suffices, best first.
+class DatasetEntry:
+    """A data set: its description, and alternative sets of files, best first.
 
     Args:
-        name: as `poise.federation` takes it.
-        about: one line.
-        variants: alternative sets of files; the first that is complete is read.
-        fetched: which variant `fetch` downloads; None where nothing can be downloaded.
-        licence: what its publishers say.
-        folder: relative to the data folder, where the files are of the user's own making: there is
-            no checksum then.
-        by_hand: how such files are made.
+        name: the name for `poise.federation`.
+        about: a description in one line.
+        variants: alternative sets of files; poise reads the first complete one.
+        fetched: the variant that `fetch` downloads; None if nothing can be downloaded.
+        licence: as the publishers state it.
+        folder: relative to the data folder, for files that the user makes; they have no checksums.
+        by_hand: how the user makes such files.
     """
 
     name: str
     about: str
-    variants: tuple[tuple[File, ...], ...]
+    variants: tuple[tuple[DataFile, ...], ...]
     fetched: int | None
     licence: str
     folder: str = ""
@@ -66,13 +63,12 @@ class Entry:
 
 def _idx_files(
     folder: str, mirrors: tuple[str, ...], facts: dict[str, tuple[int, str]]
-) -> tuple[File, ...]:
-    return tuple(
-        File(
-            f"{folder}/{name}", size, f"sha256:{digest}", tuple(mirror + name for mirror in mirrors)
-        )
-        for name, (size, digest) in facts.items()
-    )
+) -> tuple[DataFile, ...]:
+    files = []
+    for name, (size, digest) in facts.items():
+        addresses = tuple(mirror + name for mirror in mirrors)
+        files.append(DataFile(f"{folder}/{name}", size, f"sha256:{digest}", addresses))
+    return tuple(files)
 
 
 MNIST = _idx_files(
@@ -101,7 +97,7 @@ MNIST = _idx_files(
     },
 )
 
-WRITERS = File(
+WRITERS = DataFile(
     "qmnist_labels/qmnist-train-labels-idx2-int.gz",
     463024,
     "sha256:2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f",
@@ -136,20 +132,20 @@ FASHION_MNIST = _idx_files(
     },
 )
 
-CIFAR10_ARCHIVE = File(
+CIFAR10_ARCHIVE = DataFile(
     "cifar10/cifar-10-binary.tar.gz",
     170052171,
     "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
     ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
 )
 
-CIFAR10_SUBSET = File(
+CIFAR10_SUBSET = DataFile(
     "cifar10/cifar10_20k_4k.npz",
     67859092,
     "sha256:e02e46726b67a1ff9ed2c01d9a8365d572279a26d23d71451599ed5c755b4982",
 )
 
-USPS_INTEGERS = File(
+USPS_INTEGERS = DataFile(
     "usps/usps.npz",
     1664471,
     "sha256:8a558e74d6716dd4f3a84e66e356621ffd1f7b7b664a9816647041d5121dc197",
@@ -158,11 +154,13 @@ USPS_INTEGERS = File(
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass/"
 
 USPS_LIBSVM = (
-    File("usps/usps.bz2", 0, "md5:ec16c51db3855ca6c91edd34d0e9b197", (_LIBSVM + "usps.bz2",)),
-    File("usps/usps.t.bz2", 0, "md5:8ea070ee2aca1ac39742fdd1ef5ed118", (_LIBSVM + "usps.t.bz2",)),
+    DataFile("usps/usps.bz2", 0, "md5:ec16c51db3855ca6c91edd34d0e9b197", (_LIBSVM + "usps.bz2",)),
+    DataFile(
+        "usps/usps.t.bz2", 0, "md5:8ea070ee2aca1ac39742fdd1ef5ed118", (_LIBSVM + "usps.t.bz2",)
+    ),
 )
 
-SHAKESPEARE = File(
+SHAKESPEARE = DataFile(
     "shakespeare/shakespeare_roles.json.gz",
     1798816,
     "sha256:5a379985d198b8333d945f7a284de2a88b85e2d4aaf35531834f7d0f23c25ffb",
@@ -171,7 +169,7 @@ SHAKESPEARE = File(
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/"
 
 HOSPITALS = {
-    name: File(
+    name: DataFile(
         f"heart_disease/processed.{name}.data",
         size,
         f"sha256:{digest}",
@@ -185,35 +183,35 @@ HOSPITALS = {
     )
 }
 
-LEAF = Entry(
+LEAF = DatasetEntry(
     "leaf",
-    "FEMNIST as LEAF's scripts write it, a client is a user; not fetched: its preprocess.sh makes it",
+    "FEMNIST in LEAF's format, one client per user; made by LEAF's preprocess.sh, not fetched",
     variants=(),
     fetched=None,
     licence="LEAF: BSD 2-clause; FEMNIST: NIST Special Database 19",
     folder="leaf/femnist",
-    by_hand="run LEAF's data/femnist/preprocess.sh (github.com/TalwalkarLab/leaf) and put its folders train and test "
-    "into leaf/femnist of the data folder, or name the folder that holds them with folder=",
+    by_hand="run LEAF's data/femnist/preprocess.sh (github.com/TalwalkarLab/leaf) and put its "
+    "folders train and test into leaf/femnist of the data folder, or pass their folder as folder=",
 )
 
-CATALOGUE: dict[str, Entry] = {
+CATALOGUE: dict[str, DatasetEntry] = {
     entry.name: entry
     for entry in (
-        Entry(
+        DatasetEntry(
             "cifar10",
-            "CIFAR-10, ten classes of 32x32 colour images; the full set or a subset of 20,000 + 4,000",
+            "CIFAR-10, ten classes of 32x32 colour images; all, or a subset of 20,000 + 4,000",
             ((CIFAR10_ARCHIVE,), (CIFAR10_SUBSET,)),
             0,
             "none stated ([Krizhevsky 2009], asks for citation)",
         ),
-        Entry(
+        DatasetEntry(
             "fashion-mnist",
             "Fashion-MNIST, ten classes of 28x28 images",
             (FASHION_MNIST,),
             0,
             "MIT",
         ),
-        Entry(
+        DatasetEntry(
             "heart-disease",
             "UCI Heart Disease, four hospitals, 740 complete records",
             (tuple(HOSPITALS.values()),),
@@ -221,31 +219,33 @@ CATALOGUE: dict[str, Entry] = {
             "CC BY 4.0, doi:10.24432/C52P4X",
         ),
         LEAF,
-        Entry(
+        DatasetEntry(
             "mnist",
             "MNIST digits, 28x28, with the writer of each training digit (QMNIST)",
             ((*MNIST, WRITERS),),
             0,
             "LeCun, Cortes, Burges; writers: BSD style",
         ),
-        Entry(
+        DatasetEntry(
             "shakespeare",
             "lines of 1,342 roles in 37 plays, derived from the public-domain text",
             ((SHAKESPEARE,),),
             None,
             "public domain",
         ),
-        Entry("usps", "USPS digits, 16x16", ((USPS_INTEGERS,), USPS_LIBSVM), 1, "none stated"),
+        DatasetEntry(
+            "usps", "USPS digits, 16x16", ((USPS_INTEGERS,), USPS_LIBSVM), 1, "none stated"
+        ),
     )
 }
 
 
-def entry(name: str) -> Entry:
-    """The catalogue's entry of a data set.
+def entry(name: str) -> DatasetEntry:
+    """Return the catalogue's entry of a data set.
 
     >>> entry("usps").fetched
     1
     """
     if name not in CATALOGUE:
-        raise InvalidOption(f"no data set {name!r} to fetch or verify", suggest(name, CATALOGUE))
+        raise InvalidOption(f"there is no data set {name!r}", suggest(name, CATALOGUE))
     return CATALOGUE[name]

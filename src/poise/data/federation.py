@@ -1,4 +1,4 @@
-"""`federation`: from a data set and a rule to clients that own samples."""
+"""`federation`: deal the samples of a data set to clients."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from numpy.typing import ArrayLike
 from poise.core.errors import InvalidOption, errors_at, require, suggest
 from poise.core.types import Floats
 from poise.data.federation_data import Federation, plain
-from poise.data.holdings import Held
+from poise.data.holdings import StoredHoldings
 from poise.data.options import check_options, named, option_names, sort_options
-from poise.data.partitioning import Partition, Rule, deal, own_tests, subset, with_free_riders
+from poise.data.partitioning import (
+    Partition,
+    PartitionRule,
+    deal,
+    own_tests,
+    subset,
+    with_free_riders,
+)
 from poise.data.partitions import PARTITIONS, by_key
 from poise.data.populations import POPULATIONS
 from poise.data.sources import SOURCES, Source, arrays
@@ -23,7 +30,7 @@ Given: TypeAlias = str | tuple[ArrayLike, ArrayLike]
 
 Loader: TypeAlias = Callable[..., Source]
 
-_OWN = [
+_FEDERATION_OPTIONS = [
     "samples",
     "test_samples",
     "on_demand",
@@ -63,24 +70,23 @@ def federation(
         partition: ``iid``, ``shards``, ``one-class``, ``dirichlet``, ``dirichlet-by-class``,
             ``imbalanced``, ``by-key``, or one index array per client.
         clients: number of clients; None is 100, or every natural client for ``by-key``.
-        seed: names all random streams of the federation.
+        seed: the seed of all random streams of the federation.
         importance: p_i ∝ n_i (``size``), p_i = 1/N (``equal``), or an array, which is divided by
             its sum.
         samples: first take a class-balanced random subset of that many training samples.
-        test_samples: likewise of the held-out samples.
-        on_demand: make clients when asked for, from (seed, client): any number of clients, which
-            may share samples (``iid``, ``dirichlet``, ``imbalanced``, ``one-class``;
-            ``samples_per_client=``).
-        client_test_share: share of every client's samples that it keeps back as its own test set.
-        corruption: tables ``{"name": …, option: value}``, as `Federation.with_corruption` takes
-            them.
-        free_riders: that many more clients, after the others: they own nothing and declare the mean
-            size of the others (for `poise.attacks`; rows drawn from all that is owned stand for
-            what they claim to have).
-        without: clients that have left; the others keep what they own and move up, in order.
+        test_samples: the same for the held-out samples.
+        on_demand: compute a client's rows from (seed, client) when they are needed. Any number of
+            clients is possible, and clients may share samples (``iid``, ``dirichlet``,
+            ``imbalanced``, ``one-class``; with ``samples_per_client=``).
+        client_test_share: share of every client's samples to hold out as its own test set.
+        corruption: tables ``{"name": …, option: value}`` for `Federation.with_corruption`.
+        free_riders: number of clients without data to add after the others. They declare the mean
+            size of the others (for `poise.attacks`; rows drawn from all owned rows stand for the
+            data they claim).
+        without: clients that have left; the others keep their samples and move up, in order.
         options: of the partition (``alpha``, ``shard_size``, ``sizes``, ``kappa``, ``phi2``,
-            ``ratios``, …) and of the source (``normalize``, ``by``, ``stride``, ``test``, …); one
-            that both know is the partition's.
+            ``ratios``, …) and of the source (``normalize``, ``by``, ``stride``, ``test``, …). The
+            partition takes an option that both have.
 
     >>> fed = federation("digits", "shards", clients=20, shard_size=30, seed=1)
     >>> fed
@@ -92,28 +98,34 @@ def federation(
     Source: [Mansour 2022, §4.1], [Exp-α 2023, §4], [Buttaci 2024, §3.4], [Fraboni 2023, §3.6].
     """
     seed = _whole("seed", seed)
-    asked = None if clients is None else _whole("clients", clients)
-    loader, rule = _loader(source), _rule(partition, on_demand)
-    mine, theirs = _sorted(source, loader, partition, rule, options)
-    pool = _load(source, loader, theirs, _DEFAULT_CLIENTS if asked is None else asked, seed)
-    pool = subset(pool, samples, test_samples, seed)
-    if asked is None and rule not in (None, by_key):
-        asked = _DEFAULT_CLIENTS
-    holdings, keys = deal(pool, partition, rule=rule, clients=asked, seed=seed, options=mine)
+    number = None if clients is None else _whole("clients", clients)
+    loader = _loader(source)
+    rule = _rule(partition, on_demand)
+    rule_options, source_options = _sorted(
+        source, loader, partition=partition, rule=rule, options=options
+    )
+    source_clients = _DEFAULT_CLIENTS if number is None else number
+    pool = _load(source, loader, options=source_options, clients=source_clients, seed=seed)
+    pool = subset(pool, samples, test_samples=test_samples, seed=seed)
+    if number is None and rule not in (None, by_key):
+        number = _DEFAULT_CLIENTS
+    holdings, keys = deal(
+        pool, partition, rule=rule, clients=number, seed=seed, options=rule_options
+    )
     tests = None
-    if isinstance(holdings, Held):
-        holdings, tests = own_tests(pool, holdings, keys, client_test_share, seed)
-        holdings = with_free_riders(holdings, free_riders, seed)
+    if isinstance(holdings, StoredHoldings):
+        holdings, tests = own_tests(pool, holdings, keys=keys, share=client_test_share, seed=seed)
+        holdings = with_free_riders(holdings, free_riders, seed=seed)
     else:
         require(
             not client_test_share,
-            "client_test_share cannot be used on demand",
+            "client_test_share does not work with on_demand",
             where="client_test_share",
         )
-        require(not free_riders, "free_riders cannot be used on demand", where="free_riders")
+        require(not free_riders, "free_riders does not work with on_demand", where="free_riders")
     require(
         not (free_riders and (tests or keys)),
-        "free_riders cannot be used with clients that have names or tests",
+        "free_riders does not work with clients that have names or test samples",
         where="free_riders",
     )
     always = {"clients": holdings.clients - free_riders, "seed": seed, "importance": importance}
@@ -124,21 +136,24 @@ def federation(
         "client_test_share": client_test_share,
         "free_riders": free_riders or None,
     }
-    made = Federation(
+    names = None
+    if keys is not None:
+        names = tuple(pool.key_names[key] for key in keys)
+    fed = Federation(
         pool,
         holdings,
         seed=seed,
-        partition=_words(partition, mine),
+        partition=_partition_title(partition, rule_options),
         weighing=_weighing(importance, holdings.clients),
-        spec=_spec(source, partition, always, sometimes, options),
+        spec=_spec(source, partition, always=always, sometimes=sometimes, options=options),
         client_tests=tests,
-        names=None if keys is None else tuple(pool.key_names[key] for key in keys),
+        names=names,
     )
     tables = [corruption] if isinstance(corruption, Mapping) else corruption
     with errors_at("corruption"):
         for table in tables:
-            made = _corrupted(made, table)
-    return made.without(without) if len(without) else made
+            fed = _corrupted(fed, table)
+    return fed.without(without) if len(without) else fed
 
 
 def _whole(name: str, value: int) -> int:
@@ -153,7 +168,7 @@ def _loader(source: Given) -> Loader:
     return arrays
 
 
-def _rule(partition: Partition, on_demand: bool) -> Rule | None:
+def _rule(partition: Partition, on_demand: bool) -> PartitionRule | None:
     if not isinstance(partition, str):
         require(
             not on_demand,
@@ -177,15 +192,15 @@ def _sorted(
     source: Given,
     loader: Loader,
     partition: Partition,
-    rule: Rule | None,
+    rule: PartitionRule | None,
     options: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of the partition and those of the source, checked against both signatures."""
+    """Split the options into those of the partition and those of the source, and check them."""
     first = f"partition {partition!r}" if isinstance(partition, str) else "a list of index arrays"
     second = f"source {source!r}" if isinstance(source, str) else "arrays"
     known = [] if rule is None else option_names(rule, *_SUPPLIED, "keys")
     takers = {first: known, second: option_names(loader, *_SUPPLIED)}
-    sorted_ = sort_options(options, takers, _OWN)
+    sorted_ = sort_options(options, takers, _FEDERATION_OPTIONS)
     if rule is not None:
         check_options(rule, sorted_[first], first)
     check_options(loader, sorted_[second], second)
@@ -198,15 +213,16 @@ def _load(
     if not isinstance(source, str):
         return arrays(source, **options)
     offered = {"clients": clients, "seed": seed}
-    wanted = option_names(loader)
-    return loader(**options, **{name: value for name, value in offered.items() if name in wanted})
+    parameters = option_names(loader)
+    supplied = {name: value for name, value in offered.items() if name in parameters}
+    return loader(**options, **supplied)
 
 
 def _weighing(importance: str | ArrayLike, clients: int) -> str | Floats:
     if isinstance(importance, str):
         if importance not in ("size", "equal"):
             raise InvalidOption(
-                f"importance = {importance!r} is not known",
+                f"unknown importance {importance!r}",
                 suggest(importance, ["size", "equal"]),
                 where=("importance",),
             )
@@ -222,17 +238,18 @@ def _weighing(importance: str | ArrayLike, clients: int) -> str | Floats:
         f"importance has shape {given.shape}, but there are {clients} clients",
         where="importance",
     )
-    fine = np.isfinite(given) & (given >= 0)
+    valid = np.isfinite(given) & (given >= 0)
+    first = int(np.argmin(valid))
     require(
-        bool(fine.all()),
-        f"importance of client {int(np.argmin(fine))} is {given[np.argmin(fine)]}",
+        bool(valid.all()),
+        f"the importance of client {first} is {given[first]}, not a number of at least 0",
         where="importance",
     )
     require(bool(given.sum() > 0), "importance is 0 for every client", where="importance")
     return given.copy()
 
 
-def _words(partition: Partition, options: Mapping[str, Any]) -> str:
+def _partition_title(partition: Partition, options: Mapping[str, Any]) -> str:
     if not isinstance(partition, str):
         return "index arrays"
     given = ", ".join(f"{key}={_short(value)}" for key, value in options.items())
@@ -251,9 +268,7 @@ def _spec(
     sometimes: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """What makes this federation again, without what is at its default; corruptions add
-    themselves.
-    """
+    """Return the arguments that make this federation again, without defaults and corruptions."""
     if not isinstance(source, str) or not isinstance(partition, str):
         return None
     chosen = {

@@ -1,4 +1,4 @@
-"""The federation: who owns what, and what everyone may be asked for."""
+"""`Federation`: the clients, their training samples and their test samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from poise.core.samples import Samples, Shards
 from poise.core.types import Floats, Ints
 from poise.data.corruptions import CORRUPTIONS, Corruption
 from poise.data.corruptions.corruption import Span
-from poise.data.holdings import Held, Holdings, gather
+from poise.data.holdings import Holdings, StoredHoldings, gather
 from poise.data.identity import digest_of
 from poise.data.options import check_options, named, option_names, sort_options
 from poise.data.overview import describe
@@ -29,17 +29,17 @@ _MOST_COUNTED = 10_000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Federation:
-    """N clients and the samples they own. Made by `poise.federation`; never changes.
+    """N clients and the samples they own, made by `poise.federation`; immutable.
 
     Args:
-        source: the pools, and what is known about them.
+        source: the training and test pools.
         holdings: which rows of the training pool each client owns.
         seed: of the federation.
-        partition: the rule in words, for people.
+        partition: the partition rule as text.
         weighing: ``size``, ``equal``, or the importance of each client.
         spec: ``poise.federation(**spec)`` makes this federation again; None for arrays and index
             lists.
-        corruptions: applied on top, in this order.
+        corruptions: applied to the clients' samples, in this order.
         client_tests: the pool and the holdings of the clients' own test samples.
         names: of the clients, or None.
         chosen: the owners in the holdings that are clients; None for all of them.
@@ -57,11 +57,11 @@ class Federation:
     weighing: str | Floats = "size"
     spec: dict[str, Any] | None = None
     corruptions: tuple[Corruption, ...] = ()
-    client_tests: tuple[Samples, Held] | None = None
+    client_tests: tuple[Samples, StoredHoldings] | None = None
     names: tuple[str, ...] | None = None
     chosen: Ints | None = None
 
-    # what it is ---------------------------------------------------------------------------------
+    # clients and their weights ------------------------------------------------------------------
 
     @property
     def clients(self) -> int:
@@ -70,9 +70,7 @@ class Federation:
 
     @property
     def members(self) -> Ints:
-        """Which owner in the holdings each client is, (N,): 0 to N - 1 unless clients have left
-        (`without`).
-        """
+        """The owner number of each client in the holdings, (N,): 0 to N - 1 before `without`."""
         return np.arange(self.clients) if self.chosen is None else self.chosen
 
     @property
@@ -82,13 +80,13 @@ class Federation:
 
     @property
     def feature_shape(self) -> tuple[int, ...]:
-        """Shape of one sample as a model takes it."""
+        """Shape of one sample as the model receives it."""
         return self.source.train.shape
 
     @property
     def on_demand(self) -> bool:
-        """Whether clients are made when asked for and may share samples."""
-        return not isinstance(self.holdings, Held)
+        """Whether clients are computed on demand and may share samples."""
+        return not isinstance(self.holdings, StoredHoldings)
 
     @cached_property
     def sizes(self) -> Ints:
@@ -98,7 +96,7 @@ class Federation:
 
     @cached_property
     def importance(self) -> Floats:
-        """p_i, (N,), sum 1, read-only: n_i/Σn, 1/N, or what was given, divided by its sum."""
+        """p_i, (N,), sum 1, read-only: n_i/Σn, 1/N, or the given numbers divided by their sum."""
         if not isinstance(self.weighing, str):
             given = self.weighing if self.chosen is None else self.weighing[self.chosen]
             return _frozen(given / given.sum())
@@ -115,9 +113,8 @@ class Federation:
 
     def _corrupt(self, shards: Shards, clients: Ints, corruptions: Sequence[Corruption]) -> Shards:
         for corruption in corruptions:
-            shards = corruption.apply(
-                shards, clients, self._span if corruption.features else (0.0, 0.0)
-            )
+            span = self._span if corruption.features else (0.0, 0.0)
+            shards = corruption.apply(shards, clients, span=span)
         return shards
 
     def _plain(self, clients: Ints) -> Shards:
@@ -126,27 +123,28 @@ class Federation:
 
     @cached_property
     def _everyone(self) -> Shards:
-        """All that the clients hold, corrupted once; nothing of owners who are no clients."""
+        """The samples of all clients, corrupted once; without owners that are not clients."""
         return self._corrupt(self._plain(self.members), self.members, self.corruptions)
 
     def shards(self, clients: Sequence[int] | Ints) -> Shards:
-        """What these clients own, in the given order; on demand, only these clients are made.
+        """Return the samples of these clients, in the given order.
 
         >>> from poise.data import federation
         >>> federation("digits", clients=10).shards([3, 1]).offsets.tolist()
         [0, 144, 288]
         """
-        wanted = self._checked(clients)
+        numbers = self._checked(clients)
         if self.on_demand:
-            owners = wanted if self.chosen is None else self.chosen[wanted]
-            return self._corrupt(self._plain(owners), owners, self.corruptions)
+            owners = numbers if self.chosen is None else self.chosen[numbers]
+            return self._corrupt(self._plain(owners), owners, corruptions=self.corruptions)
         held = self._everyone
-        positions, offsets = gather(held.offsets, wanted)
-        rows, labels = held.rows.numpy()[positions], held.labels.numpy()[positions]
-        return Shards(held.samples, torch.from_numpy(rows), torch.from_numpy(labels), offsets)
+        positions, offsets = gather(held.offsets, numbers)
+        rows = torch.from_numpy(held.rows.numpy()[positions])
+        labels = torch.from_numpy(held.labels.numpy()[positions])
+        return Shards(held.samples, rows, labels, offsets)
 
     def client(self, i: int) -> Arrays:
-        """Training data ``(x, y)`` of client i."""
+        """Return the training data ``(x, y)`` of client i."""
         return self.shards([i]).arrays()
 
     def _checked(self, clients: Sequence[int] | Ints) -> Ints:
@@ -156,25 +154,25 @@ class Federation:
             given.dtype.kind in "iu" or not len(given),
             f"clients are whole numbers, not {given.dtype}",
         )
-        wrong = given[(given < 0) | (given >= self.clients)]
-        first = wrong[0] if len(wrong) else 0
-        require(
-            not len(wrong), f"there is no client {first}", f"clients are 0 to {self.clients - 1}"
-        )
+        outside = given[(given < 0) | (given >= self.clients)]
+        if len(outside):
+            raise InvalidOption(
+                f"there is no client {outside[0]}", f"clients are 0 to {self.clients - 1}"
+            )
         return given.astype(np.int64)
 
     def label_counts(self) -> Ints:
-        """Samples of each class that each client owns, as labelled there, (N, C).
+        """Return the number of samples per client and class, by the clients' labels, (N, C).
 
         >>> from poise.data import federation
         >>> federation("digits", "one-class", clients=10).label_counts().astype(bool).sum()
         np.int64(10)
         """
-        require(self.classes > 0, "label_counts: this is a regression, it has no classes")
+        require(self.classes > 0, "label_counts: the labels are numbers, not classes")
         if self.clients > _MOST_COUNTED:
             raise InvalidOption(
                 f"label_counts: {self.clients} clients are too many to count",
-                f"count some of them: fed.shards(clients).labels; the limit is {_MOST_COUNTED} clients",
+                f"the limit is {_MOST_COUNTED}; count fewer with fed.shards(clients).labels",
             )
         held = self.shards(np.arange(self.clients))
         owner = np.repeat(np.arange(self.clients), held.sizes)
@@ -183,17 +181,19 @@ class Federation:
         return counted.reshape(self.clients, self.classes)
 
     def traits(self) -> dict[str, Floats]:
-        """What sets clients apart by design, (N,) each: ``imbalance ratio``, ``flip ratio``; empty
-        where nothing does.
+        """Return the numbers by which clients differ by design, (N,) each; may be empty.
+
+        Names are ``imbalance ratio`` and ``flip ratio``.
 
         >>> from poise.data import federation
-        >>> federation("digits", clients=3).with_corruption("flip-labels", rate=1.0, ratio=0.5).traits()
+        >>> fed = federation("digits", clients=3)
+        >>> fed.with_corruption("flip-labels", rate=1.0, ratio=0.5).traits()
         {'flip ratio': array([0.5, 0.5, 0.5])}
         """
-        makers: tuple[Holdings | Corruption, ...] = (self.holdings, *self.corruptions)
-        return {
-            name: values for maker in makers for name, values in maker.traits(self.members).items()
-        }
+        traits = dict(self.holdings.traits(self.members))
+        for corruption in self.corruptions:
+            traits |= corruption.traits(self.members)
+        return traits
 
     # test data ----------------------------------------------------------------------------------
 
@@ -223,32 +223,35 @@ class Federation:
         return self.client_tests is not None
 
     def client_test_shards(self, clients: Sequence[int] | Ints) -> Shards:
-        """The test samples of these clients, one after the other; a client may have none."""
+        """Return the test samples of these clients, one after the other; a client may have none."""
         if self.client_tests is None:
             raise InvalidOption(
                 "the clients of this federation have no test samples of their own",
                 "pass client_test_share=0.2, or use a natural partition ('by-key')",
             )
-        wanted = self.members[self._checked(clients)]
+        owners = self.members[self._checked(clients)]
         pool, held = self.client_tests
-        shards = _shards(pool, *held.rows(wanted))
-        return self._corrupt(shards, wanted, [c for c in self.corruptions if c.own_tests])
+        rows, offsets = held.rows(owners)
+        shards = _shards(pool, rows, offsets=offsets)
+        on_tests = [corruption for corruption in self.corruptions if corruption.own_tests]
+        return self._corrupt(shards, owners, corruptions=on_tests)
 
     def client_test(self, i: int) -> Arrays:
-        """Test data ``(x, y)`` of client i."""
+        """Return the test data ``(x, y)`` of client i."""
         return self.client_test_shards([i]).arrays()
 
     # variations and identity --------------------------------------------------------------------
 
     def with_corruption(self, name: str, **options: Any) -> Federation:
-        """A new federation in which clients are corrupted; this one stays as it is.
+        """Return a new federation with corrupted clients; this one stays unchanged.
 
         Args:
             name: ``flip-labels``, ``watermark`` or ``domain``.
             options: of that corruption.
 
         >>> from poise.data import federation
-        >>> federation("digits", clients=5).with_corruption("flip-labels", rate=0.5).spec["corruption"]
+        >>> fed = federation("digits", clients=5)
+        >>> fed.with_corruption("flip-labels", rate=0.5).spec["corruption"]
         [{'name': 'flip-labels', 'rate': 0.5}]
 
         Source: [Exp-α 2023, §4.2], [Exp-α 2023, §4.3], [Fraboni 2023, §5.5.3].
@@ -262,17 +265,16 @@ class Federation:
             "for example rate=1/3",
             where="rate",
         )
-        made: Corruption = maker(**options)
-        made.fit(self.source.train, self.clients)
+        corruption: Corruption = maker(**options)
+        corruption.fit(self.source.train, self.clients)
         spec = None
         if self.spec is not None and not any(callable(value) for value in options.values()):
             table = {"name": name, **{key: plain(value) for key, value in options.items()}}
             spec = {**self.spec, "corruption": [*self.spec.get("corruption", []), table]}
-        return replace(self, spec=spec, corruptions=(*self.corruptions, made))
+        return replace(self, spec=spec, corruptions=(*self.corruptions, corruption))
 
     def without(self, clients: Sequence[int] | Ints) -> Federation:
-        """The federation that is left when these clients are gone; the others move up, in order
-        (`members`).
+        """Return the federation without these clients; the others move up, in order (`members`).
 
         >>> from poise.data import federation
         >>> left = federation("digits", clients=5).without([1, 3])
@@ -285,16 +287,16 @@ class Federation:
             len(stay) > 0, f"without: no client of {self.clients} would be left", where="without"
         )
         missing = np.setdiff1d(np.arange(self.holdings.clients), stay)
-        spec = None if self.spec is None else {**self.spec, "without": missing.tolist()}
-        names = (
-            None
-            if self.names is None
-            else tuple(np.delete(np.array(self.names, dtype=object), gone))
-        )
+        spec = None
+        if self.spec is not None:
+            spec = {**self.spec, "without": missing.tolist()}
+        names = None
+        if self.names is not None:
+            names = tuple(np.delete(np.array(self.names, dtype=object), gone))
         return replace(self, chosen=_frozen(stay), spec=spec, names=names)
 
     def digest(self) -> str:
-        """A hash of what the clients own (see `poise.data.identity`).
+        """Return a hash of the clients' samples (see `poise.data.identity`).
 
         >>> from poise.data import federation
         >>> federation("digits", seed=1).digest() == federation("digits", seed=2).digest()
@@ -303,39 +305,40 @@ class Federation:
         return digest_of(self)
 
     def summary(self) -> str:
-        """The federation in a few lines, for people."""
+        """Return a description of the federation in a few lines."""
         return describe(self)
 
     def __repr__(self) -> str:
-        made = ", on demand" if self.on_demand else ""
-        kinds = f"{self.classes} classes" if self.classes else "regression"
-        more = "".join(f" + {c.name}" for c in self.corruptions)
+        on_demand = ", on demand" if self.on_demand else ""
+        labels = f"{self.classes} classes" if self.classes else "regression"
+        corruptions = "".join(f" + {corruption.name}" for corruption in self.corruptions)
         return (
-            f"Federation({self.source.name!r}, {self.partition}{more}, {self.clients:,} clients{made}, "
-            f"{kinds}, seed {self.seed})"
+            f"Federation({self.source.name!r}, {self.partition}{corruptions}, "
+            f"{self.clients:,} clients{on_demand}, {labels}, seed {self.seed})"
         )
 
 
 def _shards(pool: Samples, rows: Ints, offsets: Ints) -> Shards:
-    """Rows of a pool with the pool's labels.
+    """Return rows of a pool with the pool's labels.
 
-    Gathered by NumPy: torch would split this small work over its threads, and these wait for each
-    other, a whole time slice of the scheduler, wherever a second process computes on the same
-    cores.
+    NumPy gathers the labels: torch would split this small work over its threads, which wait for
+    each other for a whole time slice whenever a second process uses the same cores.
     """
     labels = torch.from_numpy(pool.labels.numpy()[rows])
     return Shards(pool, torch.from_numpy(rows), labels, offsets)
 
 
 def plain(value: Any) -> Any:
-    """A value as an experiment file can hold it.
+    """Convert a value to types that an experiment file can hold.
 
     >>> plain((np.float64(0.5), np.arange(2)))
     [0.5, [0, 1]]
     """
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    return [plain(v) for v in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Downloading data sets from their official addresses, and comparing files with their checksums."""
+"""Download data sets from their official addresses, and verify files by their checksums."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Literal, Protocol
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from poise.core.errors import DataError
-from poise.data.catalogue import CATALOGUE, Entry, File, entry
+from poise.data.catalogue import CATALOGUE, DataFile, DatasetEntry, entry
 from poise.data.files import check, checksum, folders, locate
 
 Progress = Callable[[int, int], None]
-"""Called with (bytes so far, bytes in all; 0 if unknown) of the whole data set."""
+"""Called with (bytes so far, total bytes of the data set; 0 if unknown)."""
 
 _CHUNK = 1 << 16
 _TIMEOUT = 30.0
@@ -30,8 +30,8 @@ class _Response(Protocol):
 
 
 @dataclass(frozen=True)
-class Listed:
-    """One line of `listing`: a data set, and whether it is here."""
+class DatasetStatus:
+    """One line of `listing`: a data set, and whether its files are present."""
 
     name: str
     about: str
@@ -42,8 +42,8 @@ class Listed:
     licence: str
 
 
-def listing() -> list[Listed]:
-    """All data sets that are read from files, and where each was found; nothing is read.
+def listing() -> list[DatasetStatus]:
+    """Return all data sets with files, and the folder that holds each; reads no file.
 
     >>> [line.name for line in listing()]
     ['cifar10', 'fashion-mnist', 'heart-disease', 'leaf', 'mnist', 'shakespeare', 'usps']
@@ -51,25 +51,35 @@ def listing() -> list[Listed]:
     lines = []
     for _, data in sorted(CATALOGUE.items()):
         if data.folder:
-            lines.append(_own_making(data))
-            continue
-        found = next(((files, at) for files in data.variants if (at := locate(files))), None)
-        files, at = found or (data.variants[data.fetched or 0], None)
-        total = sum(file.size for file in files)
-        lines.append(_listed(data, at, size=total))
+            lines.append(_status_of_user_files(data))
+        else:
+            lines.append(_status_of_variants(data))
     return lines
 
 
-def _own_making(data: Entry) -> Listed:
-    """A data set whose files the user makes; present where its folder is."""
-    at = next((place for place in folders() if (place / data.folder).is_dir()), None)
-    total = sum(path.stat().st_size for path in (at / data.folder).rglob("*.json")) if at else 0
-    return _listed(data, at, size=total)
+def _status_of_variants(data: DatasetEntry) -> DatasetStatus:
+    """Return the status of the first complete variant, or of the one that `fetch` downloads."""
+    for files in data.variants:
+        at = locate(files)
+        if at is not None:
+            return _status(data, at, size=sum(file.size for file in files))
+    files = data.variants[data.fetched or 0]
+    return _status(data, None, size=sum(file.size for file in files))
 
 
-def _listed(data: Entry, at: Path | None, size: int) -> Listed:
-    """A line of the listing; ``at`` is the folder that the data set was found in."""
-    return Listed(
+def _status_of_user_files(data: DatasetEntry) -> DatasetStatus:
+    """Return the status of a data set whose files the user makes; it is present with its folder."""
+    for place in folders():
+        folder = place / data.folder
+        if folder.is_dir():
+            total = sum(path.stat().st_size for path in folder.rglob("*.json"))
+            return _status(data, place, size=total)
+    return _status(data, None, size=0)
+
+
+def _status(data: DatasetEntry, at: Path | None, size: int) -> DatasetStatus:
+    """Return a line of the listing; ``at`` is the data folder that holds the data set."""
+    return DatasetStatus(
         name=data.name,
         about=data.about,
         present=at is not None,
@@ -81,15 +91,14 @@ def _listed(data: Entry, at: Path | None, size: int) -> Listed:
 
 
 def verify(name: str, folder: str | Path | None = None) -> list[Path]:
-    """Compare all files of a data set that are here with their checksums; the paths that were
-    right.
+    """Compare the files of a data set with their checksums, and return their paths.
 
-    A missing, truncated or altered file raises `DataError` and is named.
+    A missing, truncated or altered file raises `DataError` with its name.
     """
     data = entry(name)
     if data.folder:
         raise DataError(
-            f"{name} cannot be verified: its files are of your own making, there are no checksums"
+            f"{name} cannot be verified: you made its files yourself, so there are no checksums"
         )
     places = [Path(folder)] if folder is not None else folders()
     for files in data.variants:
@@ -97,7 +106,7 @@ def verify(name: str, folder: str | Path | None = None) -> list[Path]:
             if any((place / file.path).is_file() for file in files):
                 return [check(place, file) for file in files]
     raise DataError(
-        f"{name}: none of its files are in {' or '.join(map(str, places))}",
+        f"{name}: {' or '.join(map(str, places))} holds none of its files",
         _by_hand(data.name, places[0]),
     )
 
@@ -105,28 +114,27 @@ def verify(name: str, folder: str | Path | None = None) -> list[Path]:
 def fetch(
     name: str, folder: str | Path | None = None, progress: Progress | None = None
 ) -> list[Path]:
-    """Download what is missing of a data set, and check everything; the paths of its files.
+    """Download the missing files of a data set, check all files, and return their paths.
 
-    A file is written to ``….part``, compared with its size and checksum, and only then renamed. An
-    interrupted download goes on where it stopped.
+    `fetch` writes a file to ``….part``, compares size and checksum, and then renames it. An
+    interrupted download continues where it stopped.
 
     Args:
         name: of the data set.
         folder: the data folder; None is ``$POISE_DATA``, or the user's cache folder.
-        progress: called now and then with (bytes so far, bytes in all).
+        progress: called with (bytes so far, total bytes) after each chunk.
     """
     data = entry(name)
     target = Path(folder) if folder is not None else folders()[0]
     if data.folder:
-        raise DataError(
-            f"{name} cannot be downloaded: its files are of your own making", data.by_hand
-        )
+        raise DataError(f"{name} cannot be downloaded: you make its files yourself", data.by_hand)
     if data.fetched is None:
         raise DataError(
             f"{name} cannot be downloaded: its file was derived from others", _by_hand(name, target)
         )
     files = data.variants[data.fetched]
-    total, done = sum(file.size for file in files), 0
+    total = sum(file.size for file in files)
+    done = 0
     paths = []
     for file in files:
 
@@ -135,7 +143,7 @@ def fetch(
                 progress(before + bytes_, total)
 
         try:
-            paths.append(_bring(target, file, report))
+            paths.append(_fetch_file(target, file, report=report))
         except OSError as error:
             raise DataError(
                 f"{name}: {target / file.path}: {error}", _by_hand(name, target)
@@ -144,8 +152,8 @@ def fetch(
     return paths
 
 
-def _bring(folder: Path, file: File, report: Callable[[int], None]) -> Path:
-    """One file: already there, or from the first address that gives it."""
+def _fetch_file(folder: Path, file: DataFile, report: Callable[[int], None]) -> Path:
+    """Return the path of a file, downloaded from the first working address if it is missing."""
     path = folder / file.path
     if path.is_file() and checksum(path, file.algorithm) == file.digest:
         report(path.stat().st_size)
@@ -154,7 +162,7 @@ def _bring(folder: Path, file: File, report: Callable[[int], None]) -> Path:
     failures = []
     for address in file.addresses:
         try:
-            return download(address, path, file, report)
+            return download(address, path, file=file, report=report)
         except (
             URLError,
             http.client.HTTPException,
@@ -166,11 +174,10 @@ def _bring(folder: Path, file: File, report: Callable[[int], None]) -> Path:
     raise OSError("; ".join(failures))
 
 
-def download(address: str, path: Path, file: File, report: Callable[[int], None]) -> Path:
-    """Download ``address`` to ``path``, going on from a ``.part`` file if the server can.
+def download(address: str, path: Path, file: DataFile, report: Callable[[int], None]) -> Path:
+    """Download ``address`` to ``path``, continuing a ``.part`` file if the server supports it.
 
-    A finished part that does not have the right checksum is deleted, so that the next try starts
-    afresh.
+    A finished part with a wrong checksum is deleted, so that the next try starts afresh.
     """
     if urlsplit(address).scheme not in ("http", "https"):
         raise DataError(f"{address}: not an http address")
@@ -179,35 +186,38 @@ def download(address: str, path: Path, file: File, report: Callable[[int], None]
     if not file.size or have > file.size:
         have = 0
     if not (file.size and have == file.size):
-        request = Request(address, headers={"Range": f"bytes={have}-"} if have else {})
+        headers = {"Range": f"bytes={have}-"} if have else {}
+        request = Request(address, headers=headers)
         try:
             with urlopen(request, timeout=_TIMEOUT) as response:
-                _store(response, part, have, report)
+                _store(response, part, have=have, report=report)
         except HTTPError as error:
             if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
                 part.unlink(missing_ok=True)
             raise
-    size, found = part.stat().st_size, checksum(part, file.algorithm)
+    size = part.stat().st_size
+    digest = checksum(part, file.algorithm)
     if file.size and size < file.size:
         raise DataError(
             f"the connection ended after {size} of {file.size} bytes",
-            "try again: it goes on from there",
+            "try again: the download continues there",
         )
-    if found != file.digest:
+    if digest != file.digest:
         part.unlink()
         raise DataError(
-            f"{file.algorithm} {found}, expected {file.digest}", "the server has another file"
+            f"{file.algorithm} {digest}, expected {file.digest}", "the server has another file"
         )
     os.replace(part, path)
     return path
 
 
 def _store(response: _Response, part: Path, have: int, report: Callable[[int], None]) -> None:
-    """Write a response to disk, behind what is there if the server sends the rest only."""
+    """Write a response to disk; append it if the server sends only the rest."""
     resumed = have > 0 and response.status == http.client.PARTIAL_CONTENT
+    mode: Literal["ab", "wb"] = "ab" if resumed else "wb"
+    done = have if resumed else 0
     stream: BinaryIO
-    with part.open("ab" if resumed else "wb") as stream:
-        done = have if resumed else 0
+    with part.open(mode) as stream:
         report(done)
         while chunk := response.read(_CHUNK):
             stream.write(chunk)
@@ -218,11 +228,10 @@ def _store(response: _Response, part: Path, have: int, report: Callable[[int], N
 
 
 def _by_hand(name: str, folder: Path) -> str:
-    """What to do without a network."""
+    """Return a hint that names the files to copy into the folder without a network."""
     data = entry(name)
-    files = data.variants[data.fetched or 0]
-    lines = [
-        f"{file.path} ({file.checksum}{''.join(f', from {a}' for a in file.addresses[:1])})"
-        for file in files
-    ]
+    lines = []
+    for file in data.variants[data.fetched or 0]:
+        origin = f", from {file.addresses[0]}" if file.addresses else ""
+        lines.append(f"{file.path} ({file.checksum}{origin})")
     return f"without a network, put into {folder}: {'; '.join(lines)}"

@@ -1,4 +1,4 @@
-"""Strict reading: a file is what the catalogue says, or it is refused by name."""
+"""Data folders, checksums, and strict readers of gzip, IDX and .npz files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poise.core.errors import DataError
-from poise.data.catalogue import File
+from poise.data.catalogue import DataFile
 
 _IDX_TYPES: dict[int, str] = {
     0x08: "u1",
@@ -29,18 +29,20 @@ _IDX_TYPES: dict[int, str] = {
 
 
 def folders() -> list[Path]:
-    """Where data is looked for, first to last: ``$POISE_DATA``, then the user's cache folder.
+    """Return the data folders in order: ``$POISE_DATA``, then the user's cache folder.
 
     >>> folders()[-1].name
     'poise'
     """
     given = os.environ.get("POISE_DATA")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poise"
-    return ([Path(given)] if given else []) + [cache]
+    if given:
+        return [Path(given), cache]
+    return [cache]
 
 
-def locate(files: Iterable[File]) -> Path | None:
-    """The first data folder that holds all these files, or None."""
+def locate(files: Iterable[DataFile]) -> Path | None:
+    """Return the first data folder that holds all these files, or None."""
     wanted = list(files)
     for folder in folders():
         if all((folder / file.path).is_file() for file in wanted):
@@ -48,31 +50,31 @@ def locate(files: Iterable[File]) -> Path | None:
     return None
 
 
-def home(name: str, files: Iterable[File]) -> Path:
-    """The folder that holds these files of the data set ``name``; an error that lists them
-    otherwise.
+def home(name: str, files: Iterable[DataFile]) -> Path:
+    """Return the data folder that holds these files of the data set ``name``.
+
+    Raises `DataError` with a list of the files if no folder holds all of them.
     """
     wanted = list(files)
-    found = locate(wanted)
-    if found is not None:
-        return found
-    places = " or ".join(str(folder) for folder in folders())
+    folder = locate(wanted)
+    if folder is not None:
+        return folder
+    places = " or ".join(str(place) for place in folders())
     listed = "; ".join(f"{file.path} ({file.checksum})" for file in wanted)
-    fetchable = all(file.addresses for file in wanted)
-    first = f"run 'poise data fetch {name}', or put" if fetchable else "put"
-    raise DataError(
-        f"{name}: its files are in no data folder", f"{first} these into {places}: {listed}"
-    )
+    hint = f"put these into {places}: {listed}"
+    if all(file.addresses for file in wanted):
+        hint = f"run 'poise data fetch {name}', or {hint}"
+    raise DataError(f"{name}: its files are in no data folder", hint)
 
 
 def checksum(path: Path, algorithm: str = "sha256") -> str:
-    """The checksum of a file in hexadecimal digits."""
+    """Return the checksum of a file in hexadecimal digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, algorithm).hexdigest()
 
 
-def check(folder: Path, file: File) -> Path:
-    """The path of ``file`` below ``folder``, after its size and checksum were compared."""
+def check(folder: Path, file: DataFile) -> Path:
+    """Check size and checksum of ``file`` below ``folder``, and return its path."""
     path = folder / file.path
     if not path.is_file():
         raise DataError(f"{path}: no such file", f"expected {file.size} bytes, {file.checksum}")
@@ -81,16 +83,16 @@ def check(folder: Path, file: File) -> Path:
         raise DataError(
             f"{path}: {size} bytes instead of {file.size}", "truncated or replaced; fetch it again"
         )
-    found = checksum(path, file.algorithm)
-    if found != file.digest:
+    digest = checksum(path, file.algorithm)
+    if digest != file.digest:
         raise DataError(
-            f"{path}: {file.algorithm} {found}, expected {file.digest}", "altered; fetch it again"
+            f"{path}: {file.algorithm} {digest}, expected {file.digest}", "altered; fetch it again"
         )
     return path
 
 
 def read_gzip(path: Path) -> bytes:
-    """All bytes of a gzip file; a truncated or damaged one is refused."""
+    """Return all bytes of a gzip file; a truncated or damaged one raises `DataError`."""
     try:
         with gzip.open(path) as stream:
             return stream.read()
@@ -99,22 +101,21 @@ def read_gzip(path: Path) -> bytes:
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
-    """An array from a gzipped IDX file that must have exactly this shape.
+    """Return the array of a gzipped IDX file, which must have exactly this shape.
 
     The header is two zero bytes, the type, the number of axes, and one big-endian 32-bit length per
-    axis; the values follow, big-endian, and nothing after them.
+    axis. The big-endian values follow, and then the file ends.
     """
     data = read_gzip(path)
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_TYPES:
         raise DataError(f"{path}: not an IDX file (magic {data[:4].hex() or 'missing'})")
-    axes, start = data[3], 4 + 4 * data[3]
-    found = (
-        tuple(int(length) for length in np.frombuffer(data[4:start], ">u4"))
-        if len(data) >= start
-        else ()
-    )
-    if axes != len(shape) or found != shape:
-        raise DataError(f"{path}: holds an array of shape {found}, expected {shape}")
+    axes = data[3]
+    start = 4 + 4 * axes
+    lengths: tuple[int, ...] = ()
+    if len(data) >= start:
+        lengths = tuple(int(length) for length in np.frombuffer(data[4:start], ">u4"))
+    if axes != len(shape) or lengths != shape:
+        raise DataError(f"{path}: holds an array of shape {lengths}, expected {shape}")
     kind = np.dtype(_IDX_TYPES[data[2]])
     expected = start + math.prod(shape) * kind.itemsize
     if len(data) != expected:
@@ -125,25 +126,25 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def read_npz(path: Path, arrays: dict[str, tuple[tuple[int, ...], str]]) -> dict[str, NDArray[Any]]:
-    """Named arrays from an .npz file, each with the shape and type it must have. Never
-    unpickles.
-    """
+    """Return named arrays of an .npz file, each with the given shape and type; never unpickles."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            taken = {name: archive[name] for name in arrays}
+            held = {name: archive[name] for name in arrays}
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
             f"{path}: cannot be read as an .npz file: {error}", "fetch it again"
         ) from error
     for name, (shape, kind) in arrays.items():
-        got = taken[name]
-        if got.shape != shape or got.dtype != np.dtype(kind):
-            raise DataError(f"{path}: {name} is {got.dtype} {got.shape}, expected {kind} {shape}")
-    return taken
+        array = held[name]
+        if array.shape != shape or array.dtype != np.dtype(kind):
+            raise DataError(
+                f"{path}: {name} is {array.dtype} {array.shape}, expected {kind} {shape}"
+            )
+    return held
 
 
 def check_labels(path: Path, labels: NDArray[Any], classes: int) -> NDArray[np.int64]:
-    """Labels as int64, after making sure that all lie in ``0 … classes - 1``."""
+    """Return the labels as int64; a label outside ``0 … classes - 1`` raises `DataError`."""
     if labels.size and (labels.min() < 0 or labels.max() >= classes):
         raise DataError(f"{path}: a label lies outside 0..{classes - 1}")
     return labels.astype(np.int64)

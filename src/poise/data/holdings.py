@@ -1,4 +1,4 @@
-"""Who owns which rows of a pool."""
+"""Holdings: which rows of a pool each client owns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from poise.core.types import Floats, Ints
 
 
 class Holdings(Protocol):
-    """Rows of a pool by owner, stored or made when asked for."""
+    """The rows of a pool by owner, stored or computed on demand."""
 
     @property
     def clients(self) -> int:
@@ -21,26 +21,25 @@ class Holdings(Protocol):
 
     @property
     def equal_size(self) -> int | None:
-        """The size of every client where all are equal by construction, else None."""
+        """The size of every client if all are equal by construction, else None."""
 
     def sizes(self) -> Ints:
-        """Samples per client, (N,); a read-only view of one number where all are equal."""
+        """Return the samples per client, (N,); a read-only view of one number if all are equal."""
 
     def rows(self, clients: Ints) -> tuple[Ints, Ints]:
-        """Rows of these clients one after the other, and where each client starts (m + 1,)."""
+        """Return the rows of these clients in turn, and where each client starts, (m + 1,)."""
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """What sets these clients apart, as numbers by name, (m,) each; empty where nothing
-        does.
-        """
+        """Return the numbers by which these clients differ, by name, (m,) each; may be empty."""
 
     def fingerprint(self) -> bytes:
-        """A hash of who owns what."""
+        """Return a hash of the rows of all clients."""
 
 
 def gather(offsets: Ints, clients: Ints) -> tuple[Ints, Ints]:
-    """Positions of these clients in a flat array cut at ``offsets``, and where each starts in the
-    result.
+    """Return the positions of these clients in a flat array cut at ``offsets``.
+
+    The second array says where each client starts in the result.
 
     >>> positions, starts = gather(np.array([0, 2, 5, 6]), np.array([2, 0]))
     >>> positions.tolist(), starts.tolist()
@@ -54,14 +53,14 @@ def gather(offsets: Ints, clients: Ints) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
-    """Every client's rows, stored one after the other.
+class StoredHoldings:
+    """The rows of all clients, stored one after the other.
 
     Args:
         flat: the rows of all clients, (total,).
         offsets: client i owns ``flat[offsets[i]:offsets[i + 1]]``, (N + 1,).
 
-    >>> Held.of([np.array([4, 7]), np.array([1])]).rows(np.array([1, 0]))[0].tolist()
+    >>> StoredHoldings.of([np.array([4, 7]), np.array([1])]).rows(np.array([1, 0]))[0].tolist()
     [1, 4, 7]
     """
 
@@ -69,11 +68,11 @@ class Held:
     offsets: Ints
 
     @staticmethod
-    def of(parts: Sequence[Ints]) -> Held:
-        """From one array of rows per client."""
+    def of(parts: Sequence[Ints]) -> StoredHoldings:
+        """Return holdings made of one array of rows per client."""
         offsets = np.zeros(len(parts) + 1, dtype=np.int64)
         np.cumsum([len(part) for part in parts], out=offsets[1:])
-        return Held(np.concatenate(parts).astype(np.int64), offsets)
+        return StoredHoldings(np.concatenate(parts).astype(np.int64), offsets)
 
     @property
     def clients(self) -> int:
@@ -82,7 +81,7 @@ class Held:
 
     @property
     def equal_size(self) -> int | None:
-        """None: sizes are stored."""
+        """None: the sizes may differ."""
         return None
 
     @property
@@ -91,30 +90,34 @@ class Held:
         return np.repeat(np.arange(self.clients), np.diff(self.offsets))
 
     def sizes(self) -> Ints:
-        """Samples per client."""
+        """Return the samples per client."""
         return np.diff(self.offsets)
 
     def rows(self, clients: Ints) -> tuple[Ints, Ints]:
-        """Rows of these clients, by one gather."""
+        """Return the rows of these clients, and where each starts."""
         positions, starts = gather(self.offsets, clients)
         return self.flat[positions], starts
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """Rows alone do not say."""
+        """Return no traits: rows alone say nothing about their clients."""
         return {}
 
     def fingerprint(self) -> bytes:
-        """Hash of rows and offsets."""
+        """Return a hash of rows and offsets."""
         digest = hashlib.blake2b(np.ascontiguousarray(self.flat).data, digest_size=16)
         digest.update(np.ascontiguousarray(self.offsets).data)
         return digest.digest()
 
-    def split(self, out: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[Held, Held]:
-        """Two holdings of the same clients: the positions not marked, and those marked."""
+    def split(
+        self, out: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    ) -> tuple[StoredHoldings, StoredHoldings]:
+        """Return two holdings of the same clients: the unmarked positions, and the marked ones."""
         owners = self.owners
 
-        def of(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Held:
+        def of(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> StoredHoldings:
             counts = np.bincount(owners[mask], minlength=self.clients)
-            return Held(self.flat[mask], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+            return StoredHoldings(
+                self.flat[mask], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+            )
 
         return of(~out), of(out)

@@ -1,4 +1,4 @@
-"""What a federation is, as one hash."""
+"""The digest of a federation."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ if TYPE_CHECKING:
 
 
 def digest_of(fed: Federation) -> str:
-    """A hash of what the clients own: rows, labels, corruptions, importance, and the data set's
-    name.
+    """Hash the rows, labels, corruptions and importance of the clients, and the data set's name.
 
-    Files of named data sets were compared with their checksums when they were read, so their bytes
-    are not hashed again; those of arrays are.
+    The values of arrays are hashed as well. Those of named data sets are not: poise compares their
+    files with their checksums when it reads them.
     """
     pool = fed.source.train
     known = {k: v for k, v in (fed.spec or {}).items() if k not in ("partition", "seed")}
@@ -26,9 +25,10 @@ def digest_of(fed: Federation) -> str:
     digest.update(repr(fed.corruptions).encode())
     digest.update(fed.holdings.fingerprint())
     digest.update(np.ascontiguousarray(pool.labels.numpy()).data)
-    digest.update(
-        repr(fed.weighing).encode() if isinstance(fed.weighing, str) else fed.weighing.tobytes()
-    )
+    if isinstance(fed.weighing, str):
+        digest.update(repr(fed.weighing).encode())
+    else:
+        digest.update(fed.weighing.tobytes())
     if fed.source.name == "arrays":
         digest.update(np.ascontiguousarray(pool.raw.numpy()).data)
     if fed.chosen is not None:

@@ -1,4 +1,4 @@
-"""Options are told apart by the signatures of those who take them."""
+"""Check options against the signatures of the functions that take them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from poise.core.errors import InvalidOption, suggest
 
-Entry = TypeVar("Entry")
+Registered = TypeVar("Registered")
 
 _WORDS: dict[Any, str] = {
     int: "a whole number",
@@ -22,7 +22,7 @@ _WORDS: dict[Any, str] = {
 
 
 def option_names(taker: Callable[..., Any], *supplied: str) -> list[str]:
-    """The options of a function or class, without those that the caller supplies itself.
+    """Return the options of a function or class, without those that the caller supplies.
 
     >>> def rule(labels, clients, *, alpha=1.0): ...
     >>> option_names(rule, "labels", "clients")
@@ -32,7 +32,7 @@ def option_names(taker: Callable[..., Any], *supplied: str) -> list[str]:
 
 
 def check_options(taker: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:
-    """Compare plain values with the annotations of those who take them.
+    """Raise `InvalidOption` for a value that does not fit the annotation of its parameter.
 
     >>> def rule(*, alpha: float = 1.0): ...
     >>> check_options(rule, {"alpha": "x"}, "rule")
@@ -65,11 +65,13 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, numbers) and not isinstance(value, bool)
     if kind in (str, bool):
         return isinstance(value, kind)
-    return value is None if kind is type(None) else not isinstance(value, str | bool | Mapping)
+    if kind is type(None):
+        return value is None
+    return not isinstance(value, str | bool | Mapping)
 
 
-def named(name: object, register: Mapping[str, Entry], what: str) -> Entry:
-    """The entry of a register, or an error that names the nearest."""
+def named(name: object, register: Mapping[str, Registered], what: str) -> Registered:
+    """Return the entry of a register, or raise `InvalidOption` with the nearest name."""
     if not isinstance(name, str) or name not in register:
         raise InvalidOption(
             f"unknown {what} {name!r}", suggest(str(name), register), where=(what.split()[-1],)
@@ -80,9 +82,10 @@ def named(name: object, register: Mapping[str, Entry], what: str) -> Entry:
 def sort_options(
     options: Mapping[str, Any], takers: Mapping[str, list[str]], others: list[str]
 ) -> dict[str, dict[str, Any]]:
-    """Give every option to the first taker that knows it; refuse one that nobody knows.
+    """Assign every option to the first taker that has it; an unknown option raises an error.
 
-    >>> sort_options({"alpha": 1, "by": "writer"}, {"rule": ["alpha"], "source": ["by", "alpha"]}, [])
+    >>> takers = {"rule": ["alpha"], "source": ["by", "alpha"]}
+    >>> sort_options({"alpha": 1, "by": "writer"}, takers, [])
     {'rule': {'alpha': 1}, 'source': {'by': 'writer'}}
     """
     sorted_: dict[str, dict[str, Any]] = {taker: {} for taker in takers}
@@ -90,7 +93,7 @@ def sort_options(
         taker = next((taker for taker, names in takers.items() if name in names), None)
         if taker is None:
             known = [*others, *(name for names in takers.values() for name in names)]
-            asked = " and ".join(takers)
-            raise InvalidOption(f"{asked}: no option {name!r}", suggest(name, known), where=(name,))
+            names = " and ".join(takers)
+            raise InvalidOption(f"{names}: no option {name!r}", suggest(name, known), where=(name,))
         sorted_[taker][name] = value
     return sorted_

@@ -1,4 +1,4 @@
-"""A federation in words."""
+"""The summary of a federation as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_COUNTED = 1_000
 
 
 def describe(fed: Federation) -> str:
-    """Source, partition, sizes, classes, test data and corruptions, one per line.
+    """Describe source, partition, sizes, classes, test data and corruptions, one per line.
 
     >>> from poise.data import federation
     >>> print(describe(federation("digits", clients=4)))  # doctest: +ELLIPSIS

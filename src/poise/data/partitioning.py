@@ -1,4 +1,4 @@
-"""Dealing: from a source and a rule to who owns what."""
+"""Deal the samples of a source to clients by a partition rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from poise.core.errors import InvalidOption, errors_at, require
 from poise.core.rng import generator
 from poise.core.samples import Samples
 from poise.core.types import Ints
-from poise.data.holdings import Held, Holdings
+from poise.data.holdings import Holdings, StoredHoldings
 from poise.data.partitions import by_key
 from poise.data.populations import POPULATIONS, Population, PopulationRequest
 from poise.data.sources.source import Source
@@ -22,20 +22,19 @@ from poise.data.splits import balanced_subset, held_out, share_of
 Partition: TypeAlias = str | Sequence[ArrayLike]
 """The name of a rule, or one index array per client."""
 
-Rule: TypeAlias = Callable[..., Any]
-"""A partition takes the labels, the number of clients and the seed, a population one request; both
+PartitionRule: TypeAlias = Callable[..., Any]
+"""A partition function of labels, clients and seed, or a population function of one request; both
 take options."""
 
 
 def subset(pool: Source, samples: int | None, test_samples: int | None, seed: int) -> Source:
-    """The class-balanced random subsets that were asked for."""
+    """Return the source with class-balanced random subsets of these sizes; None keeps all."""
     if samples is not None:
         rows = _positions(pool.train, pool.rows)
         with errors_at("samples"):
             chosen = _chosen(pool.train, rows, samples, generator(seed, "samples"))
-        pool = replace(
-            pool, rows=rows[chosen], keys=None if pool.keys is None else pool.keys[chosen]
-        )
+        keys = None if pool.keys is None else pool.keys[chosen]
+        pool = replace(pool, rows=rows[chosen], keys=keys)
     if test_samples is not None:
         if pool.test is None:
             raise InvalidOption(
@@ -61,44 +60,40 @@ def _chosen(pool: Samples, rows: Ints, count: int, rng: np.random.Generator) -> 
 def deal(
     pool: Source,
     partition: Partition,
-    rule: Rule | None,
+    rule: PartitionRule | None,
     clients: int | None,
     seed: int,
     options: dict[str, Any],
 ) -> tuple[Holdings, Ints | None]:
-    """Who owns which rows of the training pool, and, for natural clients, which key each client
-    is.
-    """
+    """Return the rows of each client, and for natural clients the key of each client."""
     rows = _positions(pool.train, pool.rows)
     if rule is None:
-        return Held.of([rows[part] for part in _given(partition, clients, len(rows))]), None
+        indices = _index_arrays(partition, clients, available=len(rows))
+        return StoredHoldings.of([rows[part] for part in indices]), None
     if rule is by_key:
         if pool.keys is None:
-            hint = (
-                "pass by='writer' or by='series'"
-                if pool.name == "mnist"
-                else "pass keys= with (x, y) arrays"
-            )
+            hint = "pass keys= with (x, y) arrays"
+            if pool.name == "mnist":
+                hint = "pass by='writer' or by='series'"
             raise InvalidOption(
                 f"by-key: {pool.name} has no natural clients here", hint, where=("partition",)
             )
         parts, keys = by_key(pool.keys, clients, seed, **options)
-        return Held.of([rows[part] for part in parts]), keys
+        return StoredHoldings.of([rows[part] for part in parts]), keys
     labels = pool.train.labels.numpy()[rows]
     if rule in POPULATIONS.values():
-        assert clients is not None  # only natural clients are as many as the data say
+        assert clients is not None  # only by-key takes the number of clients from the data
         population: Population = rule(PopulationRequest(labels, clients, seed), **options)
         return replace(population, order=rows[population.order]), None
-    return Held.of([rows[part] for part in rule(labels, clients, seed, **options)]), None
+    return StoredHoldings.of([rows[part] for part in rule(labels, clients, seed, **options)]), None
 
 
-def _given(partition: Partition, clients: int | None, available: int) -> list[Ints]:
-    """A partition of the user's, each client's indices checked."""
+def _index_arrays(partition: Partition, clients: int | None, available: int) -> list[Ints]:
+    """Return the user's index arrays after checking them."""
     parts = [np.asarray(part) for part in partition]
     require(len(parts) > 0, "the partition has no clients", where="partition")
-    agrees = clients is None or clients == len(parts)
     require(
-        agrees,
+        clients is None or clients == len(parts),
         f"clients = {clients}, but the partition has {len(parts)} index arrays",
         where="clients",
     )
@@ -111,44 +106,47 @@ def _given(partition: Partition, clients: int | None, available: int) -> list[In
             f"client {client}: indices must be whole numbers, not {part.dtype}",
             where="partition",
         )
-        wrong = part[(part < 0) | (part >= available)]
-        first = wrong[0] if len(wrong) else 0
-        require(
-            not len(wrong),
-            f"client {client}: there is no sample {first}",
-            f"samples are 0 to {available - 1}",
-            where="partition",
-        )
+        outside = part[(part < 0) | (part >= available)]
+        if len(outside):
+            raise InvalidOption(
+                f"client {client}: there is no sample {outside[0]}",
+                f"samples are 0 to {available - 1}",
+                where=("partition",),
+            )
     return [part.astype(np.int64) for part in parts]
 
 
 def own_tests(
-    pool: Source, held: Held, keys: Ints | None, share: float | None, seed: int
-) -> tuple[Held, tuple[Samples, Held] | None]:
-    """The clients' own test samples: the source's, or held back from what each client owns."""
+    pool: Source, held: StoredHoldings, keys: Ints | None, share: float | None, seed: int
+) -> tuple[StoredHoldings, tuple[Samples, StoredHoldings] | None]:
+    """Return the training holdings, and the clients' own test samples.
+
+    Test samples come from the source, or from the training samples of each client.
+    """
     if keys is not None and pool.test_keys is not None and pool.test is not None and share is None:
         test_rows = _positions(pool.test, pool.test_rows)
         order = np.argsort(pool.test_keys, kind="stable")
-        begin, end = (
-            np.searchsorted(pool.test_keys[order], keys, side=side) for side in ("left", "right")
-        )
+        sorted_keys = pool.test_keys[order]
+        begin = np.searchsorted(sorted_keys, keys, side="left")
+        end = np.searchsorted(sorted_keys, keys, side="right")
         parts = [test_rows[order[b:e]] for b, e in zip(begin, end, strict=True)]
-        return held, (pool.test, Held.of(parts))
+        return held, (pool.test, StoredHoldings.of(parts))
     natural = pool.client_test_share if keys is not None else 0.0
-    wanted = share_of(natural if share is None else share, "client_test_share")
-    if wanted == 0:
+    test_share = share_of(natural if share is None else share, "client_test_share")
+    if test_share == 0:
         return held, None
-    kept, out = held.split(held_out(held.owners, wanted, generator(seed, "client-test")))
-    return kept, (pool.train, out)
+    marked = held_out(held.owners, test_share, generator(seed, "client-test"))
+    train, test = held.split(marked)
+    return train, (pool.train, test)
 
 
-def with_free_riders(held: Held, count: int, seed: int) -> Held:
-    """More clients that own nothing and declare the mean size of the others.
+def with_free_riders(held: StoredHoldings, count: int, seed: int) -> StoredHoldings:
+    """Add clients without data that declare the mean size of the others.
 
-    Rows drawn from all that is owned, each at most once per free-rider, stand for what it claims to
-    have.
+    Rows drawn from all owned rows, each at most once per free-rider, stand for the data it claims.
 
-    >>> with_free_riders(Held.of([np.array([4, 7]), np.array([1, 2, 3, 9])]), 2, seed=0).sizes().tolist()
+    >>> held = StoredHoldings.of([np.array([4, 7]), np.array([1, 2, 3, 9])])
+    >>> with_free_riders(held, 2, seed=0).sizes().tolist()
     [2, 4, 3, 3]
     """
     require(
@@ -159,9 +157,9 @@ def with_free_riders(held: Held, count: int, seed: int) -> Held:
     if not count:
         return held
     size = round(len(held.flat) / held.clients)
-    fair = np.split(held.flat, held.offsets[1:-1])
+    honest = np.split(held.flat, held.offsets[1:-1])
     claims = [
         generator(seed, "free-riders", k).choice(held.flat, size, replace=False)
         for k in range(count)
     ]
-    return Held.of([*fair, *claims])
+    return StoredHoldings.of([*honest, *claims])

@@ -1,4 +1,4 @@
-"""Choosing some of the samples: held-out parts and class-balanced subsets."""
+"""Selections of samples: held-out parts and class-balanced subsets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from poise.data.apportionment import apportion
 
 
 def share_of(value: float, name: str) -> float:
-    """A share that must lie in [0, 1)."""
+    """Return the share, or raise `InvalidOption` if it lies outside [0, 1)."""
     require(0 <= value < 1, f"{name} = {value!r} must be at least 0 and below 1", where=name)
     return float(value)
 
@@ -21,7 +21,7 @@ def share_of(value: float, name: str) -> float:
 def held_out(groups: NDArray[Any], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Mark ``round(share · size)`` random members of every group (class, client) as held out.
 
-    At least one member of a group always stays.
+    At least one member of every group is not marked.
 
     >>> held_out(np.array([0, 0, 0, 0, 0, 1, 1]), 0.4, np.random.default_rng(0)).sum()
     np.int64(3)
@@ -38,10 +38,10 @@ def held_out(groups: NDArray[Any], share: float, rng: np.random.Generator) -> ND
 def balanced_subset(
     labels: NDArray[Any], count: int, classes: int, rng: np.random.Generator
 ) -> Ints:
-    """``count`` random positions, as many of each class as possible, in ascending order.
+    """Return ``count`` random positions, as equally many of each class as possible, ascending.
 
-    A class that is too small gives all it has and the others make up for it. For regression
-    (``classes = 0``) the subset is uniform.
+    A class that is too small contributes all its samples, and the others contribute more. For
+    regression (``classes = 0``) the subset is uniform.
 
     >>> rows = balanced_subset(np.array([0, 0, 0, 0, 1, 1]), 5, 2, np.random.default_rng(0))
     >>> np.bincount(np.array([0, 0, 0, 0, 1, 1])[rows]).tolist()
@@ -50,7 +50,7 @@ def balanced_subset(
     available = len(labels)
     require(
         isinstance(count, int | np.integer) and 1 <= count <= available,
-        f"a subset of {count} samples was asked for, but there are {available}",
+        f"a subset of {count} samples is not possible: there are {available} samples",
         f"choose 1 to {available}",
     )
     if classes == 0:

@@ -1,5 +1,6 @@
-"""Corruptions by name. A new one is a frozen dataclass with `fit` and `apply`, and one line
-here.
+"""Corruptions by name.
+
+To add one, write a frozen dataclass with the members of `Corruption` and register it here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a corruption is: a pure function of (seed, client) on what some clients own."""
+"""The protocol of corruptions: pure functions of (seed, client) on the samples of clients."""
 
 from __future__ import annotations
 
@@ -15,28 +15,26 @@ Span = tuple[float, float]
 
 
 class Corruption(Protocol):
-    """Changes the labels or the features of clients, each from (seed, client) only."""
+    """Changes labels or features of clients, for each client from (seed, client) only."""
 
     name: ClassVar[str]
     features: ClassVar[bool]
-    """Whether stored values change (then the samples of the clients are copied)."""
+    """Whether stored values change; the samples of the clients are then copied."""
     own_tests: ClassVar[bool]
-    """Whether it also holds for the clients' own test samples."""
+    """Whether the corruption also applies to the clients' own test samples."""
 
     def fit(self, pool: Samples, clients: int) -> None:
         """Refuse a pool that cannot be corrupted like this."""
 
     def apply(self, shards: Shards, clients: Ints, span: Span) -> Shards:
-        """What these clients own afterwards; ``shards`` stays as it is."""
+        """Return the corrupted samples of these clients; ``shards`` stays unchanged."""
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """What sets these clients apart, as numbers by name, (m,) each; empty where nothing
-        does.
-        """
+        """Return the numbers by which these clients differ, by name, (m,) each; may be empty."""
 
 
 def copied(shards: Shards) -> Shards:
-    """The same samples in a pool of their own, in the order of the clients, free to be changed.
+    """Copy the samples into a new pool, in the order of the clients, so that they can be changed.
 
     >>> pool = Samples(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 0]), classes=2)
     >>> import numpy as np
@@ -44,6 +42,7 @@ def copied(shards: Shards) -> Shards:
     >>> own.samples.raw.tolist(), own.rows.tolist()
     ([[4.0, 5.0], [0.0, 1.0]], [0, 1])
     """
-    raw, labels = shards.samples.raw[shards.rows], shards.labels.clone()
+    raw = shards.samples.raw[shards.rows]
+    labels = shards.labels.clone()
     pool = replace(shards.samples, raw=raw, labels=labels)
     return Shards(pool, torch.arange(len(raw)), labels, shards.offsets)

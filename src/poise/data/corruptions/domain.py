@@ -1,4 +1,4 @@
-"""`domain`: clients see the world through different instruments."""
+"""`domain`: a different transform of the features for each client."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ TRANSFORMS = ("identity", "invert", "rotate", "contrast", "noise")
 
 @dataclass(frozen=True)
 class Domain:
-    """Each client's features go through a transform drawn for it, its own test samples too.
+    """Transform each client's features, and its own test samples, by a transform drawn for it.
 
     With stored values in [lo, hi]: ``identity``; ``invert`` x → lo + hi - x; ``rotate`` by 90°,
     180° or 270°, drawn per client; ``contrast`` x → mid + contrast · (x - mid); ``noise`` x → x +
     noise · (hi - lo) · N(0, 1), clipped to [lo, hi]. Integers are rounded. The federation's test
-    set is not changed.
+    set stays unchanged.
 
     Args:
-        transforms: names to draw from; or a callable that replaces the samples of a client, by a
-            transform of one's own or by samples of another data set. A federation with a callable
-            has no ``spec``.
+        transforms: names to draw from; or a callable that replaces the samples of a client, for
+            example by a custom transform or by samples of another data set. A federation with a
+            callable has no ``spec``.
         contrast: factor of ``contrast``.
         noise: strength of ``noise``.
-        seed: names the random stream; a client's transform depends on (seed, client) only.
+        seed: the seed of the random streams; a client's transform depends on (seed, client) only.
 
     >>> Domain(("invert", "rotate")).of(3) in ("invert", "rotate")
     True
@@ -76,7 +76,7 @@ class Domain:
         object.__setattr__(self, "transforms", names)
 
     def fit(self, pool: Samples, clients: int) -> None:
-        """Needs quantities; rotations need square images."""
+        """Refuse tokens, and rotations of samples that are not square images."""
         require(not pool.tokens, "domain needs quantities, not tokens")
         square = len(pool.shape) == 3 and pool.shape[1] == pool.shape[2]
         if not callable(self.transforms) and "rotate" in self.transforms:
@@ -87,7 +87,7 @@ class Domain:
             )
 
     def of(self, client: int) -> str:
-        """The name of a client's transform."""
+        """Return the name of a client's transform."""
         assert not callable(self.transforms)
         return self.transforms[self._draw("domain", client) % len(self.transforms)]
 
@@ -95,23 +95,24 @@ class Domain:
         return int(words(keys(self.seed, purpose, client), 1)[0, 0])
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """None that is a number."""
+        """Return no traits."""
         return {}
 
     def apply(self, shards: Shards, clients: Ints, span: Span) -> Shards:
         """Transform a copy of the samples, client by client."""
-        own = copied(shards)
+        copy = copied(shards)
         for k, client in enumerate(clients.tolist()):
-            part = slice(int(own.offsets[k]), int(own.offsets[k + 1]))
-            raw, labels = own.samples.raw[part], own.labels[part]
+            part = slice(int(copy.offsets[k]), int(copy.offsets[k + 1]))
+            raw = copy.samples.raw[part]
             if callable(self.transforms):
-                new, own.labels[part] = _checked(
-                    client, raw, labels, self.transforms(client, raw.clone(), labels)
-                )
+                labels = copy.labels[part]
+                replacement = self.transforms(client, raw.clone(), labels)
+                _check_replacement(client, raw, labels=labels, replacement=replacement)
+                values, copy.labels[part] = replacement
             else:
-                new = self._transformed(client, raw, span)
-            own.samples.raw[part] = new
-        return own
+                values = self._transformed(client, raw, span=span)
+            copy.samples.raw[part] = values
+        return copy
 
     def _transformed(self, client: int, raw: torch.Tensor, span: Span) -> torch.Tensor:
         low, high = span
@@ -131,15 +132,23 @@ class Domain:
 
 
 def _stored(values: torch.Tensor, like: torch.Tensor, span: Span) -> torch.Tensor:
-    """Clipped to the span, in the storage type of ``like``."""
+    """Clip values to the span and convert them to the storage type of ``like``."""
     values = values.clamp(*span)
-    return values.to(like.dtype) if like.is_floating_point() else values.round().to(like.dtype)
+    if not like.is_floating_point():
+        values = values.round()
+    return values.to(like.dtype)
 
 
-def _checked(
-    client: int, raw: torch.Tensor, labels: torch.Tensor, made: tuple[torch.Tensor, torch.Tensor]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    for what, old, new in (("values", raw, made[0]), ("labels", labels, made[1])):
-        fits = old.shape == new.shape and old.dtype == new.dtype
-        require(fits, f"domain: {what} of client {client} must stay {old.dtype} {tuple(old.shape)}")
-    return made
+def _check_replacement(
+    client: int,
+    raw: torch.Tensor,
+    labels: torch.Tensor,
+    replacement: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    """Raise `InvalidOption` unless a replacement keeps the shapes and types."""
+    new_raw, new_labels = replacement
+    for name, old, new in (("values", raw, new_raw), ("labels", labels, new_labels)):
+        require(
+            old.shape == new.shape and old.dtype == new.dtype,
+            f"domain: {name} of client {client} must stay {old.dtype} {tuple(old.shape)}",
+        )

@@ -1,4 +1,4 @@
-"""`flip-labels`: some clients call things by wrong names."""
+"""`flip-labels`: wrong labels for some of the clients."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from poise.data.corruptions.corruption import Span
 
 @dataclass(frozen=True)
 class FlipLabels:
-    """With probability ``rate`` a client is corrupted: ``ratio`` of the classes get wrong labels.
+    """Corrupt a client with probability ``rate``: ``ratio`` of the classes get wrong labels.
 
     k = round(ratio · C) random classes (at least one) are renamed in a cycle, c_1 → c_2 → … → c_k →
     c_1: a derangement, so no sample of a chosen class keeps its label; ratio 1 makes every label
-        wrong. A
-    single chosen class has no derangement: it takes the label of another, random class. The classes
-    are chosen among all C, whether the client owns samples of them or not. The clients' own test
-    samples and the federation's stay right.
+    wrong. A single chosen class has no derangement: it takes the label of another, random class.
+    The classes are drawn from all C, also those of which the client has no samples. The clients'
+    own test samples and the federation's keep their labels.
 
     Args:
-        rate: probability of a client to be corrupted.
-        ratio: share of the classes that are mislabelled in a corrupted client.
-        seed: names the random stream; a client's fate depends on (seed, client) only.
+        rate: probability that a client is corrupted.
+        ratio: share of the classes that a corrupted client mislabels.
+        seed: the seed of the random streams; the draws of a client depend on (seed, client) only.
 
     >>> FlipLabels(rate=1.0, ratio=1.0).tables(np.arange(1), 3)
     array([[1, 2, 0]])
@@ -57,26 +56,23 @@ class FlipLabels:
         )
 
     def fit(self, pool: Samples, clients: int) -> None:
-        """Needs at least two classes."""
+        """Refuse regressions, and data with fewer than two classes."""
         require(pool.classes >= 2, "flip-labels needs a classification with at least two classes")
 
     def corrupted(self, clients: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Which of these clients are corrupted, (m,)."""
+        """Return which of these clients are corrupted, (m,)."""
         word = words(keys(self.seed, "flip-labels/who", clients), 1)[:, 0]
-        hit: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-            word >> np.uint64(11)
-        ) * 2.0**-53 < self.rate
+        uniform = (word >> np.uint64(11)) * 2.0**-53
+        hit: np.ndarray[tuple[int], np.dtype[np.bool_]] = uniform < self.rate
         return hit
 
     def tables(self, clients: Ints, classes: int) -> Ints:
-        """The label that each class gets, (m, classes); the identity for clients that are not
-        corrupted.
-        """
+        """Return the new label of each class, (m, classes); honest clients keep all labels."""
         table = np.tile(np.arange(classes), (len(clients), 1))
-        chosen = max(1, int(np.floor(self.ratio * classes + 0.5))) if self.ratio > 0 else 0
         hit = np.flatnonzero(self.corrupted(clients))
-        if not chosen or not len(hit):
+        if self.ratio == 0 or not len(hit):
             return table
+        chosen = max(1, int(np.floor(self.ratio * classes + 0.5)))
         cycle = permutations(keys(self.seed, "flip-labels/how", clients[hit]), classes)
         sources = cycle[:, :chosen]
         targets = np.roll(sources, -1, axis=1) if chosen > 1 else cycle[:, 1:2]
@@ -84,11 +80,11 @@ class FlipLabels:
         return table
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """The share of the classes that each client mislabels."""
+        """Return the share of the classes that each client mislabels."""
         return {"flip ratio": np.where(self.corrupted(clients), self.ratio, 0.0)}
 
     def apply(self, shards: Shards, clients: Ints, span: Span) -> Shards:
-        """Look every label up in its client's table."""
+        """Replace every label by its entry in the client's table."""
         table = self.tables(clients, shards.samples.classes)
         owner = np.repeat(np.arange(len(clients)), shards.sizes)
         return replace(shards, labels=torch.from_numpy(table[owner, shards.labels.numpy()]))

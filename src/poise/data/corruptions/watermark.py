@@ -1,4 +1,4 @@
-"""`watermark`: a client signs all its images."""
+"""`watermark`: the same bright pixels in all samples of a client."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
-
-import numpy as np
 
 from poise.core.errors import require
 from poise.core.rng import keys, permutations
@@ -18,19 +16,19 @@ from poise.data.corruptions.corruption import Span, copied
 
 @dataclass(frozen=True)
 class Watermark:
-    """The same ``pixels`` random pixels of all samples of a client are set to the maximum of the
-    data set.
+    """Set ``pixels`` random pixels of all samples of a client to the maximum of the data set.
 
-    A pixel of an image (C, H, W) is one place in all channels; of other features, one entry. The
-    clients' own test samples and the federation's stay clean.
+    A pixel of an image (C, H, W) is one position in all channels; of other features, one entry. The
+    clients' own test samples and the federation's stay unchanged.
 
     Args:
-        pixels: how many.
-        clients: who is watermarked; None for everyone.
-        seed: names the random stream; a client's pixels depend on (seed, client) only.
-        groups: clients with the same number modulo this share their pixels; None gives each its
-            own.
+        pixels: how many pixels to set.
+        clients: the clients with a watermark; None for all.
+        seed: the seed of the random stream; a client's pixels depend on (seed, client) only.
+        groups: clients with equal numbers modulo ``groups`` share their pixels; None gives each
+            client its own.
 
+    >>> import numpy as np
     >>> Watermark(pixels=3).places(np.array([5]), (1, 4, 4)).shape
     (1, 3)
 
@@ -58,7 +56,7 @@ class Watermark:
         )
 
     def fit(self, pool: Samples, clients: int) -> None:
-        """Needs quantities, and at least as many places as pixels."""
+        """Refuse tokens, samples with too few pixels, and clients that do not exist."""
         require(not pool.tokens, "watermark needs quantities, not tokens")
         places = _places(pool.shape)
         require(
@@ -66,35 +64,37 @@ class Watermark:
             f"watermark: {self.pixels} pixels, but a sample has {places}",
             where="pixels",
         )
-        bad = [c for c in self.clients or () if not 0 <= c < clients]
-        require(
-            not bad,
-            f"watermark: client {bad[0] if bad else 0} is not in 0..{clients - 1}",
-            where="clients",
-        )
+        for client in self.clients or ():
+            require(
+                0 <= client < clients,
+                f"watermark: client {client} is not in 0..{clients - 1}",
+                where="clients",
+            )
 
     def places(self, clients: Ints, shape: tuple[int, ...]) -> Ints:
-        """The pixels of each client, (m, pixels), counted along a row-major channel."""
+        """Return the pixels of each client, (m, pixels), numbered along a row-major channel."""
         owners = clients if self.groups is None else clients % self.groups
         return permutations(keys(self.seed, "watermark", owners), _places(shape), self.pixels)
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """None that is a number."""
+        """Return no traits."""
         return {}
 
     def apply(self, shards: Shards, clients: Ints, span: Span) -> Shards:
         """Set the client's pixels in a copy of its samples."""
-        own = copied(shards)
-        shape = own.samples.shape
-        flat = own.samples.raw.view(len(own.rows), -1, _places(shape))
+        copy = copied(shards)
+        shape = copy.samples.shape
+        flat = copy.samples.raw.view(len(copy.rows), -1, _places(shape))
         marks = self.places(clients, shape)
-        signed = None if self.clients is None else set(self.clients)
+        marked = None if self.clients is None else set(self.clients)
         for k, client in enumerate(clients.tolist()):
-            if signed is None or client in signed:
-                start, end = own.offsets[k], own.offsets[k + 1]
+            if marked is None or client in marked:
+                start = copy.offsets[k]
+                end = copy.offsets[k + 1]
                 flat[start:end, :, marks[k]] = span[1]
-        return own
+        return copy
 
 
 def _places(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape[1:])) if len(shape) == 3 else math.prod(shape)
+    """Return the number of pixels of a sample."""
+    return math.prod(shape[1:]) if len(shape) == 3 else math.prod(shape)

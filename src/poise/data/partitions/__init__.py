@@ -1,11 +1,9 @@
 """Partition rules by name.
 
 A rule is a pure function ``(labels, clients, seed, **options)`` that returns one int64 index array
-per
-client: the same arguments give the same federation, no sample has two owners, every client owns at
-    least
-one sample, and what is dealt to nobody is stated by the rule. ``by-key`` takes keys in place of
-labels and also says which keys it took.
+per client. The same arguments give the same federation, no sample has two owners, and every client
+owns at least one sample. The docstring of a rule states which samples stay without an owner.
+``by-key`` takes keys in place of labels and also returns the key of each client.
 """
 
 from __future__ import annotations

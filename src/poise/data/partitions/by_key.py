@@ -1,4 +1,4 @@
-"""`by-key`: the clients that the data has by nature."""
+"""`by-key`: one client per natural owner of the data."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ def by_key(
     pick: str = "first",
     min_samples: int = 1,
 ) -> tuple[list[Ints], Ints]:
-    """One client per key (speaker, writer, hospital): its index arrays, and which key each client
-    is.
+    """Return the index array of each key (speaker, writer, hospital), and the key of each client.
 
     Args:
         keys: the key of each sample, (n,), whole numbers.
-        clients: how many keys to take; None takes all. The samples of the others are dealt to
-            nobody.
-        seed: names the random stream of ``pick="random"``.
-        pick: which keys: the ``first``, the ``largest`` (ties to the first), or ``random`` ones.
-        min_samples: keys with fewer samples are left out.
+        clients: how many keys to take; None takes all. The samples of other keys get no owner.
+        seed: the seed of ``pick="random"``.
+        pick: take the ``first`` keys, the ``largest`` (ties to the first), or ``random`` ones.
+        min_samples: skip keys with fewer samples.
 
     >>> parts, chosen = by_key(np.array([7, 3, 7, 3, 7]))
     >>> [p.tolist() for p in parts], chosen.tolist()
@@ -50,12 +48,12 @@ def by_key(
     require(wanted >= 1, f"clients = {clients!r} must be at least 1", where="clients")
     require(
         wanted <= len(kept),
-        f"by-key: {wanted} clients were asked for, but there are {len(kept)} keys",
+        f"by-key: {wanted} clients, but only {len(kept)} keys",
         where="clients",
     )
     if pick not in _PICKS:
         raise InvalidOption(
-            f"by-key: pick = {pick!r} is not known", suggest(str(pick), _PICKS), where=("pick",)
+            f"by-key: unknown pick {pick!r}", suggest(str(pick), _PICKS), where=("pick",)
         )
     if pick == "largest":
         kept = np.sort(kept[np.argsort(-sizes[kept], kind="stable")[:wanted]])

@@ -1,4 +1,4 @@
-"""What the partition rules share: sizes, classes and cuts."""
+"""Helpers of the partition rules: checks, client sizes and cuts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Sizes: TypeAlias = int | Sequence[int] | Sequence[tuple[int, int]] | Ints | None
 
 
 def check_clients(clients: int, samples: int) -> int:
-    """The number of clients, after making sure that each can own a sample."""
+    """Return the number of clients; it must be at least 1 and at most the number of samples."""
     whole = isinstance(clients, int | np.integer) and not isinstance(clients, bool)
     require(
         whole and clients >= 1,
@@ -36,7 +36,7 @@ def check_clients(clients: int, samples: int) -> int:
 
 
 def check_classes(labels: Labels, rule: str) -> int:
-    """The number of classes; refuses floating labels."""
+    """Return the number of classes; labels that are not whole numbers raise `InvalidOption`."""
     require(
         labels.dtype.kind in "iu",
         f"partition {rule!r} needs class labels, but this is a regression",
@@ -47,7 +47,7 @@ def check_classes(labels: Labels, rule: str) -> int:
 
 
 def repeated(pairs: ArrayLike, clients: int, name: str) -> NDArray[Any]:
-    """One value per client from ``(count, value)`` pairs, first pair first.
+    """Return one value per client from ``(count, value)`` pairs, first pair first.
 
     >>> repeated([(2, 10), (1, 5)], 3, "sizes").tolist()
     [10, 10, 5]
@@ -64,10 +64,10 @@ def repeated(pairs: ArrayLike, clients: int, name: str) -> NDArray[Any]:
 
 
 def client_sizes(sizes: Sizes, clients: int, samples: int) -> Ints:
-    """Samples per client, (clients,).
+    """Return the samples per client, (clients,).
 
-    None: all samples, sizes equal or one apart, the larger ones first. A number: that many each. A
-    sequence: one size per client, or ``(count, size)`` pairs.
+    ``sizes`` is None (all samples, sizes equal or one apart, larger ones first), a number (the size
+    of every client), one size per client, or ``(count, size)`` pairs.
 
     >>> client_sizes(None, 3, 8).tolist(), client_sizes([(1, 4), (2, 1)], 3, 8).tolist()
     ([3, 3, 2], [4, 1, 1])
@@ -90,38 +90,36 @@ def client_sizes(sizes: Sizes, clients: int, samples: int) -> Ints:
         f"sizes has shape {given.shape}, but there are {clients} clients",
         where="sizes",
     )
-    small = np.flatnonzero(given < 1)
-    require(
-        not len(small),
-        f"sizes: client {small[0] if len(small) else 0} would own less than one sample",
-        where="sizes",
-    )
+    empty = np.flatnonzero(given < 1)
+    if len(empty):
+        raise InvalidOption(
+            f"sizes: client {empty[0]} would own less than one sample", where=("sizes",)
+        )
     total = int(given.sum())
     require(
         total <= samples,
         f"sizes sum to {total}, but there are {samples} samples",
-        "shrink the sizes",
+        "choose smaller sizes",
         where="sizes",
     )
     return given.astype(np.int64)
 
 
 def cut(order: Ints, sizes: Ints) -> list[Ints]:
-    """Consecutive pieces of ``order`` with these sizes; what is left over is nobody's."""
+    """Cut ``order`` into consecutive pieces of these sizes; the rest gets no owner."""
     return np.split(order[: int(sizes.sum())], np.cumsum(sizes)[:-1])
 
 
 def shuffled_by_class(labels: Labels, classes: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """All positions by class, in random order inside a class, and where each class starts.
+    """Return all positions sorted by class and shuffled inside, and where each class starts.
 
     >>> order, starts = shuffled_by_class(np.array([1, 0, 1]), 2, np.random.default_rng(0))
     >>> starts.tolist(), order[0]
     ([0, 1, 3], np.int64(1))
     """
     order = np.lexsort((rng.random(len(labels)), labels)).astype(np.int64)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=classes))]).astype(
-        np.int64
-    )
+    counts = np.bincount(labels, minlength=classes)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return order, starts
 
 
@@ -134,7 +132,7 @@ def deal_classes(counts: Ints, order: Ints, starts: Ints) -> list[Ints]:
         starts: where each class starts in ``order``.
     """
     begin = starts[:-1] + np.cumsum(counts, axis=0) - counts
-    flat, first = counts.ravel(), begin.ravel()
+    flat = counts.ravel()
     step = np.arange(int(flat.sum())) - np.repeat(np.cumsum(flat) - flat, flat)
-    rows = order[np.repeat(first, flat) + step]
+    rows = order[np.repeat(begin.ravel(), flat) + step]
     return np.split(rows, np.cumsum(counts.sum(axis=1))[:-1])

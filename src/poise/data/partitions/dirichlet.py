@@ -1,4 +1,4 @@
-"""`dirichlet`: every client has its own class proportions."""
+"""`dirichlet`: random class proportions for every client."""
 
 from __future__ import annotations
 
@@ -22,21 +22,18 @@ from poise.data.partitions.common import (
 def dirichlet(
     labels: Labels, clients: int, seed: int = 0, *, alpha: float = 1.0, sizes: Sizes = None
 ) -> list[Ints]:
-    """Client i draws class proportions π_i ~ Dir(α·1) and owns exactly ``sizes[i]`` samples in
-    them.
+    """Give client i exactly ``sizes[i]`` samples in class proportions π_i ~ Dir(α·1).
 
-    α → 0: one class per client; α → ∞: uniform. Whole numbers by largest remainders. No sample has
-    two
-    owners: clients are served in random order, and where a class has run out, what is missing is
-        dealt
-    to the classes that are left, in proportion to π_i (or, where π_i is 0 on all of them, to what
-    is left of them). So the last clients served follow π_i less closely; leave some samples undealt
-    (``sizes``) where that matters.
+    α → 0: one class per client; α → ∞: uniform. Counts are rounded by largest remainders. No sample
+    has two owners: clients take their samples in random order. If a class has run out, a client
+    takes more of the remaining classes, in proportion to π_i (or, if π_i is 0 on all of them, to
+    what remains). The last clients therefore follow π_i less closely; use ``sizes`` to leave some
+    samples without an owner where that matters.
 
     Args:
         labels: (n,) classes.
         clients: number of clients.
-        seed: names the random stream; π_i depends on (seed, i) only.
+        seed: the seed of the random streams; π_i depends on (seed, i) only.
         alpha: concentration, > 0.
         sizes: exact client sizes, see `client_sizes`; None deals everything equally.
 
@@ -46,7 +43,8 @@ def dirichlet(
     Source: [Fraboni 2023, §3.6] (10, 30, 30, 20, 10 clients with 100, 250, 500, 750, 1000 samples),
     [Hsu 2019].
     """
-    number, classes = (check_clients(clients, len(labels)), check_classes(labels, "dirichlet"))
+    number = check_clients(clients, len(labels))
+    classes = check_classes(labels, "dirichlet")
     wanted = client_sizes(sizes, number, len(labels))
     rng = generator(seed, "partition/dirichlet")
     order, starts = shuffled_by_class(labels, classes, rng)
@@ -60,14 +58,16 @@ def dirichlet(
 
 
 def proportions(seed: int, clients: Ints, alpha: float, classes: int) -> Floats:
-    """π_i ~ Dir(α·1) for many clients at once, (m, classes); row i depends on (seed, client) only.
+    """Draw π_i ~ Dir(α·1) for many clients, (m, classes); row i depends on (seed, client) only.
 
-    Gamma variables by inversion, in logarithms: G_α = G_{α+1} U^{1/α}, so that a tiny α does not
-    underflow.
+    Gamma variables are drawn by inversion, in logarithms: G_α = G_{α+1} U^{1/α}, so that a tiny α
+    does not underflow.
 
     >>> shares = proportions(0, np.arange(3), 0.5, 4)
-    >>> bool(np.allclose(shares.sum(1), 1)), bool((shares[2] == proportions(0, np.array([2]), 0.5, 4)).all())
-    (True, True)
+    >>> bool(np.allclose(shares.sum(1), 1))
+    True
+    >>> bool((shares[2] == proportions(0, np.array([2]), 0.5, 4)).all())
+    True
     """
     from scipy.special import gammaincinv
 

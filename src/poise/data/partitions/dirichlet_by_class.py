@@ -1,4 +1,4 @@
-"""`dirichlet-by-class`: the shares of every class are spread over the clients."""
+"""`dirichlet-by-class`: random shares of every class for the clients."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _FLOOR = 1e-9
 def dirichlet_by_class(
     labels: Labels, clients: int, seed: int = 0, *, kappa: float = 1.0, phi2: float = 0.0
 ) -> list[Ints]:
-    """Class c is shared among the clients as Dir(κ·1); client sizes are LogNormal(ln(n/N), φ²).
+    """Share class c among the clients as Dir(κ·1), with client sizes LogNormal(ln(n/N), φ²).
 
-    Both wishes at once: the matrix of asked shares is scaled by rows and columns in turn until its
-    rows sum to the drawn sizes and its columns to the class sizes (iterative proportional fitting),
-    which keeps the odds between clients and classes, that is the asked imbalance, and deals every
+    To meet both, the rule scales the matrix of drawn shares by rows and columns in turn until its
+    rows sum to the drawn sizes and its columns to the class sizes (iterative proportional fitting).
+    This keeps the odds between clients and classes, that is the drawn imbalance, and deals every
     sample. Columns are then rounded by largest remainders, so a size is met up to about one sample
-    per class. Where a tiny κ leaves no matrix with these margins, class sizes win.
+    per class. If a tiny κ leaves no matrix with these margins, class sizes take precedence.
 
     Args:
         labels: (n,) classes.
         clients: number of clients N.
-        seed: names the random stream.
+        seed: the seed of the random stream.
         kappa: concentration κ > 0; ``inf`` is perfect class balance. (The paper plots κ⁻¹.)
         phi2: variance φ² >= 0 of the logarithm of the sizes; 0 is equal sizes.
 
@@ -43,10 +43,8 @@ def dirichlet_by_class(
 
     Source: [Buttaci 2024, §3.4.1].
     """
-    number, classes = (
-        check_clients(clients, len(labels)),
-        check_classes(labels, "dirichlet-by-class"),
-    )
+    number = check_clients(clients, len(labels))
+    classes = check_classes(labels, "dirichlet-by-class")
     require(
         kappa > 0,
         f"dirichlet-by-class: kappa = {kappa!r} must be positive",
@@ -63,13 +61,14 @@ def dirichlet_by_class(
     room = np.diff(starts)
     sizes = np.exp(rng.normal(0.0, phi2**0.5, number))
     sizes *= len(labels) / sizes.sum()
-    asked = _fitted(_shares(kappa, classes, number, rng), room.astype(np.float64), sizes)
-    counts = largest_remainders(asked / asked.sum(axis=1, keepdims=True), room).T
-    return deal_classes(_everyone(counts), order, starts)
+    shares = _shares(kappa, classes, clients=number, rng=rng)
+    table = _fitted(shares, room.astype(np.float64), sizes=sizes)
+    counts = largest_remainders(table / table.sum(axis=1, keepdims=True), room).T
+    return deal_classes(_without_empty_clients(counts), order, starts=starts)
 
 
 def _shares(kappa: float, classes: int, clients: int, rng: np.random.Generator) -> Floats:
-    """The share of each client in each class, (classes, clients), kept away from 0."""
+    """Draw the share of each client in each class, (classes, clients), bounded away from 0."""
     if np.isinf(kappa):
         return np.full((classes, clients), 1 / clients)
     gamma = np.log(rng.gamma(kappa + 1, size=(classes, clients)))
@@ -90,8 +89,8 @@ def _fitted(shares: Floats, room: Floats, sizes: Floats, rounds: int = 200) -> F
     return table
 
 
-def _everyone(counts: Ints) -> Ints:
-    """Give each empty client one sample of the client that owns most of some class."""
+def _without_empty_clients(counts: Ints) -> Ints:
+    """Give each empty client one sample of the largest client, from that client's largest class."""
     counts = counts.copy()
     for client in np.flatnonzero(counts.sum(axis=1) == 0):
         richest = int(np.argmax(counts.sum(axis=1)))

@@ -1,4 +1,4 @@
-"""`iid`: everyone sees the same world."""
+"""`iid`: the same class distribution for every client."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from poise.data.partitions.common import Labels, Sizes, check_clients, client_si
 def iid(
     labels: Labels, clients: int, seed: int = 0, *, sizes: Sizes = None, stratified: bool = True
 ) -> list[Ints]:
-    """Every client gets the label distribution of the whole set.
+    """Give every client the label distribution of the whole set.
 
-    The samples of each class are spread evenly over a line, (rank + u_c)/n_c with u_c ~ U(0, 1),
-    and the line is cut into clients: class counts are those of the whole set up to rounding,
-    whatever the sizes. All samples are dealt unless ``sizes`` ask for fewer.
+    The rule spreads the samples of each class evenly over a line, (rank + u_c)/n_c with u_c ~
+    U(0, 1), and cuts the line into clients. Class proportions are those of the whole set up to
+    rounding, for all sizes. Every sample gets an owner unless ``sizes`` sum to fewer.
 
     Args:
         labels: (n,); floating labels are dealt in random order.
         clients: number of clients.
-        seed: names the random stream.
+        seed: the seed of the random stream.
         sizes: None for equal sizes, a number, one size per client, or ``(count, size)`` pairs.
-        stratified: False deals a plain random permutation: the same distribution in law only.
+        stratified: False deals a plain random permutation, with the same distribution in law only.
 
     >>> parts = iid(np.array([0, 1] * 10), 4)
     >>> [np.bincount(np.array([0, 1] * 10)[p]).tolist() for p in parts]

@@ -1,4 +1,4 @@
-"""`imbalanced`: classes thin out exponentially."""
+"""`imbalanced`: class sizes that decrease exponentially."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def imbalanced(
     ratios: Sequence[Any] | None = None,
     n_max: int | None = None,
 ) -> list[Ints]:
-    """Class c of K gets n_max · r^{c/(K-1)} samples, rounded, at least one; r = smallest/largest
-    class.
+    """Give a client n_max · r^{c/(K-1)} samples of class c of K, rounded, at least one.
 
-    The thin classes are not used up: what no client asks for is dealt to nobody.
+    r is the size of the smallest class over that of the largest. Samples of small classes that no
+    client takes get no owner.
 
     Args:
         labels: (n,) classes.
         clients: number of clients.
-        seed: names the random stream.
+        seed: the seed of the random streams.
         ratio: r in (0, 1] for every client.
-        ratios: r is drawn for each client from these (client i's depends on (seed, i) only), or
-            given by ``(count, ratio)`` pairs; without ``ratio`` and ``ratios``, from the seven of
-            the paper.
-        n_max: samples of class 0 per client; None takes the most that the classes allow.
+        ratios: numbers to draw each client's r from (it depends on (seed, client) only), or
+            ``(count, ratio)`` pairs. Without ``ratio`` and ``ratios``, r is drawn from the seven
+            numbers of the paper.
+        n_max: samples of class 0 per client; None takes the largest number that the classes allow.
 
     >>> y = np.repeat(np.arange(3), 100)
     >>> [np.bincount(y[p]).tolist() for p in imbalanced(y, 2, ratio=0.01, n_max=50)]
@@ -54,43 +54,45 @@ def imbalanced(
 
     Source: [Exp-α 2023, §4.1] (r drawn from {1, .5, .1, .05, .01, .005, .001}), [Cao 2019].
     """
-    number, classes = (check_clients(clients, len(labels)), check_classes(labels, "imbalanced"))
+    number = check_clients(clients, len(labels))
+    classes = check_classes(labels, "imbalanced")
     require(
         n_max is None or n_max >= 1,
         f"imbalanced: n_max = {n_max!r} must be at least 1",
         where="n_max",
     )
     order, starts = shuffled_by_class(labels, classes, generator(seed, "partition/imbalanced"))
-    room, drawn = (np.diff(starts), client_ratios(seed, np.arange(number), ratio, ratios, number))
-    fitting = most(drawn, room)
-    counts = class_counts(drawn, classes, fitting if n_max is None else n_max)
-    asked = counts.sum(axis=0)
-    over = int(np.argmax(asked - room))
+    room = np.diff(starts)
+    drawn = client_ratios(seed, np.arange(number), ratio=ratio, ratios=ratios, population=number)
+    fitting = largest_n_max(drawn, room)
+    counts = class_counts(drawn, classes, n_max=fitting if n_max is None else n_max)
+    needed = counts.sum(axis=0)
+    over = int(np.argmax(needed - room))
+    hint = "try fewer clients, or on_demand=True"
+    if n_max and n_max > fitting:
+        hint = f"n_max = {fitting} would fit; {hint}"
     require(
-        asked[over] <= room[over],
-        (
-            f"imbalanced: the clients ask for {asked[over]} samples of class {over}, it has "
-            f"{room[over]}"
-        ),
-        (f"n_max = {fitting} would fit; " if n_max and n_max > fitting else "")
-        + "try fewer clients, or on_demand=True",
+        needed[over] <= room[over],
+        f"imbalanced: the clients need {needed[over]} samples of class {over}, it has {room[over]}",
+        hint,
     )
-    return deal_classes(counts, order, starts)
+    return deal_classes(counts, order, starts=starts)
 
 
 def client_ratios(
     seed: int, clients: Ints, ratio: float | None, ratios: Sequence[Any] | None, population: int
 ) -> Floats:
-    """The ratio of each client, (m,): given, by ``(count, ratio)`` pairs, or drawn from (seed,
-    client).
+    """Return the ratio of each client, (m,).
+
+    It is ``ratio``, or follows from ``(count, ratio)`` pairs, or is drawn from (seed, client).
 
     >>> client_ratios(0, np.arange(3), None, [(2, 1.0), (1, 0.1)], 3).tolist()
     [1.0, 1.0, 0.1]
     """
     require(
         ratio is None or ratios is None,
-        "imbalanced: ratio and ratios were both given",
-        "choose one",
+        "imbalanced: ratio and ratios are both given",
+        "give one of them",
         where="ratio",
     )
     table = np.asarray(RATIOS if ratios is None else ratios, dtype=np.float64)
@@ -106,13 +108,13 @@ def client_ratios(
 
 
 def draw(seed: int, clients: Ints, choices: int) -> Ints:
-    """A uniform choice per client, from (seed, client) only, in one expression."""
+    """Draw a uniform choice for each client, which depends on (seed, client) only."""
     word = words(keys(seed, "imbalanced/ratio", clients), 1)[:, 0]
     return (word % np.uint64(choices)).astype(np.int64)
 
 
 def class_counts(ratios: Floats, classes: int, n_max: int) -> Ints:
-    """Samples of each class, (m, classes).
+    """Return the samples of each class, (m, classes).
 
     >>> class_counts(np.array([0.1]), 3, 100)
     array([[100,  32,  10]])
@@ -122,28 +124,31 @@ def class_counts(ratios: Floats, classes: int, n_max: int) -> Ints:
 
 
 def equal_counts(ratios: Floats, classes: int, size: int) -> Ints:
-    """Samples of each class, (m, classes), in proportion to r^{c/(K-1)}, ``size`` in all and at
-    least one of each.
+    """Return the samples of each class, (m, classes), in proportion to r^{c/(K-1)}.
+
+    Each client has ``size`` samples, and at least one of each class.
 
     >>> equal_counts(np.array([1.0, 0.01]), 3, 12)
     array([[ 4,  4,  4],
            [10,  1,  1]])
     """
     weights = ratios[:, None] ** (np.arange(classes) / max(classes - 1, 1))
-    counts = largest_remainders(
-        weights / weights.sum(axis=1, keepdims=True), np.full(len(ratios), size)
-    )
-    counts[:, 0] -= (counts == 0).sum(
-        axis=1
-    )  # class 0 is the largest: it gives what the others lack
+    shares = weights / weights.sum(axis=1, keepdims=True)
+    counts = largest_remainders(shares, np.full(len(ratios), size))
+    empty = (counts == 0).sum(axis=1)
+    counts[:, 0] -= empty  # class 0 is the largest: it gives one sample to each empty class
     return np.maximum(counts, 1)
 
 
-def most(ratios: Floats, room: Ints) -> int:
-    """The largest n_max for which all clients together fit into the classes; at least 1."""
-    low, high = 1, max(1, int(room[0]) // len(ratios))
+def largest_n_max(ratios: Floats, room: Ints) -> int:
+    """Return the largest n_max for which all clients fit into the classes; at least 1."""
+    low = 1
+    high = max(1, int(room[0]) // len(ratios))
     while low < high:
         middle = (low + high + 1) // 2
-        fits = bool((class_counts(ratios, len(room), middle).sum(axis=0) <= room).all())
-        low, high = (middle, high) if fits else (low, middle - 1)
+        needed = class_counts(ratios, len(room), n_max=middle).sum(axis=0)
+        if (needed <= room).all():
+            low = middle
+        else:
+            high = middle - 1
     return low

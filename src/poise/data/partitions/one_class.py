@@ -1,4 +1,4 @@
-"""`one-class`: a client knows one class only."""
+"""`one-class`: samples of a single class for each client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from poise.core.errors import require
+from poise.core.errors import InvalidOption, require
 from poise.core.rng import generator
 from poise.core.types import Ints
 from poise.data.partitions.common import (
@@ -28,18 +28,17 @@ def one_class(
     sizes: Sizes = None,
     dealt: Literal["in turn", "random"] = "in turn",
 ) -> list[Ints]:
-    """Client i owns samples of class ``i mod C`` only, so class c belongs to N/C clients.
+    """Give client i samples of class ``i mod C`` only, so class c belongs to N/C clients.
 
-    Without ``sizes`` the owners of a class share all of it equally (sizes one apart at most); with
-    fewer clients than classes, the last classes belong to nobody.
+    Without ``sizes`` the owners of a class share all of it equally (sizes at most one apart). With
+    fewer clients than classes, the last classes get no owner.
 
     Args:
-        labels: (n,) classes; classes without a sample are passed over.
+        labels: (n,) classes; classes without a sample are skipped.
         clients: number of clients.
-        seed: names the random stream.
+        seed: the seed of the random streams.
         sizes: exact client sizes, see `client_sizes`.
-        dealt: ``random`` gives the same number of clients to every class, in an order that says
-            nothing.
+        dealt: ``random`` assigns the classes in random order, with as many clients per class.
 
     >>> parts = one_class(np.array([0, 1, 0, 1, 0, 1]), 4)
     >>> [np.array([0, 1, 0, 1, 0, 1])[p].tolist() for p in parts]
@@ -48,7 +47,8 @@ def one_class(
     Source: [Fraboni 2023, §3.6] (100 clients, 500 samples each), [Fraboni 2023, §5.5.1] (100
     samples each).
     """
-    number, classes = (check_clients(clients, len(labels)), check_classes(labels, "one-class"))
+    number = check_clients(clients, len(labels))
+    classes = check_classes(labels, "one-class")
     order, starts = shuffled_by_class(labels, classes, generator(seed, "partition/one-class"))
     room = np.diff(starts)
     present = np.flatnonzero(room)
@@ -64,23 +64,21 @@ def one_class(
         wanted = client_sizes(sizes, number, len(labels))
     counts = np.zeros((number, classes), dtype=np.int64)
     counts[np.arange(number), owner_class] = wanted
-    _check_room(counts, room, sizes is None)
+    _check_room(counts, room, shared=sizes is None)
     return deal_classes(counts, order, starts)
 
 
 def _check_room(counts: Ints, room: Ints, shared: bool) -> None:
-    asked = counts.sum(axis=0)
-    over = int(np.argmax(asked - room))
+    needed = counts.sum(axis=0)
+    over = int(np.argmax(needed - room))
     require(
-        asked[over] <= room[over],
-        f"one-class: the owners of class {over} ask for {asked[over]} samples, it has {room[over]}",
-        "shrink sizes, or use on_demand=True, where clients may share samples",
+        needed[over] <= room[over],
+        f"one-class: the owners of class {over} need {needed[over]} samples, it has {room[over]}",
+        "choose smaller sizes, or use on_demand=True, where clients may share samples",
     )
     empty = np.flatnonzero(counts.sum(axis=1) == 0)
     if shared and len(empty):
-        name = int(empty[0])
-        require(
-            False,
-            f"one-class: client {name} would own nothing: its class has too few samples",
-            "fewer clients",
+        raise InvalidOption(
+            f"one-class: client {empty[0]} would own no sample: its class has too few",
+            "choose fewer clients",
         )

@@ -1,4 +1,4 @@
-"""`shards`: a few pieces of the label-sorted set each."""
+"""`shards`: a few contiguous pieces of the label-sorted set for each client."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def shards(
     sizes: Sizes = None,
     deal: str = "even",
 ) -> list[Ints]:
-    """Sort by label, cut into contiguous shards of ``shard_size``, deal the shards at random.
+    """Sort by label, cut into contiguous shards of ``shard_size``, and deal the shards at random.
 
-    Every client gets at least one shard; the last shard may be shorter. ``deal="even"``: shard
-    counts differ by at most one. ``deal="random"``: one each, the others to random clients, so that
-    sizes differ widely. With ``sizes`` the shuffled shards are laid end to end and cut at these
-    sizes instead, so that a shard may be split between two neighbours.
+    Every client gets at least one shard; the last shard may be shorter. With ``deal="even"`` shard
+    counts differ by at most one. With ``deal="random"`` every client gets one shard and the others
+    go to random clients, so sizes differ widely. With ``sizes`` the rule lays the shuffled shards
+    end to end and cuts at these sizes instead, which may split a shard between two clients.
 
     Args:
         labels: (n,) classes.
         clients: number of clients.
-        seed: names the random stream.
+        seed: the seed of the random stream.
         shard_size: samples per shard; None makes two shards per client.
         sizes: exact client sizes, see `client_sizes`.
         deal: ``even`` or ``random``.
@@ -51,7 +51,8 @@ def shards(
     Source: [Mansour 2022, §4.1], [Mansour 2023, §3.1] (size 200, shard 60 or 100),
     [Fraboni 2023, §6.3.1] (4 shards of 150 each).
     """
-    number, classes = (check_clients(clients, len(labels)), check_classes(labels, "shards"))
+    number = check_clients(clients, len(labels))
+    classes = check_classes(labels, "shards")
     size = max(1, len(labels) // (2 * number)) if shard_size is None else shard_size
     require(
         isinstance(size, int | np.integer) and size >= 1,
@@ -60,16 +61,16 @@ def shards(
     )
     if deal not in _DEALS:
         raise InvalidOption(
-            f"shards: deal = {deal!r} is not known", suggest(str(deal), _DEALS), where=("deal",)
+            f"shards: unknown deal {deal!r}", suggest(str(deal), _DEALS), where=("deal",)
         )
     count = -(-len(labels) // int(size))
     require(
         count >= number,
         (
-            f"shard_size = {size} makes {count} shards of {len(labels)} samples, too few for {number} "
-            "clients"
+            f"shard_size = {size} makes {count} shards of {len(labels)} samples, too few for "
+            f"{number} clients"
         ),
-        f"at most {len(labels) // number}",
+        f"choose shard_size <= {len(labels) // number}",
         where="shard_size",
     )
     rng = generator(seed, "partition/shards")
@@ -77,10 +78,12 @@ def shards(
     pieces = np.split(order, np.arange(1, count) * int(size))
     shuffled = rng.permutation(count)
     if sizes is not None:
-        return cut(
-            np.concatenate([pieces[s] for s in shuffled]), client_sizes(sizes, number, len(labels))
-        )
-    owners = np.arange(count) % number if deal == "even" else _random_owners(count, number, rng)
+        line = np.concatenate([pieces[shard] for shard in shuffled])
+        return cut(line, client_sizes(sizes, number, samples=len(labels)))
+    if deal == "even":
+        owners = np.arange(count) % number
+    else:
+        owners = _random_owners(count, number, rng=rng)
     owned: list[list[Ints]] = [[] for _ in range(number)]
     for shard, owner in zip(shuffled, owners, strict=True):
         owned[owner].append(pieces[shard])

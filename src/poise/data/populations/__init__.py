@@ -1,7 +1,7 @@
-"""On-demand twins of the partition rules, by the same names.
+"""Populations on demand: counterparts of the partition rules, under the same names.
 
 Each is a function ``(request, **options)`` that returns a `Population` over positions of the
-request's labels. Clients may share samples, so their number is not bounded by the pool.
+request's labels. Clients may share samples, so the pool does not limit their number.
 """
 
 from __future__ import annotations
@@ -16,31 +16,33 @@ from poise.data.partitions.common import Labels, check_classes
 from poise.data.partitions.dirichlet import proportions
 from poise.data.partitions.imbalanced import RATIOS, client_ratios
 from poise.data.populations.population import Population, PopulationRequest
-from poise.data.populations.rules import Anything, OneClass, Proportions, Thinning
+from poise.data.populations.rules import OneClass, Proportions, Thinning, WholePool
 
 __all__ = ["POPULATIONS", "Population", "PopulationRequest"]
 
 
 def _groups(labels: Labels, classes: int) -> tuple[Ints, Ints]:
+    """Return all positions sorted by class, and where each class starts."""
     order = np.argsort(labels, kind="stable").astype(np.int64)
-    return order, np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=classes))]).astype(
-        np.int64
-    )
+    counts = np.bincount(labels, minlength=classes)
+    return order, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def _check(clients: int, size: int, room: int, what: str, name: str = "samples_per_client") -> None:
+def _check(
+    clients: int, size: int, room: int, group: str, name: str = "samples_per_client"
+) -> None:
     require(clients >= 1, f"clients = {clients!r} must be at least 1", where="clients")
     require(size >= 1, f"{name} = {size!r} must be at least 1", where=name)
     require(
         size <= room,
-        f"{name} = {size}, but {what} has {room} samples",
-        f"at most {room}",
+        f"{name} = {size}, but {group} has {room} samples",
+        f"choose at most {room}",
         where=name,
     )
 
 
 def iid(request: PopulationRequest, *, samples_per_client: int = 100) -> Population:
-    """Each client owns ``samples_per_client`` distinct samples of the whole pool.
+    """Give each client ``samples_per_client`` distinct samples of the whole pool.
 
     >>> million = PopulationRequest(np.zeros(50, np.int64), clients=10**6)
     >>> iid(million, samples_per_client=5).rows(np.array([999_999]))[1].tolist()
@@ -49,20 +51,20 @@ def iid(request: PopulationRequest, *, samples_per_client: int = 100) -> Populat
     Source: [Mansour 2022, §4.1].
     """
     size = len(request.labels)
-    _check(request.clients, samples_per_client, size, "the pool")
-    rule = Anything(samples_per_client)
+    _check(request.clients, samples_per_client, room=size, group="the pool")
+    rule = WholePool(samples_per_client)
     return Population(request.clients, request.seed, rule, np.arange(size), np.array([0, size]))
 
 
 def dirichlet(
     request: PopulationRequest, *, alpha: float = 1.0, samples_per_client: int = 100
 ) -> Population:
-    """Each client owns ``samples_per_client`` samples in its own proportions Dir(α·1).
+    """Give each client ``samples_per_client`` samples in class proportions drawn from Dir(α·1).
 
     Source: [Fraboni 2023, §3.6].
     """
     seed = request.seed
-    _check(request.clients, samples_per_client, len(request.labels), "the pool")
+    _check(request.clients, samples_per_client, room=len(request.labels), group="the pool")
     classes = check_classes(request.labels, "dirichlet")
     proportions(seed, np.arange(1), alpha, classes)
     order, starts = _groups(request.labels, classes)
@@ -71,14 +73,13 @@ def dirichlet(
 
 
 def one_class(request: PopulationRequest, *, samples_per_client: int = 100) -> Population:
-    """Client i owns ``samples_per_client`` samples of class ``i mod C`` [Fraboni 2023, §5.5.1]."""
+    """Give client i ``samples_per_client`` samples of class ``i mod C`` [Fraboni 2023, §5.5.1]."""
     classes = check_classes(request.labels, "one-class")
     order, starts = _groups(request.labels, classes)
     present = np.flatnonzero(np.diff(starts))
     room = np.diff(starts)[present]
-    _check(
-        request.clients, samples_per_client, int(room.min()), f"class {present[np.argmin(room)]}"
-    )
+    smallest = f"class {present[np.argmin(room)]}"
+    _check(request.clients, samples_per_client, room=int(room.min()), group=smallest)
     rule = OneClass(samples_per_client, present, classes)
     return Population(request.clients, request.seed, rule, order, starts)
 
@@ -93,58 +94,63 @@ def imbalanced(
     equal_sizes: bool = False,
     own_order: bool = False,
 ) -> Population:
-    """Classes thin out exponentially, n_max · r^{c/(K-1)}, r given or drawn per client.
+    """Give a client n_max · r^{c/(K-1)} samples of class c of K, with r given or drawn per client.
 
-    The size of a client depends on its r: ``n_max`` is what it owns of class 0, or
-    ``samples_per_client`` what a balanced client (r = 1) owns in all; by default n_max = 100. With
-    ``equal_sizes`` every client owns ``samples_per_client``, in the same proportions: the
-    experiments of [Exp-α 2023] keep sizes equal [Exp-α 2023, §3.3]. The largest class is class 0
-    for everyone, or with
-    ``own_order`` another for each client ([Exp-α 2023] does not say which).
+    The size of a client depends on its r: it owns ``n_max`` samples of class 0, or
+    ``samples_per_client`` samples in total if r = 1; by default n_max = 100. With ``equal_sizes``
+    every client owns ``samples_per_client`` samples in the same proportions: the experiments of
+    [Exp-α 2023] keep sizes equal [Exp-α 2023, §3.3]. The largest class is class 0 for all clients,
+    or a random class for each client with ``own_order`` ([Exp-α 2023] does not say which).
 
     Source: [Exp-α 2023, §4.1].
     """
     require(
         n_max is None or samples_per_client is None,
-        "n_max and samples_per_client were both given",
+        "n_max and samples_per_client are both given",
         where="n_max",
     )
     classes = check_classes(request.labels, "imbalanced")
     require(
         ratios is None or np.ndim(ratios) == 1,
-        "imbalanced on demand: ratios must be a plain list",
+        "imbalanced: with on_demand, ratios must be a plain list of numbers",
         where="ratios",
     )
     seed = request.seed
-    client_ratios(seed, np.arange(1), ratio, ratios, request.clients)
+    client_ratios(seed, np.arange(1), ratio=ratio, ratios=ratios, population=request.clients)
     order, starts = _groups(request.labels, classes)
     room = np.diff(starts)
-    given = _given(ratio, ratios)
-    size = _equal_size(n_max, samples_per_client, classes) if equal_sizes else None
+    choices = _ratios_to_draw_from(ratio, ratios)
+    size = None
+    if equal_sizes:
+        size = _equal_size(n_max, samples_per_client, classes=classes)
     top = n_max if samples_per_client is None else samples_per_client // classes
     n_top = 100 if top is None else top
-    rule = Thinning(given, n_top, classes=classes, seed=seed, size=size, own_order=own_order)
-    most, what = (
-        (rule.n_max, "n_max") if size is None else (rule.largest(), "largest class of a client")
-    )
-    tight = (
-        int(np.argmin(room)) if own_order or size is None else 0
-    )  # of equal sizes, class 0 alone can be too small
-    _check(request.clients, most, int(room[tight]), f"class {tight}", what)
+    rule = Thinning(choices, n_top, classes=classes, seed=seed, size=size, own_order=own_order)
+    if size is None:
+        largest = rule.n_max
+        name = "n_max"
+    else:
+        largest = rule.largest()
+        name = "largest class of a client"
+    scarce = 0  # with equal sizes and without own_order, only class 0 can be too small
+    if own_order or size is None:
+        scarce = int(np.argmin(room))
+    _check(request.clients, largest, room=int(room[scarce]), group=f"class {scarce}", name=name)
     return Population(request.clients, seed, rule, order, starts)
 
 
-def _given(ratio: float | None, ratios: Sequence[float] | None) -> Floats:
-    """The ratios to draw from; the seven of the paper where none are given."""
-    several = RATIOS if ratios is None else ratios
-    return np.array(several if ratio is None else [ratio], dtype=np.float64)
+def _ratios_to_draw_from(ratio: float | None, ratios: Sequence[float] | None) -> Floats:
+    """Return the given ratio or ratios, or the seven of the paper."""
+    if ratio is not None:
+        return np.array([ratio], dtype=np.float64)
+    return np.array(RATIOS if ratios is None else ratios, dtype=np.float64)
 
 
 def _equal_size(n_max: int | None, samples_per_client: int | None, classes: int) -> int:
     require(
         n_max is None,
-        "imbalanced: n_max does not fit equal_sizes",
-        "give samples_per_client",
+        "imbalanced: n_max does not work with equal_sizes",
+        "give samples_per_client instead",
         where="n_max",
     )
     size = 100 if samples_per_client is None else samples_per_client

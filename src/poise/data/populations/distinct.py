@@ -1,4 +1,4 @@
-"""Draws without replacement that can be computed one at a time."""
+"""`distinct`: draws without replacement, each computed independently of the others."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def distinct(streams: U64, positions: Ints, sizes: Ints) -> Ints:
-    """Entry ``positions[k]`` of a pseudo-random permutation of ``range(sizes[k])`` named by
-    ``streams[k]``.
+    """Return entry ``positions[k]`` of the permutation of ``range(sizes[k])`` of ``streams[k]``.
 
-    All entries are computed at once and none needs the others: the permutation is a keyed
-    bijection. A number below a·b ≥ size is written as (l, r), l < a, r < b, and mixed by a Feistel
-    network, l += F(r) mod a, r += F(l) mod b; a result that is not below the size goes round again,
-    which keeps it a bijection.
+    The permutation is a keyed pseudo-random bijection, so each entry is computed without the
+    others. A number below a·b ≥ size is written as (l, r), l < a, r < b, and mixed by a Feistel
+    network, l += F(r) mod a, r += F(l) mod b. A result at or above the size is mixed again, which
+    keeps the map a bijection.
 
     Args:
         streams: (k,) stream keys.
@@ -49,7 +48,7 @@ def _mixed(streams: U64, values: Ints, columns: Ints, lines: Ints) -> Ints:
 
 
 def _scatter(streams: U64, turn: int, values: Ints) -> Ints:
-    """A random-looking number in 0 … 2^32 - 1 for each (stream, turn, value)."""
+    """Return a pseudo-random number in 0 … 2^32 - 1 for each (stream, turn, value)."""
     with np.errstate(over="ignore"):
         words = streams + values.astype(np.uint64) * _ODD
     return (keys(turn, "distinct", words.view(np.int64)) >> np.uint64(32)).astype(np.int64)

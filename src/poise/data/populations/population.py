@@ -1,4 +1,4 @@
-"""A population of any size: client i's rows are computed from (seed, i) when somebody asks."""
+"""`Population`: clients whose rows are computed from (seed, client) on demand."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from poise.core.rng import keys
 from poise.core.types import Floats, Ints
 from poise.data.partitions.common import Labels
 from poise.data.populations.distinct import distinct
-from poise.data.populations.rules import Rule
+from poise.data.populations.rules import PopulationRule
 
 
 @dataclass(frozen=True, eq=False)
 class PopulationRequest:
-    """What a population is made of: the labels of the pool, the number of clients, and the seed."""
+    """The labels of the pool, the number of clients, and the seed of a population."""
 
     labels: Labels
     clients: int
@@ -25,10 +25,10 @@ class PopulationRequest:
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Clients made on demand. Clients overlap; the samples of one client are distinct.
+    """Clients on demand: clients may share samples, and the samples of one client are distinct.
 
-    Nothing is stored per client, so a million clients take no more memory than ten, and client i is
-    the same whatever the number of clients and whoever else was asked for.
+    Nothing is stored per client, so a million clients take no more memory than ten. Client i is the
+    same for any number of clients, and does not depend on the other clients of a request.
 
     Args:
         clients: number of clients N.
@@ -42,23 +42,23 @@ class Population:
 
     clients: int
     seed: int
-    rule: Rule
+    rule: PopulationRule
     order: Ints
     starts: Ints
 
     @property
     def equal_size(self) -> int | None:
-        """The size of every client where all are equal, else None."""
+        """The size of every client if all are equal, else None."""
         return self.rule.equal_size
 
     def sizes(self) -> Ints:
-        """Samples per client, (N,)."""
+        """Return the samples per client, (N,)."""
         if self.equal_size is not None:
             return np.broadcast_to(np.int64(self.equal_size), (self.clients,))
         return self.rule.sizes(np.arange(self.clients))
 
     def rows(self, clients: Ints) -> tuple[Ints, Ints]:
-        """Rows of these clients, made now."""
+        """Compute the rows of these clients, and where each client starts."""
         counts = self.rule.counts(clients)
         groups = counts.shape[1]
         streams = np.broadcast_to(
@@ -72,11 +72,11 @@ class Population:
         return self.order[self.starts[group] + inside], offsets
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """What the rule says that sets these clients apart."""
+        """Return the numbers by which the rule says that these clients differ."""
         return self.rule.traits(clients)
 
     def fingerprint(self) -> bytes:
-        """Hash of the pool's order and of the rows of the first clients, which the rule decides."""
+        """Return a hash of the pool's order and of the rows of the first 16 clients."""
         digest = hashlib.blake2b(f"{self.clients}/{self.seed}".encode(), digest_size=16)
         digest.update(np.ascontiguousarray(self.order).data)
         digest.update(np.ascontiguousarray(self.rows(np.arange(min(self.clients, 16)))[0]).data)

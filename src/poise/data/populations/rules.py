@@ -1,4 +1,4 @@
-"""How many samples of each group a client made on demand owns."""
+"""Population rules: how many samples of each group a client on demand owns."""
 
 from __future__ import annotations
 
@@ -14,47 +14,45 @@ from poise.data.partitions.dirichlet import proportions
 from poise.data.partitions.imbalanced import class_counts, draw, equal_counts
 
 
-class Rule(Protocol):
-    """Counts from (seed, client) only, for many clients at once."""
+class PopulationRule(Protocol):
+    """Counts that depend on (seed, client) only, for many clients at once."""
 
     @property
     def equal_size(self) -> int | None:
-        """The size of every client where all are equal, else None."""
+        """The size of every client if all are equal, else None."""
 
     def counts(self, clients: Ints) -> Ints:
-        """Samples of each group, (m, groups)."""
+        """Return the samples of each group, (m, groups)."""
 
     def sizes(self, clients: Ints) -> Ints:
-        """Samples of each client, (m,), without computing what they are."""
+        """Return the samples of each client, (m,), without computing the rows."""
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """What sets these clients apart, as numbers by name, (m,) each; empty where nothing
-        does.
-        """
+        """Return the numbers by which these clients differ, by name, (m,) each; may be empty."""
 
 
 @dataclass(frozen=True, eq=False)
-class Anything:
+class WholePool:
     """``size`` samples of the whole pool, which is one group [Mansour 2022, §4.1]."""
 
     equal_size: int
 
     def counts(self, clients: Ints) -> Ints:
-        """``size`` of the one group."""
+        """Return ``size`` samples of the one group."""
         return np.full((len(clients), 1), self.equal_size)
 
     def sizes(self, clients: Ints) -> Ints:
-        """The same for all."""
+        """Return the same size for all clients."""
         return np.full(len(clients), self.equal_size)
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """None that is a number."""
+        """Return no traits."""
         return {}
 
 
 @dataclass(frozen=True, eq=False)
 class OneClass:
-    """``size`` samples of class ``i mod C``, counting classes that have samples.
+    """``size`` samples of class ``i mod C``, where only classes with samples count.
 
     Source: [Fraboni 2023, §5.5.1].
     """
@@ -64,17 +62,17 @@ class OneClass:
     classes: int
 
     def counts(self, clients: Ints) -> Ints:
-        """``size`` of the client's class, none of the others."""
+        """Return ``size`` samples of the client's class, and none of the others."""
         table = np.zeros((len(clients), self.classes), dtype=np.int64)
         table[np.arange(len(clients)), self.present[clients % len(self.present)]] = self.equal_size
         return table
 
     def sizes(self, clients: Ints) -> Ints:
-        """The same for all."""
+        """Return the same size for all clients."""
         return np.full(len(clients), self.equal_size)
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """None that is a number."""
+        """Return no traits."""
         return {}
 
 
@@ -91,26 +89,26 @@ class Proportions:
     room: Ints
 
     def counts(self, clients: Ints) -> Ints:
-        """Largest remainders of ``size · π_i``."""
+        """Round ``size · π_i`` by largest remainders."""
         shares = proportions(self.seed, clients, self.alpha, len(self.room))
         room = np.broadcast_to(self.room, shares.shape)
         return apportion(shares, np.full(len(clients), self.equal_size), room)
 
     def sizes(self, clients: Ints) -> Ints:
-        """The same for all."""
+        """Return the same size for all clients."""
         return np.full(len(clients), self.equal_size)
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """None that is a number."""
+        """Return no traits."""
         return {}
 
 
 @dataclass(frozen=True, eq=False)
 class Thinning:
-    """Class c of K gets n_max · r^{c/(K-1)}, r drawn from ``ratios`` by (seed, client).
+    """n_max · r^{c/(K-1)} samples of class c of K, r drawn from ``ratios`` by (seed, client).
 
-    With ``size``, classes keep these proportions and every client has that many samples in all;
-    with ``own_order``, which class is the largest, the second, … is drawn for each client.
+    With ``size``, classes keep these proportions and every client has that many samples in total.
+    With ``own_order``, the order of the classes by size is drawn for each client.
 
     Source: [Exp-α 2023, §4.1].
     """
@@ -124,10 +122,10 @@ class Thinning:
 
     @property
     def equal_size(self) -> int | None:
-        """The size where all clients have the same."""
-        return (
-            int(self._table()[0].sum()) if len(self.ratios) == 1 or self.size is not None else None
-        )
+        """The size of every client if all are equal, else None."""
+        if len(self.ratios) > 1 and self.size is None:
+            return None
+        return int(self._table()[0].sum())
 
     def _table(self) -> Ints:
         if self.size is not None:
@@ -135,23 +133,22 @@ class Thinning:
         return class_counts(self.ratios, self.classes, self.n_max)
 
     def largest(self) -> int:
-        """The most samples that a client can have of one class."""
+        """Return the largest number of samples that a client can have of one class."""
         return int(self._table().max())
 
     def counts(self, clients: Ints) -> Ints:
-        """The row of the table of the client's ratio."""
+        """Return the counts that belong to the ratio of each client."""
         counts: Ints = self._table()[draw(self.seed, clients, len(self.ratios))]
         if not self.own_order:
             return counts
-        return np.take_along_axis(
-            counts, permutations(keys(self.seed, "imbalanced/order", clients), self.classes), 1
-        )
+        orders = permutations(keys(self.seed, "imbalanced/order", clients), self.classes)
+        return np.take_along_axis(counts, orders, axis=1)
 
     def sizes(self, clients: Ints) -> Ints:
-        """One look-up per client."""
+        """Look up the size that belongs to the ratio of each client."""
         sizes: Ints = self._table().sum(axis=1)
         return sizes[draw(self.seed, clients, len(self.ratios))]
 
     def traits(self, clients: Ints) -> dict[str, Floats]:
-        """The imbalance ratio of each client."""
+        """Return the imbalance ratio of each client."""
         return {"imbalance ratio": self.ratios[draw(self.seed, clients, len(self.ratios))]}

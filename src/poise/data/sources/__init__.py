@@ -1,4 +1,4 @@
-"""Data sources by name. A new source is a function that returns a `Source`, and one line here."""
+"""Data sources by name. To add one, write a function that returns a `Source` and register it."""
 
 from __future__ import annotations
 

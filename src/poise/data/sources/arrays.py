@@ -1,4 +1,4 @@
-"""A federation from the user's own arrays."""
+"""`arrays`: a source from the user's arrays."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def arrays(
     normalize: str | None = None,
     vocabulary: int | None = None,
 ) -> Source:
-    """A source from ``(x, y)``: classification if y holds integers, else regression.
+    """Return a source of ``(x, y)``: classification if y holds integers, else regression.
 
-    uint8 features stay bytes and come out as x/255; all others are float32. NaN and infinity are
-    refused.
+    uint8 features are stored as bytes and reach the model as x/255; all others are float32. NaN and
+    infinity raise `InvalidOption`.
 
     Args:
         data: features (n, …) and labels (n,).
         test: held-out ``(x, y)``.
         test_share: without ``test``, the share of the samples (of each class) to hold out.
-        keys: the natural owner of each sample, for the partition ``by-key``; any values that sort.
-        classes: number of classes, where y may lack the last ones.
+        keys: the natural owner of each sample, for the partition ``by-key``; any sortable values.
+        classes: number of classes, if y may lack the last ones.
         normalize: for uint8 features ``unit`` (x/255, the default) or ``none``.
         vocabulary: x holds token numbers 0 … vocabulary - 1 (text), not quantities.
 
@@ -46,8 +46,8 @@ def arrays(
     """
     require(
         test is None or test_share == 0,
-        "test and test_share were both given",
-        "choose one",
+        "test and test_share are both given",
+        "give one of them",
         where="test",
     )
     x, y = _pair(data, "source")
@@ -63,15 +63,22 @@ def arrays(
         groups = y if count else np.zeros(len(y), np.int64)
         out = held_out(groups, share_of(test_share, "test_share"), generator(0, "arrays/test"))
         given = x[out], y[out]
-        x, y, owners = x[~out], y[~out], None if owners is None else owners[~out]
-    train_pool = _pool(x, y, count, normalize, vocabulary)
-    test_pool = None if given is None else _pool(*given, count, normalize, vocabulary)
+        x = x[~out]
+        y = y[~out]
+        if owners is not None:
+            owners = owners[~out]
+    train_pool = _pool(x, y, classes=count, normalize=normalize, vocabulary=vocabulary)
+    test_pool = None
+    if given is not None:
+        test_pool = _pool(*given, classes=count, normalize=normalize, vocabulary=vocabulary)
     if test_pool is not None and test_pool.shape != train_pool.shape:
         raise InvalidOption(
             f"test samples have shape {test_pool.shape}, training samples {train_pool.shape}",
             where=("test",),
         )
-    names, numbers = ((), None) if owners is None else _numbered(owners)
+    if owners is None:
+        return Source("arrays", train_pool, test_pool)
+    names, numbers = _numbered(owners)
     return Source("arrays", train_pool, test_pool, keys=numbers, key_names=names)
 
 
@@ -84,30 +91,34 @@ def _pair(data: tuple[ArrayLike, ArrayLike], name: str) -> tuple[NDArray[Any], N
     require(
         isinstance(data, tuple | list) and len(data) == 2, f"{name} must be a pair (x, y) of arrays"
     )
-    x, y = np.asarray(data[0]), np.asarray(data[1])
+    x = np.asarray(data[0])
+    y = np.asarray(data[1])
     require(
         x.ndim >= 1 and y.ndim == 1,
         f"{name}: x must be (n, …) and y (n,), not {x.shape} and {y.shape}",
     )
     require(len(x) == len(y), f"{name}: {len(x)} samples but {len(y)} labels")
     require(len(x) > 0, f"{name}: no samples")
-    for what, values in (("x", x), ("y", y)):
-        require(values.dtype.kind in "biuf", f"{name}: {what} must be numbers, not {values.dtype}")
-        bad = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
-        require(not bad.any(), f"{name}: {what} is not finite in row {int(np.argmax(bad))}")
+    for letter, values in (("x", x), ("y", y)):
+        numeric = values.dtype.kind in "biuf"
+        require(numeric, f"{name}: {letter} must be numbers, not {values.dtype}")
+        infinite = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        row = int(np.argmax(infinite))
+        require(not infinite.any(), f"{name}: {letter} is not finite in row {row}")
     return x, y
 
 
 def _classes(labels: list[NDArray[Any]], classes: int | None) -> int:
-    """Number of classes; 0 for regression."""
+    """Return the number of classes; 0 for regression."""
     if any(y.dtype.kind == "f" for y in labels):
         require(
             classes is None,
-            "classes was given, but the labels are not whole numbers",
+            "classes is given, but the labels are not whole numbers",
             where="classes",
         )
         return 0
-    low, high = min(int(y.min()) for y in labels), max(int(y.max()) for y in labels)
+    low = min(int(y.min()) for y in labels)
+    high = max(int(y.max()) for y in labels)
     require(low >= 0, f"labels start at {low}", "classes are 0, 1, 2, …; use floats for regression")
     require(
         classes is None or classes > high,
@@ -133,17 +144,18 @@ def _pool(
             where=("normalize",),
         )
     raw = torch.from_numpy(np.array(x, dtype=np.uint8 if bytes_ else np.float32, order="C"))
-    return Samples(raw, labels, 1 / 255 if bytes_ and normalize != "none" else 1.0, classes=classes)
+    scale = 1 / 255 if bytes_ and normalize != "none" else 1.0
+    return Samples(raw, labels, scale, classes=classes)
 
 
 def _tokens(x: NDArray[Any], vocabulary: int) -> torch.Tensor:
     require(x.dtype.kind in "iu", f"token numbers must be whole numbers, not {x.dtype}")
-    low, high = int(x.min()), int(x.max())
+    low = int(x.min())
+    high = int(x.max())
     require(
         low >= 0 and high < vocabulary,
         f"tokens go from {low} to {high}, vocabulary = {vocabulary}",
         where="vocabulary",
     )
-    return torch.from_numpy(
-        np.array(x, dtype=np.uint8 if vocabulary <= 256 else np.int32, order="C")
-    )
+    dtype = np.uint8 if vocabulary <= 256 else np.int32
+    return torch.from_numpy(np.array(x, dtype=dtype, order="C"))

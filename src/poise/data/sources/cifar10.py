@@ -33,8 +33,8 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
     Args:
         normalize: ``unit`` (x/255), ``symmetric`` (x/127.5 - 1) or ``standard`` (per channel).
         version: ``full`` (50,000 + 10,000), ``subset`` (20,000 + 4,000: the first 2,000 and 400 of
-            each class), or ``auto``: the full set if its archive is there. The federation's notes
-            say which.
+            each class), or ``auto`` (the full set if its archive is present, else the subset). The
+            notes of the source name the version.
         size: edge of the images in pixels, 32, 16 or 8; smaller ones are means of blocks of pixels.
 
     >>> cifar10(version="subset").notes                                       # doctest: +NEEDS_DATA
@@ -45,15 +45,14 @@ def cifar10(normalize: str = "unit", version: str = "auto", size: int = 32) -> S
     """
     if version not in ("auto", *_NOTES):
         raise InvalidOption(
-            f"cifar10: version = {version!r} is not known",
+            f"cifar10: unknown version {version!r}",
             suggest(version, ("auto", *_NOTES)),
             where=("version",),
         )
     require(size in (32, 16, 8), f"cifar10: size = {size} is not 32, 16 or 8", where="size")
     if version == "auto":
-        version = (
-            "subset" if locate([CIFAR10_ARCHIVE]) is None and locate([CIFAR10_SUBSET]) else "full"
-        )
+        only_subset = locate([CIFAR10_ARCHIVE]) is None and locate([CIFAR10_SUBSET]) is not None
+        version = "subset" if only_subset else "full"
     file = CIFAR10_ARCHIVE if version == "full" else CIFAR10_SUBSET
     train, test = _pools(home("cifar10", [file]), version, normalize, size)
     smaller = "" if size == 32 else f"; images reduced to {size}x{size}"
@@ -67,7 +66,7 @@ def _pools(folder: Path, version: str, normalize: str, size: int) -> tuple[Sampl
 
 
 def reduced(images: NDArray[Any], size: int) -> NDArray[Any]:
-    """Images (n, C, h, h) as means over blocks of h/size pixels, in whole grey values.
+    """Reduce images (n, C, h, h) to means over blocks of h/size pixels, in whole grey values.
 
     >>> reduced(np.array([[[[0, 4], [8, 8]]]], np.uint8), 1).item()
     5
@@ -84,7 +83,7 @@ _Images = tuple[NDArray[Any], NDArray[np.int64]]
 
 
 def _images(folder: Path, version: str) -> tuple[_Images, _Images]:
-    """Images (n, 3, 32, 32) and labels, for training and for the test."""
+    """Return images (n, 3, 32, 32) and labels, for training and for the test."""
     if version == "full":
         path = check(folder, CIFAR10_ARCHIVE)
         return read_batches(path, _TRAIN), read_batches(path, _TEST)
@@ -96,15 +95,16 @@ def _images(folder: Path, version: str) -> tuple[_Images, _Images]:
         "y_test": ((4_000,), "u1"),
     }
     held = read_npz(path, arrays)
-    train, test = (
-        (held[f"x_{part}"].transpose(0, 3, 1, 2), check_labels(path, held[f"y_{part}"], 10))
-        for part in ("train", "test")
-    )
-    return train, test
+
+    def images(part: str) -> _Images:
+        labels = check_labels(path, held[f"y_{part}"], classes=10)
+        return held[f"x_{part}"].transpose(0, 3, 1, 2), labels
+
+    return images("train"), images("test")
 
 
 def read_batches(path: Path, members: tuple[str, ...]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Images (n, 3, 32, 32) and labels of some batches of the binary archive.
+    """Return images (n, 3, 32, 32) and labels of these batches of the binary archive.
 
     A record is one byte of label and 3 x 1024 bytes of red, green and blue.
     """

@@ -1,4 +1,4 @@
-"""`digit-domains`: handwritten digits from several data sets, brought to one shape."""
+"""`digit-domains`: handwritten digits of several data sets, resized to one shape."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _TEST_SHARE = 0.2
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Some samples of a pool: the positions ``rows``."""
+class PoolSubset:
+    """The samples of a pool at the positions ``rows``."""
 
     pool: Samples
     rows: Ints
@@ -35,26 +35,27 @@ class Part:
         """Class of each sample."""
         return np.asarray(self.pool.labels.numpy()[self.rows])
 
-    def subset(self, count: int | None, rng: np.random.Generator) -> Part:
-        """A class-balanced random part of it; all of it where no count is given."""
-        return (
-            self
-            if count is None
-            else Part(self.pool, self.rows[balanced_subset(self.labels, count, 10, rng)])
-        )
+    def subset(self, count: int | None, rng: np.random.Generator) -> PoolSubset:
+        """Return a class-balanced random subset, or all samples if count is None."""
+        if count is None:
+            return self
+        chosen = balanced_subset(self.labels, count, classes=10, rng=rng)
+        return PoolSubset(self.pool, self.rows[chosen])
 
 
-def _whole(load: Callable[[], Source]) -> tuple[Part, Part]:
+def _whole(load: Callable[[], Source]) -> tuple[PoolSubset, PoolSubset]:
+    """Return all training and test samples of a source."""
     source = load()
     assert source.test is not None
-    return Part(source.train, np.arange(len(source.train))), Part(
-        source.test, np.arange(len(source.test))
-    )
+    train = PoolSubset(source.train, np.arange(len(source.train)))
+    test = PoolSubset(source.test, np.arange(len(source.test)))
+    return train, test
 
 
-def _series(name: str) -> tuple[Part, Part]:
-    """The digits of one NIST series, a fifth of each class held out: whose MNIST's own test digits
-    are is unknown.
+def _series(name: str) -> tuple[PoolSubset, PoolSubset]:
+    """Return the digits of one NIST series, with a fifth of each class held out.
+
+    The series of MNIST's own test digits is unknown.
     """
     source = mnist(by="series")
     assert source.keys is not None
@@ -62,17 +63,17 @@ def _series(name: str) -> tuple[Part, Part]:
     out = held_out(
         source.train.labels.numpy()[rows], _TEST_SHARE, generator(0, "digit-domains/test")
     )
-    return Part(source.train, rows[~out]), Part(source.train, rows[out])
+    return PoolSubset(source.train, rows[~out]), PoolSubset(source.train, rows[out])
 
 
-DOMAINS: dict[str, Callable[[], tuple[Part, Part]]] = {
+DOMAINS: dict[str, Callable[[], tuple[PoolSubset, PoolSubset]]] = {
     "digits": partial(_whole, digits),
     "mnist": partial(_whole, mnist),
     "mnist-series-0": partial(_series, "series/0"),
     "mnist-series-4": partial(_series, "series/4"),
     "usps": partial(_whole, usps),
 }
-"""Training and test part of each domain."""
+"""Training and test samples of each domain."""
 
 
 def digit_domains(
@@ -83,23 +84,22 @@ def digit_domains(
     test_samples_per_domain: int | None = None,
     seed: int = 0,
 ) -> Source:
-    """The ten digits as several data sets have them; with the partition ``by-key``, clients are
-    domains.
+    """The ten digits of several data sets; with the partition ``by-key``, clients are domains.
 
     Grey values are scaled to 0 … 1 and images resized to ``size`` × ``size`` (bilinear,
-    anti-aliased), then stored in 256 steps. Nothing else is done: line width, slant and margins
-    stay those of the domain. Every client's own test samples are of its domain; the federation's
-    test set is all of them.
+    anti-aliased), then stored in 256 steps. Line width, slant and margins stay those of the domain.
+    A client's own test samples come from its domain; the federation's test set holds those of all
+    domains.
 
     Args:
         domains: of ``mnist`` (28x28), or its series ``mnist-series-0`` (employees) and
             ``mnist-series-4`` (students), ``usps`` (16x16), ``digits`` (8x8).
         size: edge of the images in pixels.
-        clients_per_domain: every domain is dealt to that many clients, with equal class shares.
+        clients_per_domain: number of clients that share a domain, with equal class shares.
         samples_per_domain: first take a class-balanced random subset of each domain; None takes
             all.
-        test_samples_per_domain: likewise of the test samples.
-        seed: names the random streams of subsets and clients.
+        test_samples_per_domain: the same for the test samples.
+        seed: the seed of subsets and clients.
 
     >>> source = digit_domains(["digits"], size=12, clients_per_domain=2)
     >>> source.train.shape, source.key_names, np.bincount(source.keys).tolist()
@@ -108,34 +108,26 @@ def digit_domains(
     Source: [Exp-α 2023, §4.3] (one client per domain, 892 training samples each).
     """
     _check(domains, size, clients_per_domain)
-    counts = {"train": samples_per_domain, "test": test_samples_per_domain}
-    train, test = (
-        [
-            DOMAINS[name]()[k].subset(counts[kind], generator(seed, f"digit-domains/{kind}/{name}"))
-            for name in domains
-        ]
-        for k, kind in enumerate(counts)
-    )
-    keys, test_keys = (
-        np.concatenate(
-            [
-                k * clients_per_domain + _dealt(p, clients_per_domain, seed)
-                for k, p in enumerate(those)
-            ]
-        )
-        for those in (train, test)
-    )
-    names = [
-        [d] if clients_per_domain == 1 else [f"{d}/{j}" for j in range(clients_per_domain)]
-        for d in domains
-    ]
+    train: list[PoolSubset] = []
+    test: list[PoolSubset] = []
+    names: list[str] = []
+    for name in domains:
+        domain_train, domain_test = DOMAINS[name]()
+        train_stream = generator(seed, f"digit-domains/train/{name}")
+        test_stream = generator(seed, f"digit-domains/test/{name}")
+        train.append(domain_train.subset(samples_per_domain, train_stream))
+        test.append(domain_test.subset(test_samples_per_domain, test_stream))
+        if clients_per_domain == 1:
+            names.append(name)
+        else:
+            names += [f"{name}/{client}" for client in range(clients_per_domain)]
     return Source(
         "digit-domains",
         _pool(train, size),
         _pool(test, size),
-        keys=keys,
-        test_keys=test_keys,
-        key_names=tuple(name for own in names for name in own),
+        keys=_keys(train, clients_per_domain, seed=seed),
+        test_keys=_keys(test, clients_per_domain, seed=seed),
+        key_names=tuple(names),
         notes=f"{', '.join(domains)}, resized to {size}x{size}",
     )
 
@@ -156,13 +148,13 @@ def _check(domains: Sequence[str], size: int, clients_per_domain: int) -> None:
             )
     require(
         len(set(domains)) == len(domains),
-        f"digit-domains: a domain is named twice in {list(domains)}",
+        f"digit-domains: {list(domains)} names a domain twice",
         where="domains",
     )
-    twice = "mnist" in domains and any(name.startswith("mnist-series") for name in domains)
+    overlap = "mnist" in domains and any(name.startswith("mnist-series") for name in domains)
     require(
-        not twice,
-        "digit-domains: 'mnist' holds the digits of its series",
+        not overlap,
+        "digit-domains: 'mnist' contains the digits of its series",
         "name 'mnist' or its series, not both",
         where="domains",
     )
@@ -174,29 +166,35 @@ def _check(domains: Sequence[str], size: int, clients_per_domain: int) -> None:
     )
 
 
-def _dealt(part: Part, clients: int, seed: int) -> Ints:
-    """Which of its domain's clients owns each sample: dealt class by class, in random order."""
-    order = np.lexsort(
-        (generator(seed, "digit-domains/clients").random(len(part.rows)), part.labels)
-    )
+def _keys(domains: Sequence[PoolSubset], clients: int, seed: int) -> Ints:
+    """Return the client of each sample, counted over all domains."""
+    owners = [_owners(domain, clients, seed=seed) for domain in domains]
+    return np.concatenate([k * clients + owner for k, owner in enumerate(owners)])
+
+
+def _owners(domain: PoolSubset, clients: int, seed: int) -> Ints:
+    """Deal the samples of a domain to its clients, class by class, in random order."""
+    shuffle = generator(seed, "digit-domains/clients").random(len(domain.rows))
+    order = np.lexsort((shuffle, domain.labels))
     owner = np.empty(len(order), dtype=np.int64)
     owner[order] = np.arange(len(order)) % clients
     return owner
 
 
-def _pool(parts: Sequence[Part], size: int) -> Samples:
-    raw = torch.cat(
-        [resized(part.pool.features(torch.from_numpy(part.rows)), size) for part in parts]
-    )
-    labels = torch.from_numpy(np.concatenate([part.labels for part in parts]))
-    return Samples(raw, labels, 1 / 255, classes=10)
+def _pool(domains: Sequence[PoolSubset], size: int) -> Samples:
+    """Return one pool of the resized images of all domains."""
+    images = [
+        resized(domain.pool.features(torch.from_numpy(domain.rows)), size) for domain in domains
+    ]
+    labels = torch.from_numpy(np.concatenate([domain.labels for domain in domains]))
+    return Samples(torch.cat(images), labels, 1 / 255, classes=10)
 
 
 def resized(images: torch.Tensor, size: int) -> torch.Tensor:
-    """Images (n, 1, h, w) in 0 … 1 as bytes (n, 1, size, size).
+    """Resize images (n, 1, h, w) in 0 … 1 to bytes (n, 1, size, size).
 
     >>> resized(torch.tensor([[[[0.0, 1.0], [0.0, 1.0]]]]), 1).item()
     128
     """
-    made = F.interpolate(images, (size, size), mode="bilinear", antialias=True)
-    return made.clamp_(0, 1).mul_(255).round_().to(torch.uint8)
+    values = F.interpolate(images, (size, size), mode="bilinear", antialias=True)
+    return values.clamp_(0, 1).mul_(255).round_().to(torch.uint8)

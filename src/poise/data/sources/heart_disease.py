@@ -1,4 +1,4 @@
-"""`heart-disease`: four hospitals, one question."""
+"""`heart-disease`: records of four hospitals."""
 
 from __future__ import annotations
 
@@ -18,28 +18,26 @@ from poise.data.sources.source import Source
 from poise.data.splits import held_out, share_of
 
 FEATURES = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")
-"""The ten columns that are used; slope, ca and thal are missing nearly everywhere outside
-Cleveland."""
+"""The ten columns in use; slope, ca and thal are missing nearly everywhere outside Cleveland."""
 
 _COLUMNS = 14
 _NORMALISATIONS = ("standard", "none")
 
 
 def heart_disease(normalize: str = "standard", test_share: float = 0.2) -> Source:
-    """Is there heart disease (num > 0)? Ten features, four hospitals as natural clients.
+    """Heart disease (num > 0) from ten features, with four hospitals as natural clients.
 
-    Missing values: a record with a ``?`` in one of the ten features is dropped, which leaves 303,
-    261, 46 and 130 records. Switzerland's cholesterol is 0 in every record (not measured) and is
-    kept as it is.
+    Missing values: records with a ``?`` in one of the ten features are dropped, which leaves 303,
+    261, 46 and 130 records. Switzerland's cholesterol is 0 in every record (not measured) and stays
+    so.
 
     Standardising: (x - mean)/std of each feature over the *training* records of all hospitals
-        together.
-    (Real hospitals would agree on these twenty numbers first.)
+    together. (Real hospitals would have to agree on these twenty numbers first.)
 
     Args:
         normalize: ``standard`` or ``none``.
-        test_share: the held-out share of each hospital's healthy and of its ill records, always the
-            same.
+        test_share: the held-out share of each hospital's healthy records and of its ill ones; the
+            same share always gives the same records.
 
     >>> import poise                                                          # doctest: +NEEDS_DATA
     >>> fed = poise.federation("heart-disease", "by-key")                     # doctest: +NEEDS_DATA
@@ -50,7 +48,7 @@ def heart_disease(normalize: str = "standard", test_share: float = 0.2) -> Sourc
     """
     if normalize not in _NORMALISATIONS:
         raise InvalidOption(
-            f"heart-disease: normalize = {normalize!r}",
+            f"heart-disease: unknown normalize {normalize!r}",
             suggest(normalize, _NORMALISATIONS),
             where=("normalize",),
         )
@@ -85,7 +83,7 @@ def _load(paths: tuple[Path, ...], normalize: str, test_share: float) -> Source:
 
 
 def read_hospital(path: Path) -> tuple[Floats, Ints]:
-    """Complete records of one hospital: features (n, 10) and whether the patient is ill (n,)."""
+    """Return the complete records of a hospital: features (n, 10), and 1 for ill patients (n,)."""
     features: list[list[float]] = []
     ill: list[int] = []
     for number, line in enumerate(path.read_text("ascii", errors="replace").splitlines(), start=1):
@@ -100,6 +98,5 @@ def read_hospital(path: Path) -> tuple[Floats, Ints]:
             ill.append(int(int(cells[-1]) > 0))
         except ValueError as error:
             raise DataError(f"{path}: line {number}: {error}") from error
-    return np.array(features, dtype=np.float64).reshape(-1, len(FEATURES)), np.array(
-        ill, dtype=np.int64
-    )
+    table = np.array(features, dtype=np.float64).reshape(-1, len(FEATURES))
+    return table, np.array(ill, dtype=np.int64)

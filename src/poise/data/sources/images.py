@@ -1,6 +1,4 @@
-"""Images stay in the integers they are stored in; normalising is a scale and a shift on the way
-out.
-"""
+"""Pools of images: stored as integers, normalised by a scale and a shift when they are read."""
 
 from __future__ import annotations
 
@@ -20,13 +18,11 @@ NORMALISATIONS = ("unit", "symmetric", "standard")
 def image_pools(
     train: tuple[NDArray[Any], Ints], test: tuple[NDArray[Any], Ints], top: int, normalize: str
 ) -> tuple[Samples, Samples]:
-    """Training and test pool of images (n, C, H, W) with grey values 0 … ``top``.
+    """Return training and test pools of images (n, C, H, W) with grey values 0 … ``top``.
 
-    ``unit``: x/top. ``symmetric``: 2x/top - 1 ([Fraboni 2023, §3.6] for CIFAR-10). ``standard``: (x
-    - mean)/std
-    with the mean and standard deviation of each channel over the whole training set
-    ([Fraboni 2023, §4.6] for
-    MNIST).
+    ``unit``: x/top. ``symmetric``: 2x/top - 1 ([Fraboni 2023, §3.6] for CIFAR-10). ``standard``:
+    (x - mean)/std with the mean and standard deviation of each channel over the whole training set
+    ([Fraboni 2023, §4.6] for MNIST).
 
     >>> x, y = np.full((2, 1, 3, 3), 255, np.uint8), np.zeros(2, np.int64)
     >>> float(image_pools((x, y), (x, y), 255, "unit")[0].features(torch.tensor([0])).max())
@@ -50,7 +46,7 @@ def _affine(
         return 2.0 / top, -1.0
     if normalize != "standard":
         raise InvalidOption(
-            f"normalize = {normalize!r} is not known",
+            f"unknown normalize {normalize!r}",
             suggest(str(normalize), NORMALISATIONS),
             where=("normalize",),
         )
@@ -58,17 +54,15 @@ def _affine(
     if len(mean) == 1:
         return float(1 / deviation[0]), float(-mean[0] / deviation[0])
     column = (len(mean), 1, 1)
-    scale, shift = 1 / deviation, -mean / deviation
-    return torch.from_numpy(scale).float().view(column), torch.from_numpy(shift).float().view(
-        column
-    )
+    scale = torch.from_numpy(1 / deviation).float().view(column)
+    shift = torch.from_numpy(-mean / deviation).float().view(column)
+    return scale, shift
 
 
 def _moments(x: NDArray[Any], chunk: int = 4096) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of each channel, exactly (integers) and without a float copy of
-    all.
-    """
-    total, squares = np.zeros(x.shape[1]), np.zeros(x.shape[1])
+    """Return mean and standard deviation of each channel, without a float copy of all images."""
+    total = np.zeros(x.shape[1])
+    squares = np.zeros(x.shape[1])
     for start in range(0, len(x), chunk):
         part = x[start : start + chunk].astype(np.float32)
         total += part.sum(axis=(0, 2, 3), dtype=np.float64)

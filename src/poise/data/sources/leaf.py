@@ -1,4 +1,4 @@
-"""`leaf`: data that LEAF's scripts have written, FEMNIST above all; a client is a user."""
+"""`leaf`: data in LEAF's format, such as FEMNIST, with one client per user."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _KEYS = ("users", "num_samples", "user_data")
 
 
 def leaf(folder: str = LEAF.folder, digits: bool = False, classes: int = 62) -> Source:
-    """The users of LEAF's ``train/*.json``; held out is what lies in ``test/*.json``, if anything.
+    """The users of LEAF's ``train/*.json``, with ``test/*.json`` as held-out samples, if any.
 
     A file is ``{"users": […], "num_samples": […], "user_data": {user: {"x": [[…], …], "y":
-    […]}}}``. Vectors of a square length are images, 784 makes 1x28x28. Values are used as they are,
-    and stored in bytes where all are whole 255ths (grey values). Where LEAF split by sample, users
-    have test samples of their own; where it split by user, the test users are unseen and their
-    samples are held out for all.
+    […]}}}``. Vectors of a square length are images: 784 makes 1x28x28. Values are not rescaled; if
+    all are whole 255ths (grey values), they are stored as bytes. If LEAF split by sample, users
+    have their own test samples. If it split by user, the test users are unseen, and their samples
+    form the federation's test set.
 
     Args:
-        folder: with ``train`` and ``test`` in it; a relative one is looked for in the data folders.
-        digits: keep the ten digits only [Buttaci 2024, §3.4.2], and the users who wrote some.
-        classes: number of classes; a label beyond it is refused. Not used with ``digits``.
+        folder: holds ``train`` and ``test``; a relative path is searched in the data folders.
+        digits: keep the ten digits only [Buttaci 2024, §3.4.2], and the users with digits.
+        classes: number of classes; a larger label raises `DataError`. Not used with ``digits``.
 
     >>> fed = federation("leaf", "by-key", digits=True)                       # doctest: +SKIP
     >>> fed.names[0]                                                          # doctest: +SKIP
@@ -70,7 +70,7 @@ def _located(folder: str) -> Path:
 
 @dataclass(frozen=True, eq=False)
 class User:
-    """What one user owns in one file.
+    """The samples of one user in one file.
 
     Args:
         name: of the user.
@@ -90,41 +90,54 @@ def _load(
     stamps: tuple[tuple[Path, int, int], ...], training: int, digits: bool, classes: int
 ) -> Source:
     paths = [path for path, *_ in stamps]
-    train, test = (
-        [_kept(u, digits, classes) for u in _users(p)] for p in (paths[:training], paths[training:])
-    )
-    train, test = ([user for user in part if len(user.y)] for part in (train, test))
-    require(
-        bool(train), f"leaf: no user in {paths[0].parent} has {'a digit' if digits else 'a sample'}"
-    )
-    length = train[0].x.shape[1]
-    for user in train + test:
-        if user.x.shape[1] != length:
-            found = (
-                f"vectors of {user.x.shape[1]} values, but of {length} for {train[0].name!r} "
-                f"in {train[0].path}"
-            )
-            raise _wrong(user.path, user.name, found)
+    paths = [path for path, *_ in stamps]
+    train = _users_with_samples(paths[:training], digits, classes=classes)
+    test = _users_with_samples(paths[training:], digits, classes=classes)
+    sample = "a digit" if digits else "a sample"
+    require(bool(train), f"leaf: no user in {paths[0].parent} has {sample}")
+    _check_lengths(train + test)
     count = DIGITS if digits else classes
     names = tuple(dict.fromkeys(user.name for user in train + test))
     numbers = {name: number for number, name in enumerate(names)}
-    seen = {user.name for user in train} & {user.name for user in test}
-    kind = "digits of " if digits else ""
+    common = {user.name for user in train} & {user.name for user in test}
     exact = all(user.x.dtype == np.uint8 for user in train + test)
+    kind = "digits of " if digits else ""
+    notes = f"{kind}{len(train):,} users in LEAF's format, {paths[0].parent.parent}"
+    if test and not common:
+        notes += "; the test users are others"
     return Source(
         "leaf",
-        _pool(train, exact, count),
-        _pool(test, exact, count) if test else None,
+        _pool(train, exact, classes=count),
+        _pool(test, exact, classes=count) if test else None,
         keys=_owners(train, numbers),
-        test_keys=_owners(test, numbers) if seen else None,
+        test_keys=_owners(test, numbers) if common else None,
         key_names=names,
-        notes=f"{kind}{len(train):,} users in LEAF's format, {paths[0].parent.parent}"
-        + ("; the test users are others" if test and not seen else ""),
+        notes=notes,
     )
 
 
+def _users_with_samples(paths: Iterable[Path], digits: bool, classes: int) -> list[User]:
+    """Return the users of several files that have samples of the chosen classes."""
+    users = [_kept(user, digits, classes=classes) for user in _users(paths)]
+    return [user for user in users if len(user.y)]
+
+
+def _check_lengths(users: list[User]) -> None:
+    """Raise `DataError` unless all users have vectors of one length."""
+    first = users[0]
+    length = first.x.shape[1]
+    for user in users:
+        if user.x.shape[1] != length:
+            raise _wrong(
+                user.path,
+                user.name,
+                f"vectors of {user.x.shape[1]} values, but of {length} for {first.name!r} "
+                f"in {first.path}",
+            )
+
+
 def _users(paths: Iterable[Path]) -> Iterator[User]:
-    """The users of several files; nobody may be in two of them."""
+    """Yield the users of several files; a user in two of them raises `DataError`."""
     where: dict[str, Path] = {}
     for path in paths:
         for user in read_users(path):
@@ -135,15 +148,14 @@ def _users(paths: Iterable[Path]) -> Iterator[User]:
 
 
 def _kept(user: User, digits: bool, classes: int) -> User:
-    """The user with the samples that were asked for, after its labels were looked at."""
+    """Return the user with the samples of the chosen classes, after checking the labels."""
     if digits:
         chosen = (user.y >= 0) & (user.y < DIGITS)
         return User(user.name, user.x[chosen], user.y[chosen], user.path)
     if len(user.y) and (user.y.min() < 0 or user.y.max() >= classes):
         bad = int(user.y[(user.y < 0) | (user.y >= classes)][0])
-        raise _wrong(
-            user.path, user.name, f"label {bad} lies outside 0..{classes - 1}", "set classes="
-        )
+        problem = f"label {bad} lies outside 0..{classes - 1}"
+        raise _wrong(user.path, user.name, problem, hint="set classes=")
     return user
 
 
@@ -151,34 +163,34 @@ def _pool(users: list[User], exact: bool, classes: int) -> Samples:
     length = users[0].x.shape[1]
     edge = isqrt(length)
     shape = (1, edge, edge) if edge * edge == length else (length,)
-    rows = np.concatenate([user.x if exact else _values(user.x) for user in users]).reshape(
-        -1, *shape
-    )
+    values = [user.x if exact else _values(user.x) for user in users]
+    rows = np.concatenate(values).reshape(-1, *shape)
     labels = torch.from_numpy(np.concatenate([user.y for user in users]))
-    return Samples(torch.from_numpy(rows), labels, 1 / _LEVELS if exact else 1.0, classes=classes)
+    scale = 1 / _LEVELS if exact else 1.0
+    return Samples(torch.from_numpy(rows), labels, scale, classes=classes)
 
 
 def _owners(users: list[User], numbers: dict[str, int]) -> Ints:
-    return np.repeat(
-        np.array([numbers[u.name] for u in users], dtype=np.int64), [len(u.y) for u in users]
-    )
+    """Return the number of the owner of each sample."""
+    owners = np.array([numbers[user.name] for user in users], dtype=np.int64)
+    return np.repeat(owners, [len(user.y) for user in users])
 
 
 def _values(x: NDArray[Any]) -> NDArray[np.float32]:
-    return x.astype(np.float32) / np.float32(_LEVELS) if x.dtype == np.uint8 else x
+    if x.dtype == np.uint8:
+        return x.astype(np.float32) / np.float32(_LEVELS)
+    return x
 
 
 def read_users(path: Path) -> list[User]:
-    """The users of one of LEAF's files, in its order; whatever is not as it should be is refused by
-    name.
-    """
+    """Return the users of a file in LEAF's format; a defect raises `DataError` with its place."""
     try:
         held = json.loads(path.read_bytes())
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"{path}: not JSON: {error}", "truncated? let LEAF write it again"
+            f"{path}: not JSON: {error}", "if it is truncated, let LEAF write it again"
         ) from error
     for key in _KEYS:
         if not isinstance(held, dict) or key not in held:
@@ -198,43 +210,44 @@ def read_users(path: Path) -> list[User]:
 
 
 def _user(path: Path, name: str, count: object, data: dict[str, Any]) -> User:
-    own = data.get(name)
-    if not isinstance(own, dict) or not {"x", "y"} <= set(own):
+    """Return one user after checking its data."""
+    held = data.get(name)
+    if not isinstance(held, dict) or not {"x", "y"} <= set(held):
         raise _wrong(path, name, "no x and y in user_data")
     for key in ("x", "y"):
-        if not isinstance(own[key], list):
+        if not isinstance(held[key], list):
             raise _wrong(path, name, f"{key} is not a list")
-        if len(own[key]) != count:
-            raise _wrong(
-                path, name, f"{len(own[key])} entries in {key}, but num_samples says {count!r}"
-            )
+        entries = len(held[key])
+        if entries != count:
+            raise _wrong(path, name, f"{entries} entries in {key}, but num_samples says {count!r}")
     if not count:
         return User(name, np.empty((0, 0), np.uint8), np.empty(0, np.int64), path)
-    x, y = _numbers(path, name, "x", own["x"], 2), _numbers(path, name, "y", own["y"], 1)
+    x = _numbers(path, name, key="x", values=held["x"], axes=2)
+    y = _numbers(path, name, key="y", values=held["y"], axes=1)
     if (y != np.rint(y)).any():
         raise _wrong(path, name, f"label {y[y != np.rint(y)][0]:g} is not a whole number")
     return User(name, compact(x), y.astype(np.int64), path)
 
 
 def _numbers(path: Path, name: str, key: str, values: list[Any], axes: int) -> NDArray[Any]:
-    """Finite numbers in a list, or in lists of one length."""
+    """Return the finite numbers of a list, or of lists of one length, as an array."""
     try:
-        found = np.asarray(values)
+        array = np.asarray(values)
     except ValueError as error:
         raise _wrong(path, name, f"the vectors in {key} have different lengths") from error
-    if found.ndim != axes or not found.size:
-        what = "vectors of one length" if axes == 2 else "numbers"
-        raise _wrong(path, name, f"{key} must hold {what}, but has shape {found.shape}")
-    if found.dtype.kind not in "iuf":
+    if array.ndim != axes or not array.size:
+        content = "vectors of one length" if axes == 2 else "numbers"
+        raise _wrong(path, name, f"{key} must hold {content}, but has shape {array.shape}")
+    if array.dtype.kind not in "iuf":
         raise _wrong(path, name, f"{key} holds something that is not a number")
-    bad = ~np.isfinite(found.reshape(len(found), -1)).all(axis=1)
-    if bad.any():
-        raise _wrong(path, name, f"{key} is not finite in sample {int(np.argmax(bad))}")
-    return found
+    infinite = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+    if infinite.any():
+        raise _wrong(path, name, f"{key} is not finite in sample {int(np.argmax(infinite))}")
+    return array
 
 
 def compact(x: NDArray[Any]) -> NDArray[Any]:
-    """Values as bytes if all are 0/255 … 255/255, else as float32.
+    """Return values as bytes if all are 0/255 … 255/255, else as float32.
 
     >>> compact(np.array([[0.0, 1.0, 128 / 255]])).tolist(), compact(np.array([[0.5]])).dtype.name
     ([[0, 255, 128]], 'float32')
@@ -245,5 +258,5 @@ def compact(x: NDArray[Any]) -> NDArray[Any]:
     return x.astype(np.float32)
 
 
-def _wrong(path: Path, user: str, what: str, hint: str = "") -> DataError:
-    return DataError(f"{path}: user {user!r}: {what}", hint)
+def _wrong(path: Path, user: str, problem: str, hint: str = "") -> DataError:
+    return DataError(f"{path}: user {user!r}: {problem}", hint)

@@ -1,4 +1,4 @@
-"""`mnist`: handwritten digits, with the writer of each."""
+"""`mnist`: handwritten digits, with the writer of each digit."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _COLUMNS = {"series": 1, "writer": 2}
 def mnist(normalize: str = "unit", by: str | None = None) -> Source:
     """MNIST, 60,000 + 10,000 digits of 28x28.
 
-    The official test set holds only unseen writers, so with ``by`` each natural client keeps 20 %
-    of its own digits back as its test set (``client_test_share`` of `poise.federation` changes
-    that), and the official set stays the federation's.
+    The official test set holds only unseen writers. With ``by``, each natural client therefore
+    holds out 20 % of its own digits as its test set (``client_test_share`` of `poise.federation`
+    changes that), and the official set stays the federation's test set.
 
     Args:
         normalize: ``unit`` (x/255), ``symmetric`` or ``standard`` ((x - 0.1307)/0.3081).
@@ -39,9 +39,7 @@ def mnist(normalize: str = "unit", by: str | None = None) -> Source:
     Source: natural federations, [Fraboni 2023, §2.4]; QMNIST [Yadav 2019] for the writers.
     """
     if by is not None and by not in _COLUMNS:
-        raise InvalidOption(
-            f"mnist: by = {by!r} is not known", suggest(str(by), _COLUMNS), where=("by",)
-        )
+        raise InvalidOption(f"mnist: unknown by {by!r}", suggest(str(by), _COLUMNS), where=("by",))
     folder = home("mnist", MNIST)
     train, test = idx_pools(folder, MNIST, normalize)
     if by is None:

@@ -1,4 +1,4 @@
-"""`shakespeare`: the next character of what a role says."""
+"""`shakespeare`: prediction of the next character in the lines of a role."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from poise.data.sources.source import Source
 from poise.data.splits import share_of
 
 VOCABULARY = string.printable
-"""The 100 characters a model may meet; a token is a position in this string."""
+"""The 100 characters of the vocabulary; a token is a position in this string."""
 
 Tokens = NDArray[np.uint8]
 
@@ -29,26 +29,23 @@ Tokens = NDArray[np.uint8]
 def shakespeare(
     window: int = 80, stride: int = 1, min_characters: int = 1000, test_share: float = 0.2
 ) -> Source:
-    """Windows of ``window`` characters, labelled with the character that follows; a client is a
-    role.
+    """Windows of ``window`` characters, labelled with the next character; one client per role.
 
-    The last ``test_share`` of each role's text is held out. A window, with its label, lies inside
-    the training or inside the test part of one role. All windows are strided views of one token
-    tensor: a character is stored once, however many windows it is in.
+    The last ``test_share`` of each role's text is held out. A window with its label lies inside the
+    training part or inside the test part of one role. All windows are strided views of one token
+    tensor, so each character is stored once.
 
     Args:
         window: characters per sample.
         stride: step between the windows of a role.
-        min_characters: roles with less text are left out (637 roles have 1,000 or more).
+        min_characters: skip roles with less text (637 roles have 1,000 or more).
         test_share: the held-out share of each role's text.
 
     >>> shakespeare(stride=80).train.shape                                    # doctest: +NEEDS_DATA
     (80,)
 
     Source: [Fraboni 2023, §2.4] (window 80, next character, 100 printable characters), on another
-    edition than
-        LEAF's:
-    scores are not comparable with LEAF's.
+    edition than LEAF's: scores are not comparable with LEAF's.
     """
     require(window >= 1, f"shakespeare: window = {window} must be at least 1", where="window")
     require(stride >= 1, f"shakespeare: stride = {stride} must be at least 1", where="stride")
@@ -89,7 +86,7 @@ def _load(path: Path, window: int, stride: int, min_characters: int, test_share:
 
 
 def windows(texts: list[Tokens], window: int, stride: int) -> tuple[Samples, Ints, Ints]:
-    """The pool of all windows over the joined texts, those inside one text, and whose they are.
+    """Return the pool of all windows, the rows of windows inside one text, and their texts.
 
     >>> text = [np.array([1, 2, 3, 4], np.uint8), np.array([5, 6, 7], np.uint8)]
     >>> pool, rows, keys = windows(text, window=2, stride=1)
@@ -114,12 +111,13 @@ def windows(texts: list[Tokens], window: int, stride: int) -> tuple[Samples, Int
 
 
 def read_roles(path: Path) -> dict[str, Tokens]:
-    """The text of each ``play/role`` as tokens, in the order of the file."""
+    """Return the text of each ``play/role`` as tokens, in the order of the file."""
     try:
         entries = json.loads(read_gzip(path).decode("utf-8"))
-        texts = {
-            f"{e['play']}/{e['role']}": "".join(f"{line}\n" for line in e["lines"]) for e in entries
-        }
+        texts: dict[str, str] = {}
+        for entry in entries:
+            name = f"{entry['play']}/{entry['role']}"
+            texts[name] = "".join(f"{line}\n" for line in entry["lines"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path}: not a list of roles with play, role and lines: {error}"

@@ -1,4 +1,4 @@
-"""What a data source hands over."""
+"""`Source`: the pools of a data set before its samples are dealt to clients."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from poise.core.types import Ints
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A data set before anyone owns it.
+    """A data set before its samples are dealt to clients.
 
-    Of the pools ``train`` and ``test`` only the positions ``rows`` and ``test_rows`` are samples;
-    None means all. (Windows of a text share one strided view, in which the windows across two
-    speakers exist but are nobody's.) Keys say whose each sample naturally is.
+    Only the positions ``rows`` of the pool ``train`` and ``test_rows`` of ``test`` are samples;
+    None means all. (Windows of a text share one strided view, which also contains windows across
+    two speakers; these are not samples.) Keys name the natural owner of each sample.
 
     Args:
         name: of the source.
-        train: the pool that is dealt to clients.
+        train: the pool to deal to clients.
         test: the held-out pool, or None.
-        rows: the positions of ``train`` that may be dealt, (n,).
-        test_rows: likewise for ``test``.
-        keys: number of the natural owner of each dealt sample, aligned with ``rows``, (n,).
-        test_keys: likewise for the test samples, where owners have their own.
+        rows: the positions of ``train`` that are samples, (n,).
+        test_rows: the same for ``test``.
+        keys: number of the natural owner of each sample, aligned with ``rows``, (n,).
+        test_keys: the same for the test samples, if owners have their own.
         key_names: name of each owner.
-        client_test_share: share of each natural client's samples to hold back for its own test.
-        notes: what a reader of results must know about this copy.
+        client_test_share: share of each natural client's samples to hold out as its own test set.
+        notes: facts about this copy of the data that readers of results must know.
 
     >>> import torch
     >>> pool = Samples(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64), classes=1)

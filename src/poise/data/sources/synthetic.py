@@ -1,4 +1,4 @@
-"""`synthetic`: logistic data whose clients differ as much as one likes."""
+"""`synthetic`: logistic data with adjustable differences between clients."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def synthetic(
     size: int | None = None,
     test_share: float = 0.2,
 ) -> Source:
-    """Synthetic(α, β): every client has its own linear model and its own feature mean.
+    """Synthetic(α, β): data of clients with different linear models and feature means.
 
     For client i: u_i ~ N(0, α), b_i ~ N(0, β); model W_i, c_i with entries N(u_i, 1); mean v_i with
-    entries N(b_i, 1); x ~ N(v_i, diag(j^-1.2)), y = argmax(W_i x + c_i). α moves the models apart,
-    β the features. Variances, not deviations. The natural owner of a sample is the client that made
-    it.
+    entries N(b_i, 1); x ~ N(v_i, diag(j^-1.2)), y = argmax(W_i x + c_i). N takes variances, not
+    deviations. A larger α separates the models, a larger β the features. The natural owner of a
+    sample is its client i.
 
     Args:
-        clients: taken from the federation.
-        seed: taken from the federation; client i's samples depend on (seed, i) only.
+        clients: number of clients, from the federation.
+        seed: from the federation; the samples of client i depend on (seed, i) only.
         alpha: variance of the models' means over clients, >= 0.
         beta: variance of the feature means over clients, >= 0.
         features: dimension of x.
@@ -61,22 +61,24 @@ def synthetic(
         where="features",
     )
     require(size is None or size >= 1, f"synthetic: size = {size} must be at least 1", where="size")
-    made = [
+    data = [
         _client(seed, i, alpha=alpha, beta=beta, features=features, classes=classes, size=size)
         for i in range(clients)
     ]
-    keys = np.repeat(np.arange(clients, dtype=np.int64), [len(y) for _, y in made])
-    x, y = np.concatenate([m[0] for m in made]), np.concatenate([m[1] for m in made])
+    keys = np.repeat(np.arange(clients, dtype=np.int64), [len(labels) for _, labels in data])
+    x = np.concatenate([rows for rows, _ in data])
+    y = np.concatenate([labels for _, labels in data])
     test = held_out(keys, share_of(test_share, "test_share"), generator(seed, "synthetic/test"))
-    train_pool, test_pool = (
-        Samples(torch.from_numpy(x[part]).float(), torch.from_numpy(y[part]), classes=classes)
-        for part in (~test, test)
-    )
+
+    def pool(chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Samples:
+        features = torch.from_numpy(x[chosen]).float()
+        return Samples(features, torch.from_numpy(y[chosen]), classes=classes)
+
     held = bool(test.any())
     return Source(
         "synthetic",
-        train_pool,
-        test_pool if held else None,
+        pool(~test),
+        pool(test) if held else None,
         keys=keys[~test],
         test_keys=keys[test] if held else None,
         key_names=tuple(f"synthetic/{i}" for i in range(clients)),
@@ -88,7 +90,8 @@ def _client(
     seed: int, i: int, alpha: float, beta: float, features: int, classes: int, size: int | None
 ) -> tuple[Floats, Ints]:
     rng = generator(seed, "synthetic", i)
-    model_mean, feature_mean = rng.normal(0, alpha**0.5), rng.normal(0, beta**0.5)
+    model_mean = rng.normal(0, alpha**0.5)
+    feature_mean = rng.normal(0, beta**0.5)
     weights = rng.normal(model_mean, 1, (features, classes))
     bias = rng.normal(model_mean, 1, classes)
     centre = rng.normal(feature_mean, 1, features)

@@ -1,4 +1,4 @@
-"""`usps`: digits of the US postal service."""
+"""`usps`: handwritten digits of the US postal service."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SIZES = {"train": 7291, "test": 2007}
 
 
 def usps(normalize: str = "unit") -> Source:
-    """USPS, 7,291 + 2,007 digits of 16x16, ink high as in MNIST. The test set is the harder part.
+    """USPS, 7,291 + 2,007 digits of 16x16, with high values for ink as in MNIST.
 
-    The published grey values have three decimals in [-1, 1]; they are stored as the integers
-    ``1000 (v + 1)``, 0 … 2000, so nothing is lost.
+    The test set is harder than the training set. The published grey values have three decimals in
+    [-1, 1]; poise stores them without loss as the integers ``1000 (v + 1)``, 0 … 2000.
 
     Args:
         normalize: ``unit`` (x/2000), ``symmetric`` (the published values) or ``standard``.
@@ -47,28 +47,31 @@ def usps(normalize: str = "unit") -> Source:
 @lru_cache(maxsize=2)
 def _from_integers(folder: Path, normalize: str) -> tuple[Samples, Samples]:
     path = check(folder, USPS_INTEGERS)
-    wanted = {f"x_{part}": ((n, 16, 16), "u2") for part, n in _SIZES.items()}
-    held = read_npz(path, {**wanted, **{f"y_{part}": ((n,), "u1") for part, n in _SIZES.items()}})
-    train, test = (
-        (held[f"x_{part}"].astype(np.int16)[:, None], check_labels(path, held[f"y_{part}"], 10))
-        for part in ("train", "test")
-    )
-    return image_pools(train, test, 2000, normalize)
+    arrays: dict[str, tuple[tuple[int, ...], str]] = {}
+    for part, count in _SIZES.items():
+        arrays[f"x_{part}"] = ((count, 16, 16), "u2")
+        arrays[f"y_{part}"] = ((count,), "u1")
+    held = read_npz(path, arrays)
+
+    def images(part: str) -> tuple[NDArray[Any], Ints]:
+        labels = check_labels(path, held[f"y_{part}"], classes=10)
+        return held[f"x_{part}"].astype(np.int16)[:, None], labels
+
+    return image_pools(images("train"), images("test"), top=2000, normalize=normalize)
 
 
 @lru_cache(maxsize=2)
 def _from_libsvm(folder: Path, normalize: str) -> tuple[Samples, Samples]:
-    train, test = (
-        read_libsvm(check(folder, file), n)
-        for file, n in zip(USPS_LIBSVM, _SIZES.values(), strict=True)
-    )
-    return image_pools(train, test, 2000, normalize)
+    train_file, test_file = USPS_LIBSVM
+    train = read_libsvm(check(folder, train_file), _SIZES["train"])
+    test = read_libsvm(check(folder, test_file), _SIZES["test"])
+    return image_pools(train, test, top=2000, normalize=normalize)
 
 
 def read_libsvm(path: Path, rows: int) -> tuple[NDArray[Any], Ints]:
-    """Images (rows, 1, 16, 16) as integers and digits from LIBSVM's ``label 1:v … 256:v``.
+    """Return images (rows, 1, 16, 16) as integers, and digits, from lines ``label 1:v … 256:v``.
 
-    A label is digit + 1; a column that is left out holds 0.
+    LIBSVM's label is digit + 1; a missing column holds 0.
     """
     try:
         lines = bz2.decompress(path.read_bytes()).decode("ascii").splitlines()
@@ -76,7 +79,8 @@ def read_libsvm(path: Path, rows: int) -> tuple[NDArray[Any], Ints]:
         raise DataError(f"{path}: not a complete bzip2 file: {error}", "fetch it again") from error
     if len(lines) != rows:
         raise DataError(f"{path}: {len(lines)} rows, expected {rows}")
-    images, labels = np.zeros((rows, 256)), np.zeros(rows, dtype=np.int64)
+    images = np.zeros((rows, 256))
+    labels = np.zeros(rows, dtype=np.int64)
     for row, line in enumerate(lines):
         label, *cells = line.split()
         labels[row] = int(label) - 1
