@@ -71,9 +71,9 @@ def test_losses_that_were_not_computed() -> None:
     found = audited(FreeRider(BAD), weighting=SoftMax(1.0))
     told = audited(Mimic(BAD, noise=0.0, scale=-1.0), weighting=SoftMax(1.0))
     assert found.suspects == told.suspects == list(BAD)
-    reports = next(way for way in told.auditor.ways if "losses" in way.what)
+    reports = next(pattern for pattern in told.auditor.patterns if "losses" in pattern.label)
     assert (reports.p_values()[list(BAD)] < 1e-20).all()
-    assert "losses that were not computed in 15 of 16 reports" in reports.words(BAD[0])
+    assert "losses that were not computed in 15 of 16 reports" in reports.describe(BAD[0])
 
 
 def test_a_client_that_never_took_part_is_not_judged() -> None:

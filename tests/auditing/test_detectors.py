@@ -13,13 +13,13 @@ import torch
 from scipy import stats
 
 from poise.auditing.auditor import Auditor
-from poise.auditing.count_detectors import Nothing, Reports
-from poise.auditing.detector import Columns, Sight
+from poise.auditing.count_detectors import EmptyUpdates, InventedLosses
+from poise.auditing.detector import AuditedRound, ClientSums
 from poise.auditing.noise_detectors import (
     GAUSSIAN_RATIO,
-    Direction,
-    Entries,
-    Layers,
+    CohortDirection,
+    EntryRatio,
+    LayerScales,
     Persistence,
     small_sample,
 )
@@ -31,19 +31,19 @@ from poise.core.types import Floats
 from poise.core.vectors import Layout
 
 MADE: dict[str, Callable[[], Any]] = {
-    "Nothing": Nothing,
-    "Entries": Entries,
-    "Entries-rest": lambda: Entries(of_rest=True),
+    "EmptyUpdates": EmptyUpdates,
+    "EntryRatio": EntryRatio,
+    "EntryRatio-residual": lambda: EntryRatio(of_residual=True),
     "Persistence": Persistence,
-    "Persistence-rest": lambda: Persistence(of_rest=True),
-    "Direction": Direction,
-    "Layers": Layers,
-    "Reports": Reports,
+    "Persistence-residual": lambda: Persistence(of_residual=True),
+    "CohortDirection": CohortDirection,
+    "LayerScales": LayerScales,
+    "InventedLosses": InventedLosses,
 }
 D, K, SHOWN = 5000, 128, 96
 
 
-def sight(rows: Floats, d: int = D, **more: Any) -> Sight:
+def audited_round(rows: Floats, d: int = D, **more: Any) -> AuditedRound:
     """Rows of sketches, with everything else as it is for updates of these lengths."""
     m = len(rows)
     given: dict[str, Any] = {
@@ -51,25 +51,25 @@ def sight(rows: Floats, d: int = D, **more: Any) -> Sight:
         "norms": np.linalg.norm(rows, axis=1),
         "sketch": rows,
         "entries": SHOWN,
-        "spread": np.abs(rows).mean(axis=1) / np.sqrt((rows**2).mean(axis=1)),
-        "looked_at": rows.shape[1],
+        "geary": np.abs(rows).mean(axis=1) / np.sqrt((rows**2).mean(axis=1)),
+        "inspected": rows.shape[1],
         "cohort": np.zeros(m),
         "dimension": d,
-        "left": rows,
+        "residual": rows,
         "copied": np.ones(m, int),
         "loss_before": np.full(m, np.nan),
         "loss_after": np.full(m, np.nan),
         "layers": np.ones((m, 3)),
     }
-    return Sight(**{**given, **more})
+    return AuditedRound(**{**given, **more})
 
 
-def worked(rng: np.random.Generator, m: int, own: Floats) -> Sight:
+def worked(rng: np.random.Generator, m: int, own: Floats) -> AuditedRound:
     """What clients that work send: a direction of their own with heavy entries, and a little
     noise."""
     rows = own + 0.3 * rng.standard_t(3, (m, K))
     losses = rng.uniform(1, 2, m)
-    return sight(
+    return audited_round(
         rows,
         cohort=np.full(m, 0.4),
         loss_before=losses,
@@ -78,11 +78,11 @@ def worked(rng: np.random.Generator, m: int, own: Floats) -> Sight:
     )
 
 
-def idled(rng: np.random.Generator, m: int) -> Sight:
+def idled(rng: np.random.Generator, m: int) -> AuditedRound:
     """What free-riders send that every detector is to notice: noise, or nothing, with made-up
     losses."""
     rows = rng.standard_normal((m, K))
-    return sight(
+    return audited_round(
         rows,
         cohort=rng.standard_normal(m) / np.sqrt(D),
         loss_before=np.ones(m),
@@ -100,18 +100,18 @@ def test_detector_contract(name: str) -> None:
     for d in (honest, idle, backwards):
         d.grow(m)
         assert (d.p_values() == 1).all()
-    people = np.arange(m)
+    clients = np.arange(m)
     for _ in range(20):
-        honest.add(people, worked(rng, m, own))
+        honest.add(clients, worked(rng, m, own))
         given = idled(rng, m)
-        if name == "Nothing":
-            given = sight(np.vstack([1e-9 * given.sketch[1:], given.sketch[:1]]))
-            people = np.arange(m)
-        idle.add(people, given)
-        order = people[::-1]
+        if name == "EmptyUpdates":
+            given = audited_round(np.vstack([1e-9 * given.sketch[1:], given.sketch[:1]]))
+            clients = np.arange(m)
+        idle.add(clients, given)
+        order = clients[::-1]
         backwards.add(
-            people[order],
-            Sight(
+            clients[order],
+            AuditedRound(
                 **{
                     k: (v[order] if isinstance(v, np.ndarray) else v)
                     for k, v in vars(given).items()
@@ -120,11 +120,11 @@ def test_detector_contract(name: str) -> None:
         )
     for d in (honest, idle, backwards):
         assert ((d.p_values() >= 0) & (d.p_values() <= 1)).all()
-    guilty = slice(0, m - 1) if name == "Nothing" else slice(0, m)
+    guilty = slice(0, m - 1) if name == "EmptyUpdates" else slice(0, m)
     assert (honest.p_values() > 0.5).all()
     assert (idle.p_values()[guilty] < 0.01).all()
     np.testing.assert_allclose(backwards.p_values(), idle.p_values(), rtol=1e-9)
-    assert all(idle.words(i) for i in range(m - 1))
+    assert all(idle.describe(i) for i in range(m - 1))
 
 
 def test_a_mean_cosine_of_noise_has_the_variance_it_is_said_to_have() -> None:
@@ -133,8 +133,8 @@ def test_a_mean_cosine_of_noise_has_the_variance_it_is_said_to_have() -> None:
     rng, n, rounds = np.random.default_rng(2), 4000, 6
     detector = Persistence()
     for _ in range(rounds):
-        detector.add(np.arange(n), sight(rng.standard_normal((n, K))))
-    mean, deviation = detector.found()
+        detector.add(np.arange(n), audited_round(rng.standard_normal((n, K))))
+    mean, deviation = detector.mean_cosines()
     assert deviation[0] == pytest.approx(np.sqrt(2 / (K * 30)))
     assert abs(mean.mean()) < 3.29 * deviation[0] / np.sqrt(n)
     fourth = stats.kurtosis(mean) + 3
@@ -156,18 +156,18 @@ def test_the_cohort_test_has_the_law_it_is_said_to_have() -> None:
     """At the edge of the null (cos^2 = least^2) p-values are uniform, up to the skewness of d
     cos^2."""
     rng, n, rounds, d, c = np.random.default_rng(4), 5000, 40, 5000, 0.05
-    detector = Direction(least=c)
+    detector = CohortDirection(least=c)
     detector.grow(n)
     for _ in range(rounds):
         cosine = c + rng.standard_normal(n) / np.sqrt(d)
-        detector.add(np.arange(n), sight(np.ones((n, K)), d=d, cohort=cosine))
+        detector.add(np.arange(n), audited_round(np.ones((n, K)), d=d, cohort=cosine))
     p = detector.p_values()
     for level in (0.05, 0.5):
         assert abs((p <= level).mean() - level) < 3.29 * np.sqrt(level * (1 - level) / n) + 0.01
 
 
 def test_columns_add_up_clients_that_come_twice() -> None:
-    sums = Columns(total=())
+    sums = ClientSums(total=())
     sums.grow(3)
     sums.add("total", np.array([1, 1, 2]), np.array([1.0, 2.0, 5.0]))
     sums.grow(4)
@@ -205,12 +205,11 @@ def test_products_and_distances_of_many_blocks_stand_in_the_order_of_the_rows() 
     omega = np.linspace(-1.0, 2.0, 37)
     direction = omega @ rows.numpy()
     with ThreadPoolExecutor(3) as pool:
-        spreads = (in_turn, lambda function, items: [*pool.map(function, items)])
-        found = [
-            (*seen.products, seen.from_centre)
-            for seen in (arrived(rows, omega, spread=spread) for spread in spreads)
-        ]
-    for along, lengths, apart in found:
+        measured = []
+        for map_workers in (in_turn, lambda function, items: [*pool.map(function, items)]):
+            updates = arrived(rows, omega, map_workers=map_workers)
+            measured.append((*updates.products, updates.from_centre))
+    for along, lengths, apart in measured:
         np.testing.assert_allclose(along, rows.numpy() @ direction, rtol=1e-9)
         np.testing.assert_allclose(lengths, np.linalg.norm(rows.numpy(), axis=1), rtol=1e-12)
         away = rows.numpy() - direction / omega.sum()
@@ -285,6 +284,14 @@ def test_models_are_read_where_they_move_otherwise() -> None:
 def test_a_round_without_anyone_changes_nothing() -> None:
     auditor = Auditor(100)
     none = np.zeros(0, int)
-    auditor.add(none, none, np.zeros(0), np.zeros(0), {}, np.zeros(0), np.zeros(0))
+    auditor.add(
+        none,
+        none,
+        omega=np.zeros(0),
+        norms=np.zeros(0),
+        measurements={},
+        loss_before=np.zeros(0),
+        loss_after=np.zeros(0),
+    )
     assert auditor.p_values().tolist() == []
     assert auditor.explain(3) == "client 3 has not taken part"

@@ -349,7 +349,7 @@ def test_bounds_on_a_convex_task_and_their_advice() -> None:
     assert "Σ p²" in poise.explain(DIGITS, LOGISTIC, solver, sampler=MD(3), rounds=50).advice[0]
     fix = {"clock": FixedWindow(0.5, "F80"), "weighting": TimeBased()}
     late = poise.explain(DIGITS, LOGISTIC, solver, **fix, rounds=50)  # type: ignore[arg-type]
-    assert list(late.terms) == ["mean loss gap with old answers"]
+    assert list(late.terms) == ["mean loss gap with stale updates"]
     assert any(text.startswith("window") for text in late.advice)
 
 

@@ -1,6 +1,5 @@
-"""Who only pretends to work: what the server reads of every update, detectors, and one score per
-client.
+"""The audit: find free-riders from measurements of their updates, with one score per client.
 
-The public function is `poise.audit`. `poise.auditing.probe` knows `poise.core` only, so that every
-run can read what the audit needs.
+The public function is `poise.audit`. `poise.auditing.probe` imports `poise.core` only, so that
+every run can record the measurements that the audit needs.
 """

@@ -1,4 +1,4 @@
-"""`audit`: who only pretends to work, from what the ledger holds."""
+"""`poise.audit`: find free-riders from the ledger of a run."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poise.auditing.auditor import Auditor
-from poise.auditing.probe import COHORT, LAYERS, RECEIVED, SKETCH, SPREAD
+from poise.auditing.probe import MEASUREMENTS, SKETCH
 from poise.core.errors import InvalidOption, require
 from poise.core.types import Floats
 from poise.ledger.run import Run
 
 ALARM = 0.01
-"""The false-alarm rate at which a client is suspected."""
+"""The default false-alarm rate."""
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What a run says about its clients.
+    """The scores and p-values of the clients of a run.
 
     Args:
-        scores: (N,) ``-log10`` of the p-value of the way of free-riding that fits best; 0 is no
-            suspicion at all.
-        p_values: (N,) how likely a working client looks as this one does; 1 for one that never took
-            part.
+        scores: (N,) ``-log10`` of the p-value of the best-fitting pattern of free-riding; 0 means
+            no suspicion.
+        p_values: (N,) how likely a working client looks like this one; 1 for a client that never
+            took part.
         by_round: (R, N) scores after each aggregation; nan before a client first took part.
-        alarm: clients with a p-value up to this are suspected.
+        alarm: the audit suspects clients whose p-value is at most this.
+        auditor: the auditor after the last round, for explanations.
     """
 
     scores: Floats
@@ -42,7 +43,7 @@ class Audit:
         return [int(i) for i in np.flatnonzero(self.p_values <= self.alarm)]
 
     def explain(self, i: int) -> str:
-        """What is held against client i, in words."""
+        """Explain why client i is suspected or not."""
         require(
             0 <= i < len(self.p_values),
             f"there is no client {i}",
@@ -51,41 +52,48 @@ class Audit:
         return self.auditor.explain(i)
 
     def auc(self, true: ArrayLike, round: int | None = None) -> float:
-        """The chance that a free-rider scores higher than a working client (ROC-AUC; ties count
-        half).
+        """The chance that a free-rider scores higher than a working client; ties count half.
 
         Args:
             true: the free-riders, by number, or (N,) booleans.
-            round: after so many aggregations; None for all.
+            round: use the scores after this many aggregations; None for all.
         """
-        bad = self._split(true, "auc")
+        free_rider = self._free_riders(true, "auc")
         scores = self.scores if round is None else np.nan_to_num(self.by_round[round - 1])
-        left, right = scores[bad][:, None], scores[~bad][None, :]
+        left = scores[free_rider][:, None]
+        right = scores[~free_rider][None, :]
         return float(((left > right) + 0.5 * (left == right)).mean())
 
     def roc(self, true: ArrayLike) -> tuple[Floats, Floats]:
-        """(false alarms, found) as shares of the working clients and of the free-riders, for every
-        limit on the score.
+        """The ROC curve: (false alarms, detections) for every limit on the score.
 
-        From (0, 0), nobody suspected, to (1, 1); the area under it is `auc`.
+        Both are shares: of the working clients and of the free-riders. The curve runs from (0, 0),
+        where no client is suspected, to (1, 1); the area under it is `auc`.
 
         Args:
             true: the free-riders, by number, or (N,) booleans.
         """
-        bad = self._split(true, "roc")
+        free_rider = self._free_riders(true, "roc")
         limits = np.unique(self.scores)[::-1]
-        return _reaching(self.scores[~bad], limits), _reaching(self.scores[bad], limits)
+        false_alarms = _share_reaching(self.scores[~free_rider], limits)
+        detections = _share_reaching(self.scores[free_rider], limits)
+        return false_alarms, detections
 
-    def _split(self, true: ArrayLike, what: str) -> NDArray[np.bool_]:
-        """Who is a free-rider, (N,); refused where nobody is, or everybody."""
-        bad = np.zeros(len(self.p_values), dtype=bool)
-        bad[np.asarray(true)] = True
-        require(bool(bad.any() and not bad.all()), f"{what}: there must be free-riders and others")
-        return bad
+    def _free_riders(self, true: ArrayLike, method: str) -> NDArray[np.bool_]:
+        """Return which clients are free-riders, (N,); raise if none or all are."""
+        free_rider = np.zeros(len(self.p_values), dtype=bool)
+        free_rider[np.asarray(true)] = True
+        mixed = bool(free_rider.any() and not free_rider.all())
+        require(
+            mixed,
+            f"{method}: there must be free-riders and others",
+            "name at least one free-rider, and not all clients",
+        )
+        return free_rider
 
 
-def _reaching(scores: Floats, limits: Floats) -> Floats:
-    """The share of the scores that reach each limit, after a 0 for a limit that none does."""
+def _share_reaching(scores: Floats, limits: Floats) -> Floats:
+    """Return the share of scores that reach each limit, after a 0 for a limit above all."""
     below = np.searchsorted(np.sort(scores), limits, side="left")
     return np.concatenate([[0.0], 1 - below / len(scores)])
 
@@ -96,16 +104,18 @@ def score(p_values: Floats) -> Floats:
 
 
 def audit(run: Run, alarm: float = ALARM) -> Audit:
-    """Look for clients that only pretend to work; reads the ledger, needs no data.
+    """Look for free-riders in a run; reads its ledger, not the clients' data.
 
     Args:
         run: a finished, stopped or still running run.
-        alarm: the false-alarm rate: a working client is suspected with this probability at most.
+        alarm: the false-alarm rate: the audit suspects a working client with this probability at
+            most.
 
     >>> import poise
     >>> fed = poise.federation("digits", clients=10)
-    >>> run = poise.train(fed, poise.task("logistic"), poise.solvers.SGD(lr=0.1, steps=5, batch_size=16), rounds=8,
-    ...                   attacks=[poise.attacks.FreeRider([2], kind="disguised")])
+    >>> sgd = poise.solvers.SGD(lr=0.1, steps=5, batch_size=16)
+    >>> free_rider = poise.attacks.FreeRider([2], kind="disguised")
+    >>> run = poise.train(fed, poise.task("logistic"), sgd, rounds=8, attacks=[free_rider])
     >>> poise.audit(run).suspects
     [2]
 
@@ -114,33 +124,30 @@ def audit(run: Run, alarm: float = ALARM) -> Audit:
     require(0 < alarm < 1, f"alarm must lie between 0 and 1, not {alarm}")
     if SKETCH not in run.measurements and run.rounds:
         raise InvalidOption(
-            "nothing was read of this run's updates for an audit", "it was made by an older poise"
+            "the ledger of this run has no measurements for an audit: an older poise made it",
+            "train again with this version of poise",
         )
     auditor = Auditor(len(run.model))
     by_round = np.full((run.rounds, run.clients), np.nan)
-    c = run.contributions
-    read = {
-        name: run.measurement(name)
-        for name in (SKETCH, COHORT, SPREAD, LAYERS, RECEIVED)
-        if name in run.measurements
-    }
-    cuts = np.searchsorted(c["round"], np.arange(run.rounds + 1))
+    contributions = run.contributions
+    recorded = set(run.measurements)
+    measurements = {name: run.measurement(name) for name in MEASUREMENTS if name in recorded}
+    ends = np.searchsorted(contributions["round"], np.arange(run.rounds + 1))
     for n in range(run.rounds):
-        rows = slice(cuts[n], cuts[n + 1])
-        part = c[rows]
+        rows = slice(ends[n], ends[n + 1])
+        in_round = contributions[rows]
         auditor.add(
-            part["client"],
-            part["version"],
-            omega=part["coefficient"],
-            norms=part["norm"],
-            measurements={name: values[rows] for name, values in read.items()},
-            loss_before=part["loss_before"],
-            loss_after=part["loss_after"],
+            in_round["client"],
+            in_round["version"],
+            omega=in_round["coefficient"],
+            norms=in_round["norm"],
+            measurements={name: values[rows] for name, values in measurements.items()},
+            loss_before=in_round["loss_before"],
+            loss_after=in_round["loss_after"],
         )
         by_round[n, auditor.clients] = score(auditor.evidence())
-    scores, p_values = np.zeros(run.clients), np.ones(run.clients)
-    scores[auditor.clients], p_values[auditor.clients] = (
-        score(auditor.evidence()),
-        auditor.p_values(),
-    )
-    return Audit(scores, p_values, by_round, alarm, auditor)
+    scores = np.zeros(run.clients)
+    scores[auditor.clients] = score(auditor.evidence())
+    p_values = np.ones(run.clients)
+    p_values[auditor.clients] = auditor.p_values()
+    return Audit(scores, p_values=p_values, by_round=by_round, alarm=alarm, auditor=auditor)

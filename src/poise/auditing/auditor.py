@@ -1,4 +1,4 @@
-"""The audit as a fold over rounds: after each, a p-value for every client seen, and why."""
+"""`Auditor`: takes in a run round by round, and returns a p-value and a reason for every client."""
 
 from __future__ import annotations
 
@@ -8,59 +8,57 @@ from typing import NamedTuple
 
 import numpy as np
 
-from poise.auditing.count_detectors import Nothing, Reports
-from poise.auditing.detector import Detector, Sight
-from poise.auditing.noise_detectors import Direction, Entries, Layers, Persistence
-from poise.auditing.probe import COHORT, ENTRIES, LAYERS, LOOKED_AT, RECEIVED, SKETCH, SPREAD
+from poise.auditing.count_detectors import EmptyUpdates, InventedLosses
+from poise.auditing.detector import AuditedRound, Detector
+from poise.auditing.noise_detectors import CohortDirection, EntryRatio, LayerScales, Persistence
+from poise.auditing.probe import COHORT, ENTRIES, INSPECTED, LAYERS, RECEIVED, SKETCH, SPREAD
 from poise.core.types import Floats, Ints
 
 EVERYONE = 0.05
-"""A way of free-riding that fits all clients to this degree fits none."""
+"""A pattern whose p-value is at most this for all clients is ignored."""
 
 SHORTEST = 8
-"""Parameters below which an update is too short to be called a copy."""
+"""An update with fewer parameters is too short to be called a copy."""
 
 
-class Way(NamedTuple):
-    """A way of free-riding: all of its detectors must find a client odd before it is held against
-    it.
-    """
+class Pattern(NamedTuple):
+    """A pattern of free-riding; it counts against a client only if all its detectors agree."""
 
-    what: str
+    label: str
     detectors: tuple[Detector, ...]
 
     def p_values(self) -> Floats:
-        """The largest p-value of the detectors: a working client is safe as soon as one of them
-        vouches for it.
+        """Return the largest p-value of the detectors: one of them is enough to clear a client.
 
-        Where all clients look alike, it is the problem that is so: nothing is held against anyone.
+        Where the pattern fits all clients, the problem is the cause: every p-value is then 1.
         """
-        found = np.max([d.p_values() for d in self.detectors], axis=0)
-        return np.ones_like(found) if (found <= EVERYONE).all() else np.asarray(found)
+        p_values = np.max([d.p_values() for d in self.detectors], axis=0)
+        if (p_values <= EVERYONE).all():
+            return np.ones_like(p_values)
+        return np.asarray(p_values)
 
-    def words(self, who: int) -> str:
-        """What the detectors saw."""
-        return "; ".join(w for d in self.detectors if (w := d.words(who)))
+    def describe(self, client: int) -> str:
+        """Describe the evidence of the detectors."""
+        sentences = [detector.describe(client) for detector in self.detectors]
+        return "; ".join(sentence for sentence in sentences if sentence)
 
 
-def ways() -> tuple[Way, ...]:
-    """The ways of free-riding that are looked for; their limits were chosen on data of their own
-    (docs/audit.md).
-    """
+def patterns() -> tuple[Pattern, ...]:
+    """Return the patterns of free-riding; docs/audit.md tells how their limits were chosen."""
     return (
-        Way("it sends nothing of its own", (Nothing(),)),
-        Way("it sends noise", (Entries(), Persistence(), Direction(), Layers())),
-        Way(
+        Pattern("it sends nothing of its own", (EmptyUpdates(),)),
+        Pattern("it sends noise", (EntryRatio(), Persistence(), CohortDirection(), LayerScales())),
+        Pattern(
             "it sends what it received, with noise",
-            (Entries(of_rest=True), Persistence(of_rest=True)),
+            (EntryRatio(of_residual=True), Persistence(of_residual=True)),
         ),
-        Way("it reports losses it has not computed", (Reports(),)),
+        Pattern("it reports losses it has not computed", (InventedLosses(),)),
     )
 
 
 @dataclass
-class Past:
-    """What one client received and sent, as far as it can have copied it."""
+class ClientPast:
+    """The versions that a client received, as far as it can have copied them, and its norms."""
 
     first: int
     last: int
@@ -68,44 +66,49 @@ class Past:
     norms: list[float] = field(default_factory=list)
 
 
+class Residuals(NamedTuple):
+    """Sketches without the directions that clients can have copied, and how many these are."""
+
+    sketch: Floats
+    copied: Ints
+
+
 @dataclass
 class Auditor:
-    """Takes in rounds in their order; `p_values` speaks of the clients in the order of `clients`.
+    """Takes in rounds in their order; `p_values` follows the order of `clients`.
 
-    A way of free-riding has the largest p-value of its detectors, a client the smallest of the
-    ways, times their
-    number (Bonferroni): ``p = min(1, ways * min over ways of max over detectors)``.
+    A pattern has the largest p-value of its detectors. A client has the smallest p-value of the
+    patterns, times their number (Bonferroni): ``p = min(1, patterns * min over patterns of max over
+    detectors)``.
 
     Args:
         dimension: entries of an update that gradients move.
-        make: the ways that are looked for.
+        make: returns the patterns to look for.
     """
 
     dimension: int
-    make: Callable[[], Sequence[Way]] = ways
+    make: Callable[[], Sequence[Pattern]] = patterns
     clients: list[int] = field(default_factory=list)
-    pasts: dict[int, Past] = field(default_factory=dict)
+    pasts: dict[int, ClientPast] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.ways = tuple(self.make())
-        self._number: dict[int, int] = {}
-        self._moved: list[
-            Floats
-        ] = []  # sketch of theta^n - theta^0, n = 0, 1, …; by versions, where models were read
+        self.patterns = tuple(self.make())
+        self._index: dict[int, int] = {}
+        # Sketch of theta^n - theta^0 for every version n; of theta^n where models were measured.
+        self._moved: list[Floats] = []
 
     def add(
         self,
         clients: Ints,
         versions: Ints,
+        *,
         omega: Floats,
         norms: Floats,
         measurements: Mapping[str, Floats],
         loss_before: Floats,
         loss_after: Floats,
     ) -> None:
-        """Take in one round, one row for each contribution; a round without measurements moves
-        nothing.
-        """
+        """Take in one round, one row per contribution; without measurements the model stays."""
         sketch = measurements.get(SKETCH)
         width = self._moved[0].shape[0] if self._moved else 0
         if sketch is None or not len(clients):
@@ -116,116 +119,125 @@ class Auditor:
             self._moved = [np.zeros(rows.shape[1])] * max(len(self._moved), 1)
         for version, model in zip(versions.tolist(), measurements.get(RECEIVED, ()), strict=False):
             self._moved[version] = model
-        who = self._numbers(clients)
-        left, copied = self._left(clients, versions, rows)
-        sight = Sight(
+        indices = self._indices(clients)
+        residuals = self._residuals(clients, versions, rows)
+        audited = AuditedRound(
             versions=versions,
             norms=norms,
             sketch=rows,
             entries=min(ENTRIES, rows.shape[1]),
-            spread=measurements[SPREAD],
-            looked_at=min(LOOKED_AT, self.dimension),
+            geary=measurements[SPREAD],
+            inspected=min(INSPECTED, self.dimension),
             cohort=measurements[COHORT],
             dimension=self.dimension,
-            left=left,
-            copied=copied,
+            residual=residuals.sketch,
+            copied=residuals.copied,
             loss_before=loss_before,
             loss_after=loss_after,
             layers=measurements.get(LAYERS, np.zeros((len(rows), 0))),
         )
-        for way in self.ways:
-            for detector in way.detectors:
-                detector.add(who, sight)
+        for pattern in self.patterns:
+            for detector in pattern.detectors:
+                detector.add(indices, audited)
         self._moved.append(self._moved[-1] + omega @ rows)
         self._remember(clients, versions, norms)
 
     def evidence(self) -> Floats:
-        """The smallest p-value over the ways, for every client in `clients`."""
+        """Return the smallest p-value over the patterns, for every client in `clients`."""
         if not self.clients:
             return np.zeros(0)
-        return np.asarray(np.min([way.p_values() for way in self.ways], axis=0))
+        return np.asarray(np.min([pattern.p_values() for pattern in self.patterns], axis=0))
 
     def p_values(self) -> Floats:
-        """`evidence`, corrected for the number of ways that were tried."""
-        return np.minimum(1.0, len(self.ways) * self.evidence())
+        """Return `evidence`, corrected for the number of patterns."""
+        return np.minimum(1.0, len(self.patterns) * self.evidence())
 
     def explain(self, client: int) -> str:
-        """Why a client is, or is not, suspected: the way of free-riding that fits it best, and what
-        was seen.
-        """
-        return self._said(client, [way.p_values() for way in self.ways])
+        """Explain why a client is suspected or not: the best-fitting pattern and its evidence."""
+        return self._explanation(client, [pattern.p_values() for pattern in self.patterns])
 
     def explain_all(self, clients: int) -> list[str]:
-        """`explain` of every client, 0 to ``clients`` - 1, in one go."""
-        found = [way.p_values() for way in self.ways]
-        return [self._said(client, found) for client in range(clients)]
+        """Return `explain` of every client, 0 to ``clients`` - 1; computes p-values only once."""
+        p_values = [pattern.p_values() for pattern in self.patterns]
+        return [self._explanation(client, p_values) for client in range(clients)]
 
-    def _said(self, client: int, found: Sequence[Floats]) -> str:
-        if client not in self._number:
+    def _explanation(self, client: int, p_values: Sequence[Floats]) -> str:
+        if client not in self._index:
             return f"client {client} has not taken part"
-        who = self._number[client]
-        p = np.array([column[who] for column in found])
-        overall, best = min(1.0, len(self.ways) * float(p.min())), self.ways[int(p.argmin())]
-        rounds = len(self.pasts[client].norms)
+        index = self._index[client]
+        p = np.array([column[index] for column in p_values])
+        overall = min(1.0, len(self.patterns) * float(p.min()))
         if overall > 0.5:
+            rounds = len(self.pasts[client].norms)
             return f"client {client}: nothing against it in {rounds} rounds"
-        fading = self._power_law(client) if best.what.endswith("noise") else ""
-        seen = [w for w in (fading, best.words(who)) if w]
-        return f"client {client}: {best.what} (p = {overall:.2g}): {'; '.join(seen)}"
+        best = self.patterns[int(p.argmin())]
+        sentences = [best.describe(index)]
+        if best.label.endswith("noise"):
+            sentences.insert(0, self._power_law(client))
+        reasons = "; ".join(sentence for sentence in sentences if sentence)
+        return f"client {client}: {best.label} (p = {overall:.2g}): {reasons}"
 
     def _power_law(self, client: int) -> str:
-        """``norm follows t^-1.02`` where the norms lie within 5 % of a power of the round."""
+        """Return ``norm follows t^-1.02`` where the norms are a power of the round within 5 %."""
         past = self.pasts[client]
-        t, norm = np.array(past.versions, dtype=float), np.array(past.norms)
+        t = np.array(past.versions, dtype=float)
+        norm = np.array(past.norms)
         use = (t >= 1) & (norm > 0)
         if use.sum() < 4 or len(np.unique(t[use])) < 4:
             return ""
-        x, y = np.log(t[use]), np.log(norm[use])
+        x = np.log(t[use])
+        y = np.log(norm[use])
         slope, level = np.polyfit(x, y, 1)
-        apart = float(np.std(y - slope * x - level))
-        return f"norm follows t^{slope:.2f} to {100 * apart:.1f} %" if apart < 0.05 else ""
+        deviation = float(np.std(y - slope * x - level))
+        if deviation >= 0.05:
+            return ""
+        return f"norm follows t^{slope:.2f} to {100 * deviation:.1f} %"
 
-    def _numbers(self, clients: Ints) -> Ints:
-        """The numbers of these clients, new ones added."""
+    def _indices(self, clients: Ints) -> Ints:
+        """Return the detectors' indices of these clients; new clients get the next ones."""
         for client in clients.tolist():
-            if client not in self._number:
-                self._number[client] = len(self.clients)
+            if client not in self._index:
+                self._index[client] = len(self.clients)
                 self.clients.append(client)
-        for way in self.ways:
-            for detector in way.detectors:
+        for pattern in self.patterns:
+            for detector in pattern.detectors:
                 detector.grow(len(self.clients))
-        return np.array([self._number[c] for c in clients.tolist()], dtype=np.int64)
+        return np.array([self._index[c] for c in clients.tolist()], dtype=np.int64)
 
-    def _left(self, clients: Ints, versions: Ints, rows: Floats) -> tuple[Floats, Ints]:
-        """What is left of the sketches without what a client can have copied, and how many
-        directions that were.
+    def _residuals(self, clients: Ints, versions: Ints, rows: Floats) -> Residuals:
+        """Remove from the sketches the directions that clients can have copied.
 
-        It knows how the model changed since it received it last, and since it received it first.
+        A client knows how the model changed since it last received it, and since the first time.
         """
-        left, copied = rows.copy(), np.zeros(len(rows), dtype=np.int64)
-        for k, (client, version) in enumerate(
-            zip(clients.tolist(), versions.tolist(), strict=True)
-        ):
+        residual = rows.copy()
+        copied = np.zeros(len(rows), dtype=np.int64)
+        for k, client in enumerate(clients.tolist()):
+            version = int(versions[k])
             past = self.pasts.get(client)
             if past is None or past.last >= version or self.dimension < SHORTEST:
                 continue
-            basis = np.zeros((0, rows.shape[1]))
-            for since in {past.last, past.first}:
-                step = self._moved[version] - self._moved[since]
-                length = np.linalg.norm(step)
-                step = step - basis.T @ (basis @ step)
-                rest = np.linalg.norm(step)
-                if rest > 1e-6 * length:
-                    basis = np.vstack([basis, step / rest])
-            left[k] -= basis.T @ (basis @ left[k])
+            basis = self._known_directions(past, version)
+            residual[k] -= basis.T @ (basis @ residual[k])
             copied[k] = len(basis)
-        return left, copied
+        return Residuals(residual, copied)
+
+    def _known_directions(self, past: ClientPast, version: int) -> Floats:
+        """Return an orthonormal basis of the model changes that a client has seen, (0 to 2, k)."""
+        basis = np.zeros((0, self._moved[version].shape[0]))
+        for since in {past.last, past.first}:
+            step = self._moved[version] - self._moved[since]
+            length = np.linalg.norm(step)
+            step = step - basis.T @ (basis @ step)
+            rest = np.linalg.norm(step)
+            if rest > 1e-6 * length:
+                basis = np.vstack([basis, step / rest])
+        return basis
 
     def _remember(self, clients: Ints, versions: Ints, norms: Floats) -> None:
         for client, version, norm in zip(
             clients.tolist(), versions.tolist(), norms.tolist(), strict=True
         ):
-            past = self.pasts.setdefault(client, Past(version, version))
+            past = self.pasts.setdefault(client, ClientPast(version, version))
             past.last = version
             past.versions.append(version)
             past.norms.append(norm)

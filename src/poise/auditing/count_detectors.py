@@ -1,4 +1,4 @@
-"""Detectors that count rounds in which a client did what one that works hardly ever does."""
+"""Detectors that count rounds in which a client did what a working client hardly ever does."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from poise.auditing.detector import ALIKE, Columns, Sight
+from poise.auditing.detector import ALIKE, AuditedRound, ClientSums
 from poise.auditing.tail_probabilities import at_least
 from poise.core.types import Floats, Ints
 
 
 @dataclass
-class Nothing:
-    """Rounds in which a client sent nothing, or nothing but a multiple of what it had received
-    itself.
+class EmptyUpdates:
+    """Counts rounds in which a client sent nothing, or only a multiple of what it had received.
 
     ``p = P(Binomial(rounds, rate) >= such rounds)``: a working client has such a round with
     probability ``rate`` at most.
@@ -22,68 +21,75 @@ class Nothing:
 
     rate: float = 0.01
     empty: float = 1e-6  # as a share of the longest update of the round
-    sums: Columns = field(default_factory=lambda: Columns(rounds=(), empty=(), copied=()))
+    sums: ClientSums = field(default_factory=lambda: ClientSums(rounds=(), empty=(), copied=()))
 
     def grow(self, count: int) -> None:
-        """Make room for so many clients."""
+        """Make room for this many clients."""
         self.sums.grow(count)
 
-    def add(self, who: Ints, sight: Sight) -> None:
-        """Count such rounds."""
-        longest = sight.norms.max(initial=0.0)
-        empty = (sight.norms <= self.empty * longest) & (
-            longest > 0
-        )  # where nobody moves, all is learned
-        left, length = (np.linalg.norm(v, axis=1) for v in (sight.left, sight.sketch))
-        copied = ~empty & (sight.copied > 0) & (left <= ALIKE * length)
-        self.sums.add("rounds", who, np.ones(len(who)))
-        self.sums.add("empty", who, empty.astype(float))
-        self.sums.add("copied", who, copied.astype(float))
+    def add(self, clients: Ints, audited: AuditedRound) -> None:
+        """Count empty and copied updates."""
+        longest = audited.norms.max(initial=0.0)
+        # Where no client moves, the model has converged: then no update counts as empty.
+        empty = (audited.norms <= self.empty * longest) & (longest > 0)
+        residual = np.linalg.norm(audited.residual, axis=1)
+        length = np.linalg.norm(audited.sketch, axis=1)
+        copied = ~empty & (audited.copied > 0) & (residual <= ALIKE * length)
+        self.sums.count("rounds", clients)
+        self.sums.add("empty", clients, empty.astype(float))
+        self.sums.add("copied", clients, copied.astype(float))
 
     def p_values(self) -> Floats:
         """The binomial tail."""
-        found, rounds = self.sums["empty"] + self.sums["copied"], self.sums["rounds"]
-        return at_least(found, rounds, self.rate)
+        count = self.sums["empty"] + self.sums["copied"]
+        return at_least(count, self.sums["rounds"], self.rate)
 
-    def words(self, who: int) -> str:
-        """How often."""
-        rounds, empty, copied = (int(self.sums[n][who]) for n in ("rounds", "empty", "copied"))
-        said = [f"an empty update in {empty} of {rounds} rounds"] if empty else []
-        return "; ".join(
-            said + ([f"a copy of earlier steps in {copied} of {rounds} rounds"] if copied else [])
-        )
+    def describe(self, client: int) -> str:
+        """Describe how often the updates were empty or copied."""
+        rounds = int(self.sums["rounds"][client])
+        empty = int(self.sums["empty"][client])
+        copied = int(self.sums["copied"][client])
+        sentences = []
+        if empty:
+            sentences.append(f"an empty update in {empty} of {rounds} rounds")
+        if copied:
+            sentences.append(f"a copy of earlier steps in {copied} of {rounds} rounds")
+        return "; ".join(sentences)
 
 
 @dataclass
-class Reports:
-    """Losses that cannot have been computed: not changed by the work, or to the last bit those of
-    another round.
+class InventedLosses:
+    """Counts losses that a client cannot have computed.
 
-    ``p = P(Binomial(reports, rate) >= such reports)``.
+    These do not change with the local work, or equal the loss of the client's previous report to
+    the last bit. ``p = P(Binomial(reports, rate) >= such reports)``.
     """
 
     rate: float = 0.01
-    sums: Columns = field(default_factory=lambda: Columns(rounds=(), odd=(), last=()))
+    sums: ClientSums = field(default_factory=lambda: ClientSums(rounds=(), odd=(), last=()))
 
     def grow(self, count: int) -> None:
-        """Make room for so many clients."""
+        """Make room for this many clients."""
         self.sums.grow(count)
 
-    def add(self, who: Ints, sight: Sight) -> None:
-        """Count such reports."""
-        told = ~np.isnan(sight.loss_before)
-        again = (self.sums["rounds"][who] > 0) & (self.sums["last"][who] == sight.loss_before)
-        same = sight.loss_before == sight.loss_after
-        self.sums.add("rounds", who[told], np.ones(int(told.sum())))
-        self.sums.add("odd", who[told], (again | same)[told].astype(float))
-        self.sums["last"][who[told]] = sight.loss_before[told]
+    def add(self, clients: Ints, audited: AuditedRound) -> None:
+        """Count invented losses."""
+        before = audited.loss_before
+        reported = ~np.isnan(before)
+        reporting = clients[reported]
+        repeated = (self.sums["rounds"][clients] > 0) & (self.sums["last"][clients] == before)
+        unchanged = before == audited.loss_after
+        odd = (repeated | unchanged)[reported]
+        self.sums.count("rounds", reporting)
+        self.sums.add("odd", reporting, odd.astype(float))
+        self.sums["last"][reporting] = before[reported]
 
     def p_values(self) -> Floats:
         """The binomial tail."""
-        odd, rounds = self.sums["odd"], self.sums["rounds"]
-        return at_least(odd, rounds, self.rate)
+        return at_least(self.sums["odd"], self.sums["rounds"], self.rate)
 
-    def words(self, who: int) -> str:
-        """How often."""
-        odd, rounds = int(self.sums["odd"][who]), int(self.sums["rounds"][who])
+    def describe(self, client: int) -> str:
+        """Describe how often the losses were invented."""
+        odd = int(self.sums["odd"][client])
+        rounds = int(self.sums["rounds"][client])
         return f"losses that were not computed in {odd} of {rounds} reports" if odd else ""

@@ -1,10 +1,9 @@
-"""What a detector is: it adds up evidence about every client, and says how likely a client that
-works looks so.
+"""The protocol of detectors: they collect evidence about every client and return p-values.
 
-The null hypothesis of each is *a client that works*, drawn as weakly as it can be: its updates keep
-at least a little direction from round to round, have at least a few large entries, … The p-value is
-the probability that such a client looks as much like noise, or as empty, as this one does; it is 1
-as long as there is nothing to go by.
+The null hypothesis of each detector is *a working client*, in its weakest form: its updates keep at
+least a little direction from round to round, have at least a few large entries, … The p-value is
+the probability that a working client looks as much like noise, or as empty, as this one does; it is
+1 as long as there is no evidence.
 """
 
 from __future__ import annotations
@@ -18,57 +17,73 @@ from numpy.typing import NDArray
 from poise.core.types import Floats, Ints
 
 ALIKE = 1e-3
-"""What is left of a copy, as a share of its length, at most."""
+"""A copy leaves at most this share of its length as residual."""
 
 SMALLEST = 32
-"""Parameters below which updates are too short to tell noise from work."""
+"""Updates with fewer parameters are too short to tell noise from work."""
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What the server saw of m contributions in one round; one row each."""
+class AuditedRound:
+    """The m contributions of one round as the detectors see them; one row each.
 
-    versions: Ints  # (m,)
-    norms: Floats  # (m,)
-    sketch: Floats  # (m, k)
-    entries: int  # the first so many columns of the sketch are coordinates
-    spread: Floats  # (m,) Geary's ratio
-    looked_at: int  # of so many entries
-    cohort: Floats  # (m,) cosine to what the others sent
-    dimension: int  # entries of an update
-    left: Floats  # (m, k) of the sketch, when all that the client can have copied is taken away
-    copied: Ints  # (m,) in how many directions something could be taken away
-    loss_before: Floats  # (m,) nan where none was reported
+    Args:
+        versions: (m,) the model versions that the clients received.
+        norms: (m,) the norms of the updates.
+        sketch: (m, k) the sketches of the updates.
+        entries: the first this many columns of the sketch are coordinates.
+        geary: (m,) Geary's ratio of the inspected entries.
+        inspected: number of inspected entries.
+        cohort: (m,) cosine to the sum of the others' updates.
+        dimension: number of entries of an update.
+        residual: (m, k) the sketch without the directions that the client can have copied.
+        copied: (m,) number of directions that were removed.
+        loss_before: (m,) nan where the client reported none.
+        loss_after: (m,) nan where the client reported none.
+        layers: (m, L) root mean square of the entries of each layer.
+    """
+
+    versions: Ints
+    norms: Floats
+    sketch: Floats
+    entries: int
+    geary: Floats
+    inspected: int
+    cohort: Floats
+    dimension: int
+    residual: Floats
+    copied: Ints
+    loss_before: Floats
     loss_after: Floats
-    layers: Floats  # (m, L) root mean square of the entries of each layer
+    layers: Floats
 
     @property
-    def rests(self) -> NDArray[np.bool_]:
-        """(m,) where something is left that is more than rounding."""
-        left, length = (np.linalg.norm(v, axis=1) for v in (self.left, self.sketch))
-        return np.asarray(
-            (self.copied > 0) & (left > ALIKE * length) & (self.dimension >= SMALLEST)
-        )
+    def has_residual(self) -> NDArray[np.bool_]:
+        """(m,) whether the residual is more than rounding."""
+        residual = np.linalg.norm(self.residual, axis=1)
+        length = np.linalg.norm(self.sketch, axis=1)
+        more = (self.copied > 0) & (residual > ALIKE * length)
+        return np.asarray(more & (self.dimension >= SMALLEST))
 
 
 class Detector(Protocol):
-    """Adds up one kind of evidence; clients are numbered by when they were first seen."""
+    """Collects one kind of evidence; clients are numbered in the order of their first round."""
 
     def grow(self, count: int) -> None:
-        """Make room for so many clients."""
+        """Make room for this many clients."""
 
-    def add(self, who: Ints, sight: Sight) -> None:
-        """Take in one round; ``who`` may name a client twice."""
+    def add(self, clients: Ints, audited: AuditedRound) -> None:
+        """Take in one round; ``clients`` may name a client twice."""
 
     def p_values(self) -> Floats:
-        """How likely a working client looks so, (clients,)."""
+        """How likely a working client looks like this, (clients,)."""
 
-    def words(self, who: int) -> str:
-        """What was seen of one client, in words; empty where nothing was."""
+    def describe(self, client: int) -> str:
+        """Describe the evidence about one client; empty where there is none."""
 
 
-class Columns:
-    """Sums that are kept for every client."""
+class ClientSums:
+    """Named sums, one row per client."""
 
     def __init__(self, **shapes: tuple[int, ...]) -> None:
         self.values: dict[str, Floats] = {
@@ -76,16 +91,19 @@ class Columns:
         }
 
     def grow(self, count: int) -> None:
-        """Make room for so many clients; new ones begin at 0."""
+        """Make room for this many clients; the sums of new ones start at 0."""
         for name, old in self.values.items():
             if len(old) < count:
-                self.values[name] = np.concatenate(
-                    [old, np.zeros((count - len(old), *old.shape[1:]))]
-                )
+                new = np.zeros((count - len(old), *old.shape[1:]))
+                self.values[name] = np.concatenate([old, new])
 
-    def add(self, name: str, who: Ints, what: Floats) -> None:
-        """Add to some clients' sums."""
-        np.add.at(self.values[name], who, what)
+    def add(self, name: str, clients: Ints, values: Floats) -> None:
+        """Add values to the sums of these clients."""
+        np.add.at(self.values[name], clients, values)
+
+    def count(self, name: str, clients: Ints) -> None:
+        """Add 1 to the sums of these clients."""
+        self.add(name, clients, np.ones(len(clients)))
 
     def __getitem__(self, name: str) -> Floats:
         return self.values[name]

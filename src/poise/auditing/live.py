@@ -1,4 +1,4 @@
-"""The audit while a run goes on: warn, or take what a suspect sends with weight 0."""
+"""The audit during a run: warn about suspects, or give their updates weight 0."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ Action = Literal["warn", "quarantine"]
 ACTIONS = ("warn", "quarantine")
 
 CLEARED = 0.5
-"""The p-value above which a suspect is cleared."""
+"""The audit clears a suspect whose p-value is above this."""
 
 
 @dataclass
 class LiveAudit:
-    """After every round, who is suspected; a fold over the records, so the same after a resume.
+    """Updates the suspects after every round; a resumed run gets the same ones.
 
-    A client is looked at again and again: at its k-th contribution the limit is ``alarm * 6/(pi
-    k)^2``, which adds up to ``alarm`` over any number of rounds. A suspect goes on sending; it is
-    cleared when there is nothing against it any more (p above `CLEARED`).
+    The audit tests each client repeatedly: at its k-th contribution the limit is ``alarm * 6/(pi
+    k)^2``, which adds up to ``alarm`` over any number of rounds. A suspect keeps sending updates;
+    the audit clears it once its p-value is above `CLEARED`.
 
     Args:
-        action: ``"warn"`` says so; ``"quarantine"`` gives the client weight 0 from the next round
-            on, the others more.
+        action: ``"warn"`` reports suspects; ``"quarantine"`` also gives them weight 0 from the next
+            round on, and the others more.
         dimension: entries of an update that gradients move.
-        alarm: the probability, over the whole run, with which a working client is suspected, at
-            most.
+        alarm: the largest probability, over the whole run, that a working client is suspected.
+        suspects: the clients under suspicion now.
+        news: the messages so far, in order.
     """
 
     action: Action
@@ -45,38 +46,40 @@ class LiveAudit:
 
     @property
     def excluded(self) -> frozenset[int]:
-        """Whose contributions have weight 0 from now on."""
+        """The clients whose contributions have weight 0 from now on."""
         return frozenset(self.suspects) if self.action == "quarantine" else frozenset()
 
     def add(self, record: Record) -> None:
         """Take in one more round."""
-        c = record.contributions
+        contributions = record.contributions
         self.auditor.add(
-            np.array([x.client for x in c], dtype=np.int64),
-            np.array([x.version for x in c], dtype=np.int64),
-            omega=np.array([x.coefficient for x in c]),
-            norms=np.array([x.norm for x in c]),
+            np.array([c.client for c in contributions], dtype=np.int64),
+            np.array([c.version for c in contributions], dtype=np.int64),
+            omega=np.array([c.coefficient for c in contributions]),
+            norms=np.array([c.norm for c in contributions]),
             measurements=record.measurements,
-            loss_before=_losses(x.loss_before for x in c),
-            loss_after=_losses(x.loss_after for x in c),
+            loss_before=_losses(c.loss_before for c in contributions),
+            loss_after=_losses(c.loss_after for c in contributions),
         )
         p_values = dict(zip(self.auditor.clients, self.auditor.p_values().tolist(), strict=True))
-        for client in sorted({x.client for x in c}):
-            self._judge(record.index, client, p_values.get(client, 1.0))
+        for client in sorted({c.client for c in contributions}):
+            self._judge(client, p_values.get(client, 1.0), n=record.index)
 
-    def _judge(self, n: int, client: int, p: float) -> None:
-        looks = len(self.auditor.pasts[client].norms) if client in self.auditor.pasts else 1
-        limit = self.alarm * 6 / (np.pi * looks) ** 2
-        before = f"audit: after round {n}, "
+    def _judge(self, client: int, p: float, *, n: int) -> None:
+        """Suspect or clear a client after round n."""
+        past = self.auditor.pasts.get(client)
+        tests = 1 if past is None else len(past.norms)
+        limit = self.alarm * 6 / (np.pi * tests) ** 2
+        subject = f"audit: after round {n}, client {client} is"
         if client in self.suspects and p > CLEARED:
             self.suspects.remove(client)
-            self.news.append(f"{before}client {client} is no longer suspected (p = {p:.2g})")
+            self.news.append(f"{subject} no longer suspected (p = {p:.2g})")
         elif client not in self.suspects and p <= limit:
             self.suspects.add(client)
-            what = "quarantined" if self.action == "quarantine" else "suspected"
-            self.news.append(f"{before}client {client} is {what}: {self.auditor.explain(client)}")
+            verdict = "quarantined" if self.action == "quarantine" else "suspected"
+            self.news.append(f"{subject} {verdict}: {self.auditor.explain(client)}")
 
 
 def _losses(reported: Iterable[float | None]) -> Floats:
-    """Losses as an array; nan where a client reported none."""
+    """Return losses as an array; nan where a client reported none."""
     return np.array([np.nan if loss is None else loss for loss in reported], dtype=np.float64)

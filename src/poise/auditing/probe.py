@@ -1,4 +1,4 @@
-"""What is read of every update for the audit, while the update is there."""
+"""`AuditProbe`: the measurements of every update that the audit needs."""
 
 from __future__ import annotations
 
@@ -17,51 +17,63 @@ from poise.core.round_updates import RoundUpdates
 from poise.core.types import Floats
 from poise.core.vectors import Layout, Stack
 
-SKETCH, COHORT, SPREAD, LAYERS = "audit/sketch", "audit/cohort", "audit/spread", "audit/layers"
+SKETCH = "audit/sketch"
+COHORT = "audit/cohort"
+SPREAD = "audit/spread"
+LAYERS = "audit/layers"
 RECEIVED = "audit/received"
-READINGS = (SKETCH, COHORT, SPREAD, LAYERS, RECEIVED)
+MEASUREMENTS = (SKETCH, COHORT, SPREAD, LAYERS, RECEIVED)
 
 ENTRIES = 96
-"""Coordinates that the sketch shows as they are."""
+"""Number of coordinates that the sketch copies."""
 
 PROJECTIONS = 32
-"""Random directions of the sketch."""
+"""Number of random directions of the sketch."""
 
-LOOKED_AT = 4096
-"""Coordinates of an update that are looked at beside its cosine."""
+INSPECTED = 4096
+"""Number of inspected coordinates of an update; only the cosine uses all."""
 
-SMALLEST_LAYER, MOST_LAYERS = 32, 16
+SMALLEST_LAYER = 32
+"""A layer with fewer inspected entries is left out."""
+
+MOST_LAYERS = 16
+"""Number of layers, the largest ones, that the probe measures."""
 
 
-class Places(NamedTuple):
-    """Which coordinates are looked at, and what is made of them."""
+class SketchPlan(NamedTuple):
+    """The inspected coordinates, and how the sketch combines them.
 
-    looked_at: torch.Tensor  # (s,) positions; the first k are shown as they are
-    directions: torch.Tensor  # (s - k, p), orthonormal columns, for the others
-    layers: torch.Tensor  # (s, L): 1/(number of entries looked at in the layer), or 0
+    Args:
+        positions: (s,) the inspected coordinates; the sketch copies the first k.
+        directions: (s - k, p) orthonormal columns that combine the others.
+        layers: (s, L) 1/(number of inspected entries of the layer), or 0.
+    """
+
+    positions: torch.Tensor
+    directions: torch.Tensor
+    layers: torch.Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class AuditProbe:
-    """A sketch of every update and three numbers about its direction and its entries.
+    """Measures a sketch of every update, its direction and the distribution of its entries.
 
     - ``audit/sketch`` (m, k + p), linear in the update and, up to one factor, an isometry on
-      average: k coordinates and p orthonormal combinations of others. Of noise ``phi N(0, I)`` it
-          is ``phi N(0, I)`` again.
-    - ``audit/cohort`` (m,): the exact cosine to what the others sent, ``cos(Delta_i, D - omega_i
-      Delta_i)``.
-    - ``audit/spread`` (m,): Geary's ratio ``mean|x| / sqrt(mean x^2)`` of the entries looked at:
-      sqrt(2/pi) = 0.798 for noise, less where a few entries are large, as in updates that were
-      learned.
+      average: k coordinates and p orthonormal combinations of others. The sketch of noise ``phi
+      N(0, I)`` is ``phi N(0, I)`` again.
+    - ``audit/cohort`` (m,): the exact cosine to the sum of the others' updates, ``cos(Delta_i, D -
+      omega_i Delta_i)``.
+    - ``audit/spread`` (m,): Geary's ratio ``mean|x| / sqrt(mean x^2)`` of the inspected entries:
+      sqrt(2/pi) = 0.798 for noise, less where a few entries are large, as in learned updates.
     - ``audit/layers`` (m, L): the root mean square of the entries of each layer.
     - ``audit/received`` (m, k + p): the same sketch of the model that the client received, in
-      double precision. It is read where the model moves otherwise than by the weighted sum of the
-      updates; else the sum tells.
+      double precision. The probe measures it where the model does not move by the weighted sum of
+      the updates; otherwise the audit derives it from that sum.
 
     Args:
         layout: where each tensor lies in the vector.
-        seed: names the coordinates and directions: a client cannot know them.
-        received: whether ``audit/received`` is read.
+        seed: determines the coordinates and directions; clients do not know it.
+        received: whether to measure ``audit/received``.
 
     Source: [Geary 1935] for the ratio; [Johnson 1984] for the sketch.
     """
@@ -71,72 +83,78 @@ class AuditProbe:
     received: bool = False
 
     @cached_property
-    def places(self) -> Places:
-        """Drawn once; the same in every round and after a resume."""
-        size, rng = self.layout.trainable, generator(self.seed, "audit")
-        drawn = rng.permutation(size)[:LOOKED_AT]
-        shown, mixed = np.sort(drawn[:ENTRIES]), np.sort(drawn[ENTRIES:])
+    def plan(self) -> SketchPlan:
+        """The inspected coordinates; the same in every round and after a resume."""
+        rng = generator(self.seed, "audit")
+        drawn = rng.permutation(self.layout.trainable)[:INSPECTED]
+        copied = np.sort(drawn[:ENTRIES])
+        mixed = np.sort(drawn[ENTRIES:])
         count = min(PROJECTIONS, len(mixed))
-        directions = (
-            np.linalg.qr(rng.standard_normal((len(mixed), count)))[0] if count else np.zeros((0, 0))
+        directions = np.zeros((0, 0))
+        if count:
+            directions = np.linalg.qr(rng.standard_normal((len(mixed), count)))[0]
+        positions = np.concatenate([copied, mixed])
+        return SketchPlan(
+            positions=torch.from_numpy(positions),
+            directions=torch.from_numpy(directions.astype("f4")),
+            layers=torch.from_numpy(self._layer_means(positions).astype("f4")),
         )
-        looked_at = np.concatenate([shown, mixed])
-        inside = [(looked_at >= e.start) & (looked_at < e.stop) for e in self.layout.parameters]
-        large = sorted(
-            (i for i in inside if i.sum() >= SMALLEST_LAYER), key=lambda i: -int(i.sum())
-        )[:MOST_LAYERS]
-        layers = (
-            np.array([i / i.sum() for i in large]).T if large else np.zeros((len(looked_at), 0))
-        )
-        return Places(
-            *(
-                torch.from_numpy(a)
-                for a in (looked_at, directions.astype("f4"), layers.astype("f4"))
-            )
-        )
+
+    def _layer_means(self, positions: NDArray[Any]) -> NDArray[Any]:
+        """Return the matrix (s, L) that averages the inspected entries of each large layer."""
+        inside = [(positions >= e.start) & (positions < e.stop) for e in self.layout.parameters]
+        large = [layer for layer in inside if layer.sum() >= SMALLEST_LAYER]
+        large.sort(key=lambda layer: -int(layer.sum()))
+        if not large:
+            return np.zeros((len(positions), 0))
+        return np.array([layer / layer.sum() for layer in large[:MOST_LAYERS]]).T
 
     def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
-        """The measurements of every row."""
-        at = self.places
-        seen = updates.map_row_blocks(self._look)
-        found: dict[str, Floats] = {
-            name: np.concatenate([piece[name] for piece in seen]) for name in seen[0]
-        }
-        found[COHORT] = others(updates).astype(np.float32)
+        """Return the measurements of every row."""
+        blocks = updates.look(self._measure_block)
+        measurements: dict[str, Floats] = {}
+        for name in blocks[0]:
+            measurements[name] = np.concatenate([block[name] for block in blocks])
+        measurements[COHORT] = cohort_cosines(updates).astype(np.float32)
         if self.received:
-            models = {
-                v: self._sketch(updates.models[v][at.looked_at][None].double())[0]
-                for v in set(updates.versions)
-            }
-            found[RECEIVED] = np.stack([models[v] for v in updates.versions])
-        return found
+            sketches = {}
+            for version in set(updates.versions):
+                entries = updates.models[version][self.plan.positions]
+                sketches[version] = self._sketch(entries[None].double())[0]
+            measurements[RECEIVED] = np.stack([sketches[v] for v in updates.versions])
+        return measurements
 
-    def _look(self, deltas: Stack) -> dict[str, NDArray[Any]]:
-        """What is read of some rows by themselves."""
-        at = self.places
-        some = deltas.index_select(1, at.looked_at.to(deltas.device)).float()
-        squares = some * some
-        size = squares.mean(dim=1).sqrt().clamp_min(torch.finfo(squares.dtype).tiny)
-        found = {SKETCH: self._sketch(some), SPREAD: (some.abs().mean(dim=1) / size).cpu().numpy()}
-        if at.layers.shape[1]:
-            found[LAYERS] = (squares @ at.layers.to(squares)).sqrt().cpu().numpy()
-        return found
+    def _measure_block(self, deltas: Stack) -> dict[str, NDArray[Any]]:
+        """Return the measurements that need one row at a time, for a block of rows."""
+        positions = self.plan.positions.to(deltas.device)
+        entries = deltas.index_select(1, positions).float()
+        squares = entries * entries
+        rms = squares.mean(dim=1).sqrt().clamp_min(torch.finfo(squares.dtype).tiny)
+        measurements = {
+            SKETCH: self._sketch(entries),
+            SPREAD: (entries.abs().mean(dim=1) / rms).cpu().numpy(),
+        }
+        layers = self.plan.layers
+        if layers.shape[1]:
+            measurements[LAYERS] = (squares @ layers.to(squares)).sqrt().cpu().numpy()
+        return measurements
 
-    def _sketch(self, some: Stack) -> NDArray[Any]:
-        """The sketch of rows of which the entries looked at are given."""
-        shown = len(self.places.looked_at) - len(self.places.directions)
-        mixed = some[:, shown:] @ self.places.directions.to(some)
-        return np.asarray(torch.cat([some[:, :shown], mixed], dim=1).cpu().numpy())
+    def _sketch(self, entries: Stack) -> NDArray[Any]:
+        """Return the sketch of rows, given their inspected entries."""
+        copied = len(self.plan.positions) - len(self.plan.directions)
+        mixed = entries[:, copied:] @ self.plan.directions.to(entries)
+        return np.asarray(torch.cat([entries[:, :copied], mixed], dim=1).cpu().numpy())
 
 
-def others(updates: RoundUpdates) -> Floats:
+def cohort_cosines(updates: RoundUpdates) -> Floats:
     """``cos(Delta_i, D - omega_i Delta_i)`` of every row, nan where one of the two is zero.
 
     With one product of the stack: ``Delta_i . (D - omega_i Delta_i) = Delta_i . D - omega_i
     |Delta_i|^2``.
     """
     product, lengths = updates.products
-    omega, squares = updates.weights, lengths**2
+    omega = updates.weights
+    squares = lengths**2
     whole = float(torch.linalg.vector_norm(updates.weighted_sum).double()) ** 2
     rest = np.sqrt(np.maximum(whole - 2 * omega * product + omega**2 * squares, 0.0))
     length = lengths * rest

@@ -1,6 +1,4 @@
-"""How unlikely what was seen is. SciPy is loaded by the first question: a run that asks none starts
-without it.
-"""
+"""Tail probabilities of the detectors. Importing SciPy is left to the first call, to start fast."""
 
 from __future__ import annotations
 

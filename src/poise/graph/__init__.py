@@ -1,4 +1,4 @@
-"""How different the clients are: the similarity graph of a federation."""
+"""The similarity graph of a federation: how different its clients' data are."""
 
 from poise.graph.alteration import (
     absolute_deviation,

@@ -1,8 +1,8 @@
-"""What happens to the homogeneity and the spectrum when clients become less alike.
+"""How homogeneity and spectrum change when clients become less alike.
 
 The model: the N(N-1)/2 weights -ln mis are independent N(theta, phi^2); they become N(theta
 (1-eps), phi^2 (1+delta)). The printed propositions count every pair twice, as if mis(i, j) and
-mis(j, i) were independent; the exact forms count it once. ``printed=True`` gives the text's.
+mis(j, i) were independent; the exact forms count it once. ``printed=True`` gives the printed forms.
 
 Source: [Buttaci 2024, §3.3].
 """
@@ -34,17 +34,17 @@ def probability_less_homogeneous(
 def squared_deviation_bounds(
     theta: float, phi: float, clients: int, eps: float, delta: float = 0.0, printed: bool = False
 ) -> tuple[float, float]:
-    """Bounds of the expected mean of (eigenvalue after - before)^2 over the N - 1 eigenvalues that
-    are not 0.
+    """Bounds of the expected mean of (eigenvalue after - before)^2.
 
-    Below: 4 N^2 E[S^2] (Jensen), S the change of the homogeneity. Above: E|L' - L|_F^2 / (N - 1) =
-        N^2 eps^2 theta^2 +
-    2 N (2 + delta) phi^2, by Hoffman and Wielandt [Hoffman 1953]. The printed upper bound
-    [Buttaci 2024, Prop. 3.3]
+    The mean is over the N - 1 eigenvalues that are not 0. Below: 4 N^2 E[S^2] (Jensen), S the
+    change of the homogeneity. Above: E|L' - L|_F^2 / (N - 1) = N^2 eps^2 theta^2 + 2 N (2 + delta)
+    phi^2, by Hoffman and Wielandt [Hoffman 1953]. The printed upper bound [Buttaci 2024, Prop. 3.3]
     rests on tr(A^2) <= (tr A)^2, which holds for positive semi-definite A only.
     """
     _check(phi, clients, delta)
-    n, drift, noise = clients, (eps * theta) ** 2, (2 + delta) * phi**2
+    n = clients
+    drift = (eps * theta) ** 2
+    noise = (2 + delta) * phi**2
     spread = noise / (n * (n - 1))
     if printed:
         return n**2 * (spread + drift), n**2 * (n - 1) * (spread + drift)
@@ -56,24 +56,25 @@ def absolute_deviation_bounds(
 ) -> tuple[float, float]:
     """Bounds of the expected mean of |eigenvalue after - before| [Buttaci 2024, Prop. 3.4].
 
-    Below: 2 N E|S|, S normal with mean -eps theta / 2. Above: 2 N E[sum of the homogeneities] = (2
-        - eps) theta N.
+    Below: 2 N E|S|, S normal with mean -eps theta / 2. Above: 2 N E[sum of the homogeneities] =
+    (2 - eps) theta N.
     """
     _check(phi, clients, delta)
     n = clients
-    deviation = np.sqrt((2 + delta) * phi**2 / (n * (n - 1) * (4 if printed else 2)))
+    count = 4 if printed else 2
+    deviation = np.sqrt((2 + delta) * phi**2 / (n * (n - 1) * count))
     a = eps * theta / (2 * deviation)
     folded = eps * theta / 2 * (2 * norm.cdf(a) - 1) + 2 * deviation * norm.pdf(a)
     return float(2 * n * folded), float((2 - eps) * theta * n)
 
 
 def squared_deviation(before: Floats, after: Floats) -> float:
-    """Mean of (lambda' - lambda)^2 over two ascending spectra, the first eigenvalue left out."""
+    """Mean of (lambda' - lambda)^2 over two ascending spectra, without the first eigenvalue."""
     return float(np.mean((np.asarray(after)[1:] - np.asarray(before)[1:]) ** 2))
 
 
 def absolute_deviation(before: Floats, after: Floats) -> float:
-    """Mean of |lambda' - lambda| over two ascending spectra, the first eigenvalue left out."""
+    """Mean of |lambda' - lambda| over two ascending spectra, without the first eigenvalue."""
     return float(np.mean(np.abs(np.asarray(after)[1:] - np.asarray(before)[1:])))
 
 

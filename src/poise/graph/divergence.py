@@ -1,4 +1,4 @@
-"""How far the class composition of each client is from that of all clients together."""
+"""Divergence of each client's class shares from the class shares of all clients together."""
 
 from __future__ import annotations
 
@@ -10,36 +10,40 @@ from poise.core.types import Floats
 
 
 def total_variation(counts: ArrayLike) -> Floats:
-    """Half of sum_c |q_ic - q_c|, (N,): q_i the class shares of client i, q those of all; 0 … 1.
+    """Half of sum_c |q_ic - q_c|, (N,), from 0 to 1.
+
+    q_i are the class shares of client i, q the class shares of all clients.
 
     >>> total_variation([[5, 0], [0, 5]])
     array([0.5, 0.5])
     """
-    own, all_ = _shares(counts)
-    return np.asarray(np.abs(own - all_).sum(axis=1) / 2)
+    shares, overall = _shares(counts)
+    return np.asarray(np.abs(shares - overall).sum(axis=1) / 2)
 
 
 def jensen_shannon(counts: ArrayLike) -> Floats:
-    """Jensen-Shannon divergence of client i's class shares from those of all, in bits, (N,); 0 … 1.
+    """Jensen-Shannon divergence of client i's class shares from the overall ones, in bits, (N,).
+
+    It lies between 0 and 1.
 
     >>> jensen_shannon([[1, 1], [1, 1]])
     array([0., 0.])
     """
-    own, all_ = _shares(counts)
-    middle = (own + all_) / 2
-    return np.asarray(
-        np.maximum((_bits(own, middle) + _bits(np.broadcast_to(all_, own.shape), middle)) / 2, 0.0)
-    )
+    shares, overall = _shares(counts)
+    middle = (shares + overall) / 2
+    to_overall = _bits(np.broadcast_to(overall, shares.shape), middle)
+    return np.asarray(np.maximum((_bits(shares, middle) + to_overall) / 2, 0.0))
 
 
 def _shares(counts: ArrayLike) -> tuple[Floats, Floats]:
+    """Return the class shares of every client, (N, classes), and of all together, (classes,)."""
     table = np.asarray(counts, dtype=np.float64)
-    good = table.ndim == 2 and bool((table >= 0).all()) and bool((table.sum(axis=1) > 0).all())
+    valid = table.ndim == 2 and bool((table >= 0).all()) and bool((table.sum(axis=1) > 0).all())
     require(
-        good,
+        valid,
         (
-            "class counts must be a table (clients, classes) of numbers >= 0, with samples for every "
-            "client"
+            "class counts must be a table (clients, classes) of numbers >= 0, with samples for "
+            "every client"
         ),
     )
     total = table.sum(axis=0)
@@ -47,5 +51,6 @@ def _shares(counts: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def _bits(p: Floats, q: Floats) -> Floats:
+    """Return the Kullback-Leibler divergence of p from q in bits, row by row."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.where(p > 0, p * np.log2(p / q), 0.0).sum(axis=1))

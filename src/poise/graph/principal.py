@@ -1,6 +1,4 @@
-"""What a client says about its data: the direction in which they vary most, seen from the
-origin.
-"""
+"""The message of a client: the main direction of its data, seen from the origin."""
 
 from __future__ import annotations
 
@@ -17,13 +15,12 @@ from poise.core.types import Floats
 
 
 def message(x: ArrayLike) -> Floats:
-    """The first right-singular vector of samples x (n, D), neither centred nor scaled, of length 1,
-    (D,).
+    """The first right-singular vector of samples x (n, D), of length 1, (D,).
 
-    Its sign is such that the inner product with the mean of the samples is not negative. Iterative,
-    without a D x D
-    matrix: powers from the mean, which is close for data that are not centred, and Lanczos where
-        they are slow.
+    poise neither centres nor scales the samples. The sign makes the inner product with the mean of
+    the samples non-negative. The method is iterative, without a D x D matrix: power iteration from
+    the mean, which is close to the answer for data that are not centred, and Lanczos where that
+    converges slowly.
 
     Source: [Buttaci 2024, §3.2.2].
 
@@ -41,30 +38,40 @@ def message(x: ArrayLike) -> Floats:
     if scale == 0:
         raise DataError("all samples are zero: they have no direction")
     rows = rows / scale
-    begin = (
-        mean / scale if np.abs(mean).max() > 0 else rows[0]
-    )  # not at right angles to the answer, as a rule
-    begin = begin + 1e-3 * np.abs(begin).max() * np.cos(np.arange(rows.shape[1]))
-    direction = rows[0] if len(rows) == 1 else _power(rows, begin)
+    # The start must not be orthogonal to the answer; the small cosine makes that unlikely.
+    start = mean / scale if np.abs(mean).max() > 0 else rows[0]
+    start = start + 1e-3 * np.abs(start).max() * np.cos(np.arange(rows.shape[1]))
+    direction = rows[0] if len(rows) == 1 else _power_iteration(rows, start)
     if direction is None:
-        wide = rows.shape[0] < rows.shape[1]  # the solver iterates on the shorter side
-        direction = svds(rows, k=1, v0=rows @ begin if wide else begin)[2][0]
+        direction = _lanczos(rows, start)
     direction = direction / np.linalg.norm(direction)
-    return np.asarray(-direction if direction @ mean < 0 else direction)
+    if direction @ mean < 0:
+        direction = -direction
+    return np.asarray(direction)
 
 
 def message_of(x: ArrayLike, symbols: int = 0) -> Floats:
-    """The `message` of samples of any shape, flattened; of texts, of the share of each of
-    ``symbols`` characters.
+    """The `message` of samples of any shape, flattened.
+
+    For texts, whose samples have ``symbols`` different characters, it is the message of the
+    characters' shares.
     """
     return message(_features(np.asarray(x), symbols))
 
 
-def _power(rows: Floats, begin: Floats, most: int = 60) -> Floats | None:
-    """The limit of v <- X'X v, of length 1; None where it is not reached."""
-    table, v = torch.from_numpy(rows), torch.from_numpy(begin / np.linalg.norm(begin))
-    with one_thread():  # products of this size only wait for a second thread
-        for _ in range(most):
+def _lanczos(rows: Floats, start: Floats) -> Floats:
+    """Return the first right-singular vector by Lanczos iteration on the shorter side."""
+    wide = rows.shape[0] < rows.shape[1]
+    v0 = rows @ start if wide else start
+    return np.asarray(svds(rows, k=1, v0=v0)[2][0])
+
+
+def _power_iteration(rows: Floats, start: Floats, iterations: int = 60) -> Floats | None:
+    """Return the limit of v <- X'X v, of length 1; None where it does not converge in time."""
+    table = torch.from_numpy(rows)
+    v = torch.from_numpy(start / np.linalg.norm(start))
+    with one_thread():  # a second thread only slows products of this size
+        for _ in range(iterations):
             w = table.T.mv(table.mv(v))
             w /= torch.linalg.vector_norm(w)
             if float(torch.linalg.vector_norm(w - v)) < 1e-13 * len(v) ** 0.5:
@@ -79,37 +86,38 @@ def messages(
     """The messages of all clients, (N, D).
 
     Args:
-        federation: images and tables are flattened; texts become the share of each character.
-        labels: put the class of each sample behind its features, as zeros and one.
-        noise: standard deviation of Gaussian noise on each entry of a message before it is sent;
-            the message is brought back to length 1 afterwards. A message tells the server about a
-            client's data. Two messages are at most 2 apart, so this is the Gaussian mechanism with
-            sensitivity 2 for the whole data set of a client: (epsilon, delta) differentially
-            private where noise is large enough for that sensitivity.
-        seed: of the noise.
+        federation: poise flattens images and tables; texts become the share of each character.
+        labels: append the class of each sample to its features, one-hot encoded.
+        noise: standard deviation of Gaussian noise on each entry of a message before the client
+            sends it; the client then scales the message back to length 1. A message tells the
+            server about a client's data. Two messages are at most 2 apart, so this is the Gaussian
+            mechanism with sensitivity 2 for the whole data set of a client: (epsilon, delta)
+            differentially private where noise is large enough for that sensitivity.
+        seed: seed of the noise.
     """
     require(noise >= 0, f"noise must be 0 or more, not {noise}")
     symbols = _symbols(federation)
     classes = _classes(federation) if labels else 0
-    found = []
+    directions = []
     for i in range(federation.clients):
         x, y = federation.client(i)
         rows = _features(np.asarray(x), symbols)
         if labels:
             rows = np.concatenate([rows, np.eye(classes)[np.asarray(y)]], axis=1)
         try:
-            one = message(rows)
+            direction = message(rows)
         except DataError as error:
             raise DataError(f"client {i}: {error.message}") from error
         if noise:
-            one = one + noise * generator(seed, "message", i).standard_normal(len(one))
-            one = one / np.linalg.norm(one)
-        found.append(one)
-    return np.stack(found)
+            draw = generator(seed, "message", i).standard_normal(len(direction))
+            direction = direction + noise * draw
+            direction = direction / np.linalg.norm(direction)
+        directions.append(direction)
+    return np.stack(directions)
 
 
 def _classes(federation: ReadableFederation) -> int:
-    """How many classes the samples have."""
+    """Return the number of classes of the samples."""
     if not isinstance(federation, HasClasses):
         raise InvalidOption(
             "labels: the samples of this federation have no classes", "leave labels out"
@@ -118,7 +126,7 @@ def _classes(federation: ReadableFederation) -> int:
 
 
 def _symbols(federation: ReadableFederation) -> int:
-    """How many characters texts are made of; 0 where samples are not texts."""
+    """Return the number of different characters in texts; 0 where samples are not texts."""
     first = np.asarray(federation.client(0)[0])
     if not np.issubdtype(first.dtype, np.integer):
         return 0
@@ -128,7 +136,7 @@ def _symbols(federation: ReadableFederation) -> int:
 
 
 def _features(x: np.ndarray, symbols: int) -> Floats:
-    """Samples as rows of numbers."""
+    """Return samples as rows of numbers."""
     if not symbols:
         return x.reshape(len(x), -1).astype(np.float64)
     flat = x.reshape(len(x), -1)

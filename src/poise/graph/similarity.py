@@ -9,32 +9,31 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from poise.core.errors import require
+from poise.core.errors import InvalidOption, require
 from poise.core.federations import ReadableFederation
 from poise.core.types import Floats, Ints
 from poise.graph.principal import messages
 
 LEAST = 1e-12
-"""Misalignment is not counted below this: identical clients are 27.6 apart in logarithms, not
-infinitely."""
+"""Smallest misalignment: identical clients have the weight 27.6 = -ln 1e-12, not infinity."""
 
 
 def similarity(
     federation: ReadableFederation, labels: bool = False, noise: float = 0.0, seed: int = 0
 ) -> SimilarityGraph:
-    """The similarity graph of a federation, from one message per client (see `messages` for the
-    arguments).
+    """The similarity graph of a federation, from one message per client.
 
-    A message is the main direction of a client's data and says something about them: it leaves the
-    client. ``noise`` covers it.
+    A message is the main direction of a client's data. It leaves the client and reveals something
+    about the data; ``noise`` protects it. See `messages` for the arguments.
     """
-    return SimilarityGraph(messages(federation, labels, noise, seed))
+    return SimilarityGraph(messages(federation, labels, noise=noise, seed=seed))
 
 
 @dataclass(frozen=True)
 class SimilarityGraph:
-    """Clients as nodes, ``A_ij = -ln mis(i, j)`` with ``mis(i, j) = (1 - m_i . m_j)/2`` as weights
-    of the edges.
+    """A graph of clients whose edges have the weights ``A_ij = -ln mis(i, j)``.
+
+    The misalignment is ``mis(i, j) = (1 - m_i . m_j)/2``.
 
     Args:
         messages: (N, D), rows of length 1.
@@ -57,11 +56,12 @@ class SimilarityGraph:
             "a similarity graph needs the messages of two clients or more",
         )
         lengths = np.linalg.norm(rows, axis=1)
-        bad = np.flatnonzero(~(np.abs(lengths - 1) < 1e-6))
-        require(
-            len(bad) == 0,
-            f"the message of client {bad[0] if len(bad) else ''} does not have length 1",
-        )
+        wrong = np.flatnonzero(~(np.abs(lengths - 1) < 1e-6))
+        if len(wrong):
+            raise InvalidOption(
+                f"the message of client {wrong[0]} does not have length 1",
+                "divide every message by its norm",
+            )
         object.__setattr__(self, "messages", rows)
 
     @property
@@ -77,9 +77,9 @@ class SimilarityGraph:
     @cached_property
     def adjacency(self) -> Floats:
         """A, (N, N); 0 on the diagonal."""
-        found = -np.log(np.maximum(self.misalignment, LEAST)) + 0.0
-        np.fill_diagonal(found, 0.0)
-        return np.asarray(found)
+        weights = -np.log(np.maximum(self.misalignment, LEAST)) + 0.0
+        np.fill_diagonal(weights, 0.0)
+        return np.asarray(weights)
 
     @property
     def edges(self) -> Floats:
@@ -88,7 +88,7 @@ class SimilarityGraph:
 
     @cached_property
     def degree(self) -> Floats:
-        """A 1, (N,): how alike a client is to all others together."""
+        """A 1, (N,): how similar a client is to all others together."""
         return np.asarray(self.adjacency.sum(axis=1))
 
     @cached_property
@@ -99,9 +99,9 @@ class SimilarityGraph:
     @cached_property
     def spectrum(self) -> Floats:
         """The eigenvalues of L, ascending, (N,); the first is 0."""
-        found = np.asarray(np.linalg.eigvalsh(self.laplacian), dtype=np.float64)
-        found[0] = 0.0
-        return found
+        eigenvalues = np.asarray(np.linalg.eigvalsh(self.laplacian), dtype=np.float64)
+        eigenvalues[0] = 0.0
+        return eigenvalues
 
     @property
     def homogeneity(self) -> float:
@@ -120,9 +120,7 @@ class SimilarityGraph:
         return np.asarray(self.degree / self.degree.sum())
 
     def fit(self) -> tuple[float, float]:
-        """(theta, phi) of ``-ln mis ~ N(theta, phi^2)`` over the pairs of clients, by maximum
-        likelihood.
-        """
+        """(theta, phi) of ``-ln mis ~ N(theta, phi^2)`` over pairs, by maximum likelihood."""
         return float(self.edges.mean()), float(self.edges.std())
 
     def typical(self) -> Ints:
@@ -130,42 +128,48 @@ class SimilarityGraph:
         return np.argsort(-self.degree, kind="stable")
 
     def outliers(self, threshold: float = 3.5) -> Ints:
-        """Clients whose degree is far below the others': more than ``threshold`` robust standard
-        deviations (MAD).
+        """Clients whose degree is far below the median.
+
+        Far means more than ``threshold`` robust standard deviations (MAD).
         """
         gap = self.degree - np.median(self.degree)
-        spread = 1.4826 * np.median(np.abs(gap))
-        return np.flatnonzero(
-            gap < -threshold * max(spread, 1e-12 * max(1.0, np.abs(self.degree).max()))
-        )
+        deviation = 1.4826 * np.median(np.abs(gap))
+        rounding = 1e-12 * max(1.0, np.abs(self.degree).max())
+        return np.flatnonzero(gap < -threshold * max(deviation, rounding))
 
     def clusters(self, count: int) -> Ints:
-        """The clients in ``count`` groups, (N,), by Ward's method [Ward 1963] on the messages;
-        numbered by first client.
+        """The cluster of each client, (N,), by Ward's method [Ward 1963] on the messages.
+
+        There are ``count`` clusters, numbered in the order of their first client.
         """
-        require(1 <= count <= self.clients, f"{count} clusters of {self.clients} clients")
-        found = fcluster(linkage(self.messages, "ward"), count, criterion="maxclust")
-        order = {label: k for k, label in enumerate(dict.fromkeys(found.tolist()))}
-        return np.array([order[label] for label in found.tolist()], dtype=np.int64)
+        require(
+            1 <= count <= self.clients,
+            f"{self.clients} clients cannot form {count} clusters",
+            f"count must be 1 to {self.clients}",
+        )
+        labels = fcluster(linkage(self.messages, "ward"), count, criterion="maxclust").tolist()
+        number = {label: k for k, label in enumerate(dict.fromkeys(labels))}
+        return np.array([number[label] for label in labels], dtype=np.int64)
 
     def nearest(self, k: int) -> Floats:
-        """The graph in which two clients are joined if either is among the other's k most similar,
-        (N, N).
-        """
-        require(1 <= k < self.clients, f"k = {k} neighbours of {self.clients} clients")
-        closest = np.argsort(self.misalignment + 2 * np.eye(self.clients), axis=1, kind="stable")[
-            :, :k
-        ]
+        """The adjacency, (N, N), with edges to each client's k most similar ones only."""
+        require(
+            1 <= k < self.clients,
+            f"{self.clients} clients cannot have {k} neighbours each",
+            f"k must be 1 to {self.clients - 1}",
+        )
+        others_first = self.misalignment + 2 * np.eye(self.clients)
+        closest = np.argsort(others_first, axis=1, kind="stable")[:, :k]
         joined = np.zeros((self.clients, self.clients), dtype=bool)
         np.put_along_axis(joined, closest, True, axis=1)
         return np.asarray(np.where(joined | joined.T, self.adjacency, 0.0))
 
     def within(self, epsilon: float) -> Floats:
-        """The graph in which clients with a misalignment of at most epsilon are joined, (N, N)."""
+        """The adjacency, (N, N), with edges of misalignment at most epsilon only."""
         return np.asarray(np.where(self.misalignment <= epsilon, self.adjacency, 0.0))
 
     def homogeneity_with(self, client: int, message: ArrayLike) -> float:
-        """The homogeneity if one client's message were another, in O(N D)."""
+        """The homogeneity if the client had another message, in O(N D)."""
         row = _misaligned(self.messages @ np.asarray(message, dtype=np.float64), diagonal=False)
         weights = -np.log(np.maximum(row, LEAST))
         weights[client] = 0.0
@@ -173,29 +177,35 @@ class SimilarityGraph:
         return self.homogeneity + float(weights.sum() - self.degree[client]) / (n * (n - 1))
 
     def replaced(self, client: int, message: ArrayLike) -> SimilarityGraph:
-        """The graph after one client's data changed: one row is computed anew, the others are
-        copied.
-        """
-        require(0 <= client < self.clients, f"there is no client {client}")
+        """The graph after one client's data changed; computes only the row of that client."""
+        require(
+            0 <= client < self.clients,
+            f"there is no client {client}",
+            f"clients are 0 to {self.clients - 1}",
+        )
         rows = self.messages.copy()
         rows[client] = np.asarray(message, dtype=np.float64)
         changed = SimilarityGraph(rows)
         row = _misaligned(rows @ rows[client], diagonal=False)
         row[client] = 0.0
-        mis, adjacency = self.misalignment.copy(), self.adjacency.copy()
-        mis[client], mis[:, client] = row, row
+        misalignment = self.misalignment.copy()
+        misalignment[client] = row
+        misalignment[:, client] = row
         weights = -np.log(np.maximum(row, LEAST)) + 0.0
         weights[client] = 0.0
-        degree = self.degree - adjacency[:, client] + weights
+        degree = self.degree - self.adjacency[:, client] + weights
         degree[client] = weights.sum()
-        adjacency[client], adjacency[:, client] = weights, weights
-        for name, value in (("misalignment", mis), ("adjacency", adjacency), ("degree", degree)):
-            changed.__dict__[name] = value
+        adjacency = self.adjacency.copy()
+        adjacency[client] = weights
+        adjacency[:, client] = weights
+        # Fill the cached properties, so that the new graph does not compute them again.
+        vars(changed).update(misalignment=misalignment, adjacency=adjacency, degree=degree)
         return changed
 
 
 def _misaligned(products: Floats, diagonal: bool) -> Floats:
-    found = np.clip((1.0 - products) / 2, 0.0, 1.0)
+    """Return the misalignment of inner products; ``diagonal`` sets the diagonal to 0."""
+    misalignment = np.clip((1.0 - products) / 2, 0.0, 1.0)
     if diagonal:
-        np.fill_diagonal(found, 0.0)
-    return np.asarray(found)
+        np.fill_diagonal(misalignment, 0.0)
+    return np.asarray(misalignment)

@@ -1,6 +1,4 @@
-"""What the papers prove, as functions: closed forms and bounds, returned as named terms with their
-assumptions.
-"""
+"""Closed forms and bounds of the papers, returned as named terms with their assumptions."""
 
 from __future__ import annotations
 
@@ -95,8 +93,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if (
-        name == "constants"
-    ):  # estimates need a federation and a task, and this package knows neither
+    if name == "constants":
+        # Estimates need a federation and a task, which this package must not import.
         return importlib.import_module("poise.analysis.explain.constants").constants
     raise AttributeError(f"module 'poise.theory' has no attribute {name!r}")

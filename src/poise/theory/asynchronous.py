@@ -1,4 +1,4 @@
-"""Asynchronous learning: how often each client is heard, and what old answers cost.
+"""Asynchronous learning: how often each client contributes, and the cost of stale updates.
 
 Source: [Fraboni 2023, ch. 4].
 """
@@ -21,21 +21,20 @@ from poise.theory.terms import Assumption, Problem, Terms
 Scheme = Literal["synchronous", "asynchronous", "fixed-window"]
 
 LARGEST = 10**15
-"""Windows beyond this are as good as endless."""
+"""Windows longer than this count as infinite."""
 
 FINEST = 10_000
-"""Times with a larger denominator count as having no common measure."""
+"""Times with a larger denominator have no common measure."""
 
 
 def window(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
-    """W: aggregations after which the schedule repeats itself; inf where times have no common
-    measure.
+    """W: the number of aggregations after which the schedule repeats itself.
 
     Synchronous 1; asynchronous ``sum_i nu/tau_i`` with nu = lcm(tau); FedFix
-    ``lcm(ceil(tau_i/dt))``.
+    ``lcm(ceil(tau_i/dt))``. inf where the times have no common measure.
 
     Args:
-        scheme: which clock.
+        scheme: the clock.
         tau: times of the clients.
         dt: length of a window, for FedFix.
 
@@ -48,40 +47,48 @@ def window(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
     if scheme == "synchronous":
         return 1.0
     if scheme == "fixed-window":
-        return _common(windows_of(times, dt).astype(int).tolist())
-    shares = [Fraction(float(t)).limit_denominator(FINEST) for t in times]
-    if not np.allclose([float(s) for s in shares], times, rtol=1e-12, atol=0):
+        return _common_multiple(windows_of(times, dt).astype(int).tolist())
+    fractions = [Fraction(float(t)).limit_denominator(FINEST) for t in times]
+    if not np.allclose([float(f) for f in fractions], times, rtol=1e-12, atol=0):
         return inf
-    denominator = lcm(*(s.denominator for s in shares))
-    whole = [int(s * denominator) for s in shares]
+    denominator = lcm(*(f.denominator for f in fractions))
+    whole = [int(f * denominator) for f in fractions]
     unit = gcd(*whole)
-    whole = [w // unit for w in whole]
-    common = _common(whole)
-    return inf if common == inf else float(sum(int(common) // w for w in whole))
+    periods = [w // unit for w in whole]
+    common = _common_multiple(periods)
+    if common == inf:
+        return inf
+    return float(sum(int(common) // period for period in periods))
 
 
 def windows_of(tau: Floats, dt: float | None) -> Floats:
-    """``ceil(tau_i / dt)``: work that ends with a window belongs to it."""
+    """``ceil(tau_i / dt)``: work that ends exactly with a window belongs to it."""
+    length = _window_length(dt)
+    return np.ceil(np.asarray(tau, dtype=np.float64) / length * (1 - SAME))
+
+
+def _window_length(dt: float | None) -> float:
     require(dt is not None and dt > 0, "FedFix needs the length of a window", "give dt=")
     assert dt is not None
-    return np.ceil(np.asarray(tau, dtype=np.float64) / dt * (1 - SAME))
+    return dt
 
 
-def _common(numbers: Sequence[int]) -> float:
-    found = 1
+def _common_multiple(numbers: Sequence[int]) -> float:
+    """Return the least common multiple; inf above LARGEST."""
+    multiple = 1
     for n in set(numbers):
-        found = lcm(found, n)
-        if found > LARGEST:
+        multiple = lcm(multiple, n)
+        if multiple > LARGEST:
             return inf
-    return float(found)
+    return float(multiple)
 
 
 def staleness(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
-    """The largest ``n - rho_i(n)``: 0, ``sum_{j != i} ceil(tau_i/tau_j)`` of the slowest, or
-    ``ceil(tau_max/dt) - 1``.
+    """The largest staleness ``n - rho_i(n)``.
 
-    (The paper counts FedFix's staleness from 1, as ceil(tau_max/dt); a client that answers in the
-    window in which it began has worked on the newest model.)
+    Synchronous 0; asynchronous ``sum_{j != i} ceil(tau_i/tau_j)`` of the slowest client; FedFix
+    ``ceil(tau_max/dt) - 1``. (The paper counts FedFix's staleness from 1, as ceil(tau_max/dt); a
+    client that answers in the window in which it started has used the newest model.)
 
     >>> staleness("asynchronous", [1.0, 0.5]), staleness("fixed-window", [1.0, 0.5], 0.4)
     (2.0, 2.0)
@@ -99,26 +106,27 @@ def staleness(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> float:
 
 
 def aggregations(scheme: Scheme, tau: ArrayLike, time: float, dt: float | None = None) -> float:
-    """Aggregations in a time T: ``T/tau_max``, ``sum_i T/tau_i`` or ``T/dt``, each part rounded
-    down.
+    """Aggregations in a time T: ``T/tau_max``, ``sum_i T/tau_i`` or ``T/dt``, rounded down.
 
-    >>> aggregations("asynchronous", [1.0, 0.5], 4.0), aggregations("fixed-window", [1.0, 0.5], 4.0, 0.5)
-    (12.0, 8.0)
+    >>> aggregations("asynchronous", [1.0, 0.5], 4.0)
+    12.0
+    >>> aggregations("fixed-window", [1.0, 0.5], 4.0, dt=0.5)
+    8.0
 
     Source: [Fraboni 2023, eq. 4.39, Table 4.2].
     """
     times = np.asarray(tau, dtype=np.float64)
     if scheme == "fixed-window":
-        require(dt is not None and dt > 0, "FedFix needs the length of a window", "give dt=")
-        assert dt is not None
-        return float(np.floor(time / dt * (1 + SAME)))
-    each = np.floor(time / (times.max() if scheme == "synchronous" else times) * (1 + SAME))
-    return float(each.sum())
+        return float(np.floor(time / _window_length(dt) * (1 + SAME)))
+    if scheme == "synchronous":
+        return float(np.floor(time / times.max() * (1 + SAME)))
+    return float(np.floor(time / times * (1 + SAME)).sum())
 
 
 def participation(scheme: Scheme, tau: ArrayLike, dt: float | None = None) -> Floats:
-    """f_i: share of aggregations with client i; 1, ``(1/tau_i)/sum_j 1/tau_j`` or
-    ``1/ceil(tau_i/dt)``.
+    """f_i: the share of aggregations to which client i contributes.
+
+    Synchronous 1; asynchronous ``(1/tau_i)/sum_j 1/tau_j``; FedFix ``1/ceil(tau_i/dt)``.
 
     >>> participation("asynchronous", [1.0, 0.25])
     array([0.2, 0.8])
@@ -149,42 +157,46 @@ def asynchronous_bound(
     server_rate: float = 1.0,
     sum_of_weights: float = 1.0,
 ) -> Terms:
-    """``(1/N) sum_n (1/K) sum_k E L~(theta_nk) - L~(theta~) <= e_F + e_K + e_alpha + e_beta +
-    e_W``.
+    """``(1/N) sum_n (1/K) sum_k E L~(theta_nk) - L~(theta~)``, the mean loss gap.
 
-    With the constants of the proof: h = server_rate * rate, r = max(1, sum_of_weights), D = 6
-    rate^2 (K-1)^2 L^2, s = 4 L R + 2 Sigma, g = h + 16 r L h^2 K^2 tau^2; e_F = |theta_0 -
-    theta~|^2/(h K N), e_K = 4 D R + 6 r rate^2 (K-1)^2 L s, e_alpha = alpha g (24 r L R + (3 r^2 D
-    + 6 r^2 max q) s), e_beta = beta g (12 r L R + 6 r^2 s), e_W = r h K (W-1) G^2.
+    It is at most e_F + e_K + e_alpha + e_beta + e_W. With the constants of the proof: h =
+    server_rate * rate, r = max(1, sum_of_weights), D = 6 rate^2 (K-1)^2 L^2, s = 4 L R + 2 Sigma,
+    g = h + 16 r L h^2 K^2 tau^2; e_F = |theta_0 - theta~|^2/(h K N), e_K = 4 D R + 6 r rate^2
+    (K-1)^2 L s, e_alpha = alpha g (24 r L R + (3 r^2 D + 6 r^2 max q) s), e_beta = beta g (12 r L R
+    + 6 r^2 s), e_W = r h K (W-1) G^2.
 
     Args:
-        problem: L, G^2, the distance of the start from the optimum of what is minimised.
+        problem: L, G^2, the distance of the start from the optimum of L~.
         steps: K.
         rounds: N, aggregations.
         rate: local learning rate.
         staleness: tau, the largest.
         window: W.
-        covariance: alpha: 1 for synchronous learning and FedFix, 0 where each arrival counts alone.
+        covariance: alpha: 1 for synchronous learning and FedFix, 0 where every arrival is an
+            aggregation of its own.
         excess: beta = max(d_i - alpha q_i): 0 for the former, max d_i for the latter.
-        residual: R, how far the objectives of single aggregations are from their mean, at its
-            optimum.
+        residual: R, how far the objectives of single aggregations are from their mean, at the
+            optimum of that mean.
         variance: Sigma = sum_i q_i E |grad L_i(theta~, xi)|^2.
         largest: max_i q_i(n).
         server_rate: eta_g.
         sum_of_weights: the largest sum_i q_i(n) of an aggregation.
 
     >>> calm = Problem(1.0, gradient=1.0, distance=4.0)
-    >>> found = asynchronous_bound(calm, 1, 100, 0.01, staleness=0, window=1, covariance=1, excess=0, residual=0,
-    ...     variance=0.0, largest=0.5)
-    >>> found.total
+    >>> schedule = {"staleness": 0, "window": 1, "covariance": 1, "excess": 0}
+    >>> noise = {"residual": 0, "variance": 0.0, "largest": 0.5}
+    >>> asynchronous_bound(calm, 1, 100, 0.01, **schedule, **noise).total
     4.0
 
     Source: [Fraboni 2023, Thm 4.1 and 4.3]; constants of eq. C.58 and C.61, eq. 4.24 for e_W, eq.
-    C.63 for
-        the learning rate.
+    C.63 for the learning rate.
     """
-    L, K, h, r = problem.smoothness, steps, server_rate * rate, max(1.0, sum_of_weights)
-    drift, spread = 6 * rate**2 * (K - 1) ** 2 * L**2, 4 * L * residual + 2 * variance
+    L = problem.smoothness
+    K = steps
+    h = server_rate * rate
+    r = max(1.0, sum_of_weights)
+    drift = 6 * rate**2 * (K - 1) ** 2 * L**2
+    spread = 4 * L * residual + 2 * variance
     late = h + 16 * r * L * h**2 * K**2 * staleness**2
     squared = 3 * drift + 6 * largest
     values = {
@@ -203,23 +215,29 @@ def asynchronous_bound(
             window < inf,
         ),
     )
-    return Terms("mean loss gap with old answers", "[Fraboni 2023, Thm 4.3]", values, assumptions)
+    return Terms(
+        "mean loss gap with stale updates",
+        source="[Fraboni 2023, Thm 4.3]",
+        values=values,
+        assumptions=assumptions,
+    )
 
 
 def surrogate_gap(problem: Problem, chi2: float, heterogeneity: float, surrogate: float) -> Terms:
-    """``|grad L|^2`` where another objective is minimised: ``4L chi^2 (L~(theta) - sum q~_i F_i*) +
-    4L (L~ - L~*)``.
+    """``|grad L|^2`` of the intended objective L while a run minimises the surrogate L~.
+
+    It is at most ``4L chi^2 (L~(theta) - sum q~_i F_i*) + 4L (L~ - L~*)``.
 
     Args:
         problem: L.
-        chi2: of the objective to the importance, `chi_squared`.
+        chi2: chi^2 between importance and objective, from `chi_squared`.
         heterogeneity: L~(theta~) - sum_i q~_i F_i*.
         surrogate: L~(theta) - L~(theta~), how far the surrogate is from its optimum.
 
     >>> surrogate_gap(Problem(1.0), 0.5, 1.0, 0.0).total
     2.0
 
-    Source: [Fraboni 2023, Thm 4.2, Lemma C.7 and eq. C.70], every client heard.
+    Source: [Fraboni 2023, Thm 4.2, Lemma C.7 and eq. C.70], where every client contributes.
     """
     L = problem.smoothness
     values = {
@@ -228,13 +246,13 @@ def surrogate_gap(problem: Problem, chi2: float, heterogeneity: float, surrogate
     }
     assumptions = (
         Assumption("every client's loss is smooth"),
-        Assumption("every client is heard", chi2 < inf),
+        Assumption("every client contributes", chi2 < inf),
     )
     return Terms(
-        "squared gradient of the objective asked for",
-        "[Fraboni 2023, Thm 4.2]",
-        values,
-        assumptions,
+        "squared gradient of the intended objective",
+        source="[Fraboni 2023, Thm 4.2]",
+        values=values,
+        assumptions=assumptions,
     )
 
 
@@ -247,12 +265,11 @@ def fedfix_terms(
     residual: float = 1.0,
     variance: float = 1.0,
 ) -> Terms:
-    """The terms of FedFix's bound after a time T, up to numerical constants; N = T/dt, t =
-    ceil(tau_max/dt).
+    """The terms of FedFix's bound after a time T, up to numerical constants.
 
-    |theta_0 - theta*|^2/sqrt(KN), (K-1)/N (R + Sigma), (1/sqrt(KN) + K t^2/N)(R + t Sigma/M), (W-1)/sqrt(KN).
-    The first two fall with more aggregations, that is with a short dt, the others with fresher
-    answers.
+    With N = T/dt and t = ceil(tau_max/dt): |theta_0 - theta*|^2/sqrt(KN), (K-1)/N (R + Sigma),
+    (1/sqrt(KN) + K t^2/N)(R + t Sigma/M), (W-1)/sqrt(KN). The first two fall with more
+    aggregations, that is with a short dt, the others with fresher updates.
 
     Args:
         tau: times of the clients.
@@ -268,24 +285,22 @@ def fedfix_terms(
 
     Source: [Fraboni 2023, eq. 4.42].
     """
-    count, late = (
-        aggregations("fixed-window", tau, time, dt),
-        staleness("fixed-window", tau, dt) + 1,
-    )
-    require(count >= 1, f"no window of length {dt} ends within {time}")
-    root, many = sqrt(steps * count), window("fixed-window", tau, dt)
+    count = aggregations("fixed-window", tau, time, dt)
+    late = staleness("fixed-window", tau, dt) + 1
+    require(count >= 1, f"no window of length {dt} ends within {time}", "give a shorter dt")
+    root = sqrt(steps * count)
+    spread = residual + late * variance / len(np.asarray(tau))
     values = {
         "start": distance / root,
         "local work": (steps - 1) / count * (residual + variance),
-        "staleness": (1 / root + steps / count * late**2)
-        * (residual + late * variance / len(np.asarray(tau))),
-        "window": (many - 1) / root,
+        "staleness": (1 / root + steps / count * late**2) * spread,
+        "window": (window("fixed-window", tau, dt) - 1) / root,
     }
     return Terms(
         "FedFix after a time",
-        "[Fraboni 2023, eq. 4.42]",
-        values,
-        (Assumption("equal importance"),),
+        source="[Fraboni 2023, eq. 4.42]",
+        values=values,
+        assumptions=(Assumption("equal importance"),),
         sharp=False,
     )
 
@@ -293,15 +308,17 @@ def fedfix_terms(
 def best_window(
     tau: ArrayLike, time: float, steps: int, *, parts: int = 10, **constants: float
 ) -> float:
-    """The dt with the least `fedfix_terms` among ``tau_max/k``, k = 1 … parts; the longest of those
-    that tie.
+    """The dt with the least `fedfix_terms` among ``tau_max/k``, k = 1 … parts.
+
+    Of equal ones, the longest.
 
     >>> best_window([1.0, 1.0, 1.0], 100.0, 5)
     1.0
 
-    Source: from [Fraboni 2023, eq. 4.42], which has no closed form of its minimum.
+    Source: from [Fraboni 2023, eq. 4.42], whose minimum has no closed form.
     """
     longest = float(np.asarray(tau, dtype=np.float64).max())
-    tried = [longest / k for k in range(1, parts + 1) if ceil(longest / k) and longest / k <= time]
-    require(len(tried) > 0, f"no window ends within {time}")
-    return min(tried, key=lambda dt: fedfix_terms(tau, dt, time, steps, **constants).total)
+    lengths = [longest / k for k in range(1, parts + 1)]
+    candidates = [dt for dt in lengths if ceil(dt) and dt <= time]
+    require(len(candidates) > 0, f"no window ends within {time}", "give more time, or more parts")
+    return min(candidates, key=lambda dt: fedfix_terms(tau, dt, time, steps, **constants).total)

@@ -1,9 +1,8 @@
-"""How a federation with free-riders differs from one without: the Ornstein-Uhlenbeck model of
-[Fraboni 2023, ch. 6].
+"""The Ornstein-Uhlenbeck model of a federation with free-riders [Fraboni 2023, ch. 6].
 
-A fair client j starts from theta and answers ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0,
-1)``, in every coordinate by itself; free-riders answer theta, or ``theta + phi N(0, 1)``. N counts
-all declared samples, M_K those that free-riders declare.
+A fair client j starts from theta and returns ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0,
+1)``, independently in every coordinate; free-riders return theta, or ``theta + phi N(0, 1)``. N is
+the number of all declared samples, M_K the number that free-riders declare.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from poise.core.types import Floats
 
 @dataclass(frozen=True, eq=False)
 class FairClients:
-    r"""Fair clients as the model sees them, (J,) each: answer ``eta_j theta + (1 - eta_j) theta*_j
-    + rho_j N(0, 1)``.
+    r"""Fair clients, which return ``eta_j theta + (1 - eta_j) theta*_j + rho_j N(0, 1)``.
 
     Args:
-        samples: M_j.
-        eta: how much of the received model is left after the local work, in [0, 1).
-        rho: standard deviation that the local SGD adds.
+        samples: M_j, (J,).
+        eta: (J,) the share of the received model that remains after local work, in [0, 1).
+        rho: (J,) standard deviation that the local SGD adds.
     """
 
     samples: Floats
@@ -33,9 +31,8 @@ class FairClients:
     rho: Floats
 
     def __post_init__(self) -> None:
-        columns = np.broadcast_arrays(
-            *(np.atleast_1d(np.asarray(v, float)) for v in (self.samples, self.eta, self.rho))
-        )
+        given = [np.asarray(values, float) for values in (self.samples, self.eta, self.rho)]
+        columns = np.broadcast_arrays(*(np.atleast_1d(values) for values in given))
         for name, column in zip(("samples", "eta", "rho"), columns, strict=True):
             object.__setattr__(self, name, np.array(column))
         require(bool((self.samples > 0).all()), "FairClients: samples must be positive")
@@ -46,11 +43,11 @@ class FairClients:
 
     @property
     def shares(self) -> Floats:
-        """``M_j / (N - M_K)``, the weights when there are no free-riders."""
+        """``M_j / (N - M_K)``, the weights without free-riders."""
         return np.asarray(self.samples / self.samples.sum())
 
     def declared(self, free_rider_samples: float) -> float:
-        """N, all samples that are declared."""
+        """Return N, the number of all declared samples."""
         require(free_rider_samples >= 0, f"free-riders cannot declare {free_rider_samples} samples")
         return float(self.samples.sum() + free_rider_samples)
 
@@ -79,25 +76,26 @@ def ornstein_uhlenbeck(
         noise: standard deviation sigma_j of one sample's gradient.
         mu: FedProx's pull.
 
-    >>> fair = ornstein_uhlenbeck([100.0], lr=0.1, curvature=1.0, epochs=1, batch_size=10, noise=1.0)
+    >>> sgd = {"lr": 0.1, "epochs": 1, "batch_size": 10}
+    >>> fair = ornstein_uhlenbeck([100.0], curvature=1.0, noise=1.0, **sgd)
     >>> round(float(fair.eta[0]), 4), round(float(fair.rho[0]), 4)
     (0.3679, 0.0658)
 
     Source: [Fraboni 2023, eq. 6.8, 6.9]; with mu theorem 6.4, eq. E.72 to E.76.
     """
-    sizes, r, sigma = (
-        np.atleast_1d(np.asarray(v, dtype=float)) for v in (samples, curvature, noise)
-    )
-    pull = r + mu
+    sizes = np.atleast_1d(np.asarray(samples, dtype=float))
+    sigma = np.atleast_1d(np.asarray(noise, dtype=float))
+    pull = np.atleast_1d(np.asarray(curvature, dtype=float)) + mu
     require(bool((pull > 0).all()), "ornstein_uhlenbeck: curvature + mu must be positive")
     gamma = np.exp(-lr * pull * epochs * sizes / batch_size)
     rho = np.sqrt(lr / batch_size * sigma**2 / (2 * pull) * (1 - gamma**2))
-    return FairClients(sizes, gamma + mu * (1 - gamma) / pull, rho)
+    return FairClients(sizes, eta=gamma + mu * (1 - gamma) / pull, rho=rho)
 
 
 def contraction(fair: FairClients, free_rider_samples: float = 0.0) -> float:
-    r"""By how much a difference of two models shrinks in a round: ``epsilon + M_K/N``, ``epsilon =
-    sum (M_j/N) eta_j``.
+    r"""The factor by which a round shrinks the difference of two models.
+
+    It is ``epsilon + M_K/N`` with ``epsilon = sum (M_j/N) eta_j``.
 
     >>> contraction(FairClients([60.0], [0.5], [0.0]), 40.0)
     0.7
@@ -117,8 +115,7 @@ def difference(
     noise_with: ArrayLike,
     disguise: ArrayLike = 0.0,
 ) -> Floats:
-    r"""Theorem 6.1: the model with free-riders minus the one without, after 0, 1, …, T rounds, (T +
-    1,).
+    r"""The model with free-riders minus the one without, after 0, 1, …, T rounds, (T + 1,).
 
     ``sum_i h^(t-i-1) [ f(theta^i) + nu~_i - nu_i + disguise_i ]`` with h = `contraction`,
     ``f(theta) = (M_K/N) (theta - sum_j M_j/(N - M_K) [eta_j (theta - theta*_j) + theta*_j])``,
@@ -139,17 +136,19 @@ def difference(
 
     Source: [Fraboni 2023, Thm 6.1, eq. E.1]; disguised eq. E.59 to E.61.
     """
-    fair_models, target = np.asarray(theta, dtype=float), np.asarray(optima, dtype=float)
+    fair_models = np.asarray(theta, dtype=float)
+    target = np.asarray(optima, dtype=float)
     n = fair.declared(free_rider_samples)
     answers = fair.eta * (fair_models[:, None] - target) + target
     f = free_rider_samples / n * (fair_models - answers @ fair.shares)
     nu = np.asarray(noise, dtype=float) @ (fair.shares * fair.rho)
     nu_with = np.asarray(noise_with, dtype=float) @ (fair.samples / n * fair.rho)
     pushes = f + nu_with - nu + np.asarray(disguise, dtype=float)
-    found, h = np.zeros(len(fair_models) + 1), contraction(fair, free_rider_samples)
+    h = contraction(fair, free_rider_samples)
+    differences = np.zeros(len(fair_models) + 1)
     for t, push in enumerate(pushes):
-        found[t + 1] = h * found[t] + push
-    return found
+        differences[t + 1] = h * differences[t] + push
+    return differences
 
 
 def asymptotic_variance(
@@ -158,28 +157,25 @@ def asymptotic_variance(
     phi: ArrayLike = (),
     declared: ArrayLike = (),
 ) -> float:
-    r"""The variance of theta~ - theta of two independent runs, with and without free-riders, after
-    many rounds; exact.
+    r"""The exact variance of theta~ - theta after many rounds.
 
+    theta~ and theta are the models of two independent runs, with and without free-riders:
     ``sum_J (M_j rho_j/(N - M_K))^2 / (1 - eps_f^2) + [sum_J (M_j rho_j/N)^2 + sum_K (M_k
     phi_k/N)^2] / (1 - h^2)`` with ``eps_f = sum_J M_j eta_j/(N - M_K)`` and h = `contraction`. Each
-    run is a first-order autoregression, and they are independent. Without disguise it falls as M_K
-    grows.
+    run is a first-order autoregression. Without disguise the variance falls as M_K grows.
 
     Args:
         fair: the fair clients.
         free_rider_samples: M_K.
-        phi: the constant noise phi_k of each disguised free-rider; none are plain.
-        declared: M_k of each of these; equal shares of M_K where it is left out.
+        phi: the constant noise phi_k of each disguised free-rider; empty for plain free-riders.
+        declared: M_k of each disguised free-rider; by default equal shares of M_K.
 
     >>> fair = FairClients([50.0, 50.0], [0.5, 0.5], [0.1, 0.1])
     >>> [round(asymptotic_variance(fair, m), 5) for m in (0.0, 100.0)]
     [0.01333, 0.00952]
 
     Source: [Fraboni 2023, Thm 6.2, 6.3 and Cor. 6.1], corrected: the process theta itself has
-    memory
-        eps_f, not h, which the
-    proof (E.27 to E.36) drops.
+    memory eps_f, not h; the proof (E.27 to E.36) misses the difference.
     """
     n = fair.declared(free_rider_samples)
     alone = float(((fair.shares * fair.rho) ** 2).sum()) / (1 - contraction(fair) ** 2)
@@ -195,7 +191,7 @@ def printed_variance(
     phi: ArrayLike = (),
     declared: ArrayLike = (),
 ) -> float:
-    r"""The variance of theta~ - theta as theorems 6.2, 6.3 and corollary 6.1 print it.
+    r"""The variance of theta~ - theta as Theorems 6.2, 6.3 and Corollary 6.1 print it.
 
     ``[1/N^2 + 1/(N - M_K)^2] sum_J (M_j rho_j)^2 / (1 - h^2) + sum_K (M_k phi_k/N)^2 / (1 - h^2)``;
     equals `asymptotic_variance` only where M_K = 0.
@@ -204,7 +200,7 @@ def printed_variance(
         fair: the fair clients.
         free_rider_samples: M_K.
         phi: the constant noise phi_k of each disguised free-rider.
-        declared: M_k of each of these.
+        declared: M_k of each disguised free-rider.
 
     >>> fair = FairClients([50.0, 50.0], [0.5, 0.5], [0.1, 0.1])
     >>> [round(printed_variance(fair, m), 5) for m in (0.0, 100.0)]

@@ -1,4 +1,4 @@
-"""Which objective a scheme really minimises, and how far that is from the one asked for."""
+"""The objective that a scheme really minimises, and its distance from the intended one."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ def normalised(weights: ArrayLike) -> Floats:
 
 
 def chi_squared(importance: ArrayLike, objective: ArrayLike) -> float:
-    """``chi^2 = sum_i (p_i - q~_i)^2 / q~_i``; inf where a client that counts is never heard.
+    """``chi^2 = sum_i (p_i - q~_i)^2 / q~_i``; inf where a client with p_i > 0 never contributes.
 
     >>> chi_squared([0.5, 0.5], [0.25, 0.75])
     0.3333333333333333
 
     Source: [Fraboni 2023, Thm 4.2].
     """
-    p, q = np.asarray(importance, dtype=np.float64), normalised(objective)
+    p = np.asarray(importance, dtype=np.float64)
+    q = normalised(objective)
     if bool((p[q == 0] > 0).any()):
         return float("inf")
-    heard = q > 0
-    return float(((p[heard] - q[heard]) ** 2 / q[heard]).sum())
+    counted = q > 0
+    return float(((p[counted] - q[counted]) ** 2 / q[counted]).sum())
 
 
 def local_progress(steps: Ints | Floats, momentum: float = 0.0, pull: float = 0.0) -> Floats:
-    """``a_i = |a_i|_1``: how many plain gradient steps K_i local steps are worth.
+    """``a_i = |a_i|_1``: the number of plain gradient steps that K_i local steps equal.
 
     K without momentum; with momentum b the k-th gradient moves the model by ``(1 - b^(K-k)) / (1 -
-    b)`` in all; with FedProx's pull ``c = lr * mu`` by ``(1 - c)^(K-1-k)``.
+    b)`` in total; with FedProx's pull ``c = lr * mu`` by ``(1 - c)^(K-1-k)``.
 
     Args:
         steps: K_i.
@@ -56,7 +57,8 @@ def local_progress(steps: Ints | Floats, momentum: float = 0.0, pull: float = 0.
     k = np.asarray(steps, dtype=np.float64)
     require(
         momentum == 0 or pull == 0,
-        "local progress is known with momentum or with a pull, not with both",
+        "local progress has no closed form with both momentum and a pull",
+        "set momentum or pull to 0",
     )
     if momentum:
         return np.asarray((k - momentum * (1 - momentum**k) / (1 - momentum)) / (1 - momentum))
@@ -64,7 +66,7 @@ def local_progress(steps: Ints | Floats, momentum: float = 0.0, pull: float = 0.
 
 
 def with_local_work(weights: ArrayLike, progress: ArrayLike) -> Floats:
-    """``w_i = q_i a_i / sum_j q_j a_j``: whoever works more counts more (objective inconsistency).
+    """``w_i = q_i a_i / sum_j q_j a_j``: more local work counts more (objective inconsistency).
 
     >>> with_local_work([0.5, 0.5], [1.0, 3.0])
     array([0.25, 0.75])
@@ -77,7 +79,7 @@ def with_local_work(weights: ArrayLike, progress: ArrayLike) -> Floats:
 
 
 def total_variation(importance: ArrayLike, objective: ArrayLike) -> float:
-    """Share of the objective that is not where it was asked to be, ``1/2 sum |p_i - q~_i|``.
+    """Share of the objective on the wrong clients, ``1/2 sum |p_i - q~_i|``.
 
     >>> total_variation([0.5, 0.5], [0.25, 0.75])
     0.25

@@ -1,4 +1,4 @@
-"""The perturbed gradient: faster to a worse place [Buttaci 2024, §4.3]."""
+"""The perturbed gradient: faster convergence to a larger error [Buttaci 2024, §4.3]."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from poise.theory.terms import Assumption, Problem, Terms
 
 
 def perturbed_contraction(problem: Problem, beta: float) -> float:
-    """``1 - mu / ((beta + 2) L)``: what a round leaves of the distance at the fixed rate; beta = 1
-    is FedAvg.
+    """``1 - mu / ((beta + 2) L)``: the share of the distance that remains after a round.
+
+    At the fixed rate; beta = 1 is FedAvg.
 
     >>> perturbed_contraction(Problem(2.0, 1.0), 0.5)
     0.8
@@ -39,10 +40,10 @@ def perturbed_bound(
 
     Args:
         problem: the constants.
-        beta: how much of the own model, in (0, 1].
+        beta: the share of the client's own model, in (0, 1].
         steps: E, local steps per round.
         rounds: t.
-        rate: which of the two learning rates.
+        rate: the fixed or the falling learning rate.
 
     >>> import numpy as np
     >>> p = Problem(1.0, 1.0, 0.0, 1.0, 0.0, gap=0.0, importance=np.array([1.0]))
@@ -51,13 +52,12 @@ def perturbed_bound(
 
     Source: [Buttaci 2024, Thm 4.4].
     """
-    L, mu, G2, noise = (
-        problem.smoothness,
-        problem.convexity,
-        problem.gradient,
-        problem.squares * problem.noise,
-    )
-    apart, mixed = _spread(beta, rate), beta * (1 - beta)
+    L = problem.smoothness
+    mu = problem.convexity
+    G2 = problem.gradient
+    noise = problem.squares * problem.noise
+    apart = _spread(beta, rate)
+    mixed = beta * (1 - beta)
     if rate == "fixed":
         values = {
             "start": L * problem.gap / mu * perturbed_contraction(problem, beta) ** rounds,
@@ -83,32 +83,31 @@ def perturbed_bound(
     assumptions = (
         problem.strongly_convex(),
         problem.bounded(),
-        Assumption("everyone takes part, with the weights of the graph"),
+        Assumption("all clients take part, with the weights of the graph"),
         Assumption(rates[rate]),
     )
     return Terms(
         f"loss gap of the perturbed gradient, {rate} rate",
-        "[Buttaci 2024, Thm 4.4]",
-        values,
-        assumptions,
+        source="[Buttaci 2024, Thm 4.4]",
+        values=values,
+        assumptions=assumptions,
     )
 
 
 def perturbed_stationary(
     problem: Problem, beta: float, steps: int, rounds: int, rate: Rate = "fixed"
 ) -> Terms:
-    """``E |grad f(w)|^2`` at a random local model of the perturbed gradient, for losses that need
-    not be convex.
+    """``E |grad f(w)|^2`` at a random local model of the perturbed gradient; losses of any shape.
 
     ``fixed``, gamma = 1/(2 L sqrt(TE)): (4 L D + S sigma^2/2)/sqrt(T E) + A E G^2/T; ``falling``,
     gamma_t = 1/(2 L sqrt(E)(t + 1)): (4 L D/sqrt(E) + S sigma^2/sqrt(E) + 3 A E G^2/8)/ln(T + 1).
 
     Args:
         problem: L, sigma^2, G^2, gap (above any lower bound of f), importance.
-        beta: how much of the own model, in (0, 1].
+        beta: the share of the client's own model, in (0, 1].
         steps: E, local steps per round.
         rounds: T.
-        rate: which of the two learning rates.
+        rate: the fixed or the falling learning rate.
 
     >>> import numpy as np
     >>> p = Problem(1.0, noise=0.0, gradient=0.0, gap=2.0, importance=np.array([1.0]))
@@ -117,39 +116,48 @@ def perturbed_stationary(
 
     Source: [Buttaci 2024, Thm 4.6].
     """
-    E, apart, noise = steps, _spread(beta, rate), problem.squares * problem.noise
-    fixed = rate == "fixed"
-    slow = sqrt(rounds) if fixed else log(rounds + 1)
-    drift = E * problem.gradient * apart
-    values = {
-        "start": 4 * problem.smoothness * problem.gap / sqrt(E) / slow,
-        "noise": noise / ((2 if fixed else 1) * sqrt(E)) / slow,
-        "drift": drift / rounds if fixed else 3 * drift / 8 / slow,
-    }
+    E = steps
+    noise = problem.squares * problem.noise
+    drift = E * problem.gradient * _spread(beta, rate)
+    start = 4 * problem.smoothness * problem.gap / sqrt(E)
+    if rate == "fixed":
+        slow = sqrt(rounds)
+        values = {
+            "start": start / slow,
+            "noise": noise / (2 * sqrt(E)) / slow,
+            "drift": drift / rounds,
+        }
+    else:
+        slow = log(rounds + 1)
+        values = {
+            "start": start / slow,
+            "noise": noise / sqrt(E) / slow,
+            "drift": 3 * drift / 8 / slow,
+        }
     rates = {"fixed": "1/(2 L √(T E))", "falling": "1/(2 L √E (t + 1)) in round t"}
     assumptions = (
         problem.bounded(),
-        Assumption("everyone takes part, with the weights of the graph"),
+        Assumption("all clients take part, with the weights of the graph"),
         Assumption(f"learning rate {rates[rate]}"),
     )
     return Terms(
         f"squared gradient of the perturbed gradient, {rate} rate",
-        "[Buttaci 2024, Thm 4.6]",
-        values,
-        assumptions,
+        source="[Buttaci 2024, Thm 4.6]",
+        values=values,
+        assumptions=assumptions,
     )
 
 
 def best_steps_nonconvex(problem: Problem, rounds: int, beta: float = 1.0) -> float:
-    """``E = (A/(2B))^(2/3) T^(1/3)``, A = 4 L D + S sigma^2/2 and B = G^2 (4 + (1 - beta)^2 + 8 (1
-    - 1/beta)^2).
+    """``E = (A/(2B))^(2/3) T^(1/3)``: the local steps with the least bound on the squared gradient.
 
-    The local steps with the least bound on the squared gradient after T rounds; not a whole number.
+    After T rounds, with A = 4 L D + S sigma^2/2 and B = G^2 (4 + (1 - beta)^2 + 8 (1 -
+    1/beta)^2). The result is not a whole number.
 
     Args:
         problem: L, sigma^2, G^2, gap, importance.
         rounds: T.
-        beta: of the perturbed gradient; 1 for FedAvg.
+        beta: beta of the perturbed gradient; 1 for FedAvg.
 
     >>> import numpy as np
     >>> p = Problem(1.0, noise=0.0, gradient=1.0, gap=2.0, importance=np.array([1.0]))
@@ -160,7 +168,9 @@ def best_steps_nonconvex(problem: Problem, rounds: int, beta: float = 1.0) -> fl
     """
     gain = 4 * problem.smoothness * problem.gap + problem.squares * problem.noise / 2
     loss = problem.gradient * _spread(beta, "fixed")
-    require(loss > 0, "the best number of steps needs gradients that are not 0")
+    require(
+        loss > 0, "the best number of steps needs a gradient bound G^2 above 0", "give gradient="
+    )
     return float((gain / (2 * loss)) ** (2 / 3) * rounds ** (1 / 3))
 
 
@@ -175,15 +185,14 @@ def unavoidable_perturbed_error(
     noise: float,
     squares: float,
 ) -> Terms:
-    """A lower bound: on the problem of `unavoidable_error` the perturbed gradient is never better
-    than this.
+    """A lower bound of the perturbed gradient's error on the problem of `unavoidable_error`.
 
     min{ D (beta/4)^(2t), (3 A^2 G^2/(128 E^2 mu) + 3 S sigma^2/(64 E mu))/(t + 1)^2 },
     A = 1 - (1 - rate beta mu)^(E-1), where the neighbours' mean is the model itself.
 
     Args:
         convexity: mu.
-        beta: how much of the own model.
+        beta: the share of the client's own model.
         steps: E >= 2.
         rounds: t.
         rate: the learning rate, at most 1/(E mu).
@@ -210,8 +219,8 @@ def unavoidable_perturbed_error(
     )
     return Terms(
         "lower bound of the perturbed gradient",
-        "[Buttaci 2024, Thm 4.5]",
-        values,
-        assumptions,
+        source="[Buttaci 2024, Thm 4.5]",
+        values=values,
+        assumptions=assumptions,
         least=True,
     )

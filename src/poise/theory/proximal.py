@@ -1,4 +1,4 @@
-"""FedProx, and FedAvg as its case alpha = 0: rates, and an error that no step size avoids.
+"""FedProx, and FedAvg as its case alpha = 0: convergence rates, and a lower bound of the error.
 
 Source: [Buttaci 2024, §4.2].
 """
@@ -15,8 +15,9 @@ Rate = Literal["fixed", "falling"]
 
 
 def fedprox_contraction(problem: Problem, alpha: float = 0.0) -> float:
-    """``1 - mu / (3 (alpha + L))``: what a round leaves of the distance at the fixed rate; alpha =
-    0 is FedAvg.
+    """``1 - mu / (3 (alpha + L))``: the share of the distance that remains after a round.
+
+    At the fixed rate; alpha = 0 is FedAvg.
 
     >>> fedprox_contraction(Problem(2.0, 1.5), 0.5)
     0.8
@@ -41,7 +42,7 @@ def fedprox_bound(
         alpha: strength of the pull (`poise.solvers.Prox` calls it mu); 0 is FedAvg.
         steps: E, local steps per round.
         rounds: t.
-        rate: which of the two learning rates.
+        rate: the fixed or the falling learning rate.
 
     >>> import numpy as np
     >>> p = Problem(1.0, 1.0, 0.0, 0.0, 0.0, gap=9.0, importance=np.array([1.0]))
@@ -50,8 +51,12 @@ def fedprox_bound(
 
     Source: [Buttaci 2024, Thm 4.1].
     """
-    L, mu, noise = problem.smoothness, problem.convexity, problem.squares * problem.noise
-    pulled, spread, drift = alpha + L, problem.heterogeneity, problem.gradient
+    L = problem.smoothness
+    mu = problem.convexity
+    noise = problem.squares * problem.noise
+    pulled = alpha + L
+    spread = problem.heterogeneity
+    drift = problem.gradient
     if rate == "fixed":
         scale = L / pulled
         values = {
@@ -71,9 +76,9 @@ def fedprox_bound(
         }
     return Terms(
         f"loss gap of FedProx, {rate} rate",
-        "[Buttaci 2024, Thm 4.1]",
-        values,
-        _conditions(problem, rate),
+        source="[Buttaci 2024, Thm 4.1]",
+        values=values,
+        assumptions=_conditions(problem, rate),
     )
 
 
@@ -83,7 +88,7 @@ def _conditions(problem: Problem, rate: Rate) -> tuple[Assumption, ...]:
     return (
         problem.strongly_convex(),
         problem.bounded(),
-        Assumption("everyone takes part, with weights p"),
+        Assumption("all clients take part, with weights p"),
         Assumption(fixed if rate == "fixed" else falling),
     )
 
@@ -91,7 +96,7 @@ def _conditions(problem: Problem, rate: Rate) -> tuple[Assumption, ...]:
 def fedprox_stationary(
     problem: Problem, alpha: float, steps: int, rounds: int, rate: Rate = "fixed"
 ) -> Terms:
-    """``E |grad f(w)|^2`` at a random local model of FedProx, for losses that need not be convex.
+    """``E |grad f(w)|^2`` at a random local model of FedProx; losses need not be convex.
 
     ``fixed``, gamma = 1/(2 La sqrt(TE)); ``falling``, gamma_t = 1/(2 La sqrt(E) (t + 1)).
 
@@ -100,15 +105,19 @@ def fedprox_stationary(
         alpha: strength of the pull.
         steps: E, local steps per round.
         rounds: T.
-        rate: which of the two learning rates.
+        rate: the fixed or the falling learning rate.
 
     >>> import numpy as np
-    >>> fedprox_stationary(Problem(1.0, noise=0.0, gradient=0.0, gap=2.0, importance=np.array([1.0])), 0.0, 4, 16).total
+    >>> p = Problem(1.0, noise=0.0, gradient=0.0, gap=2.0, importance=np.array([1.0]))
+    >>> fedprox_stationary(p, 0.0, steps=4, rounds=16).total
     2.0
 
     Source: [Buttaci 2024, Thm 4.3].
     """
-    L, E, G2, noise = problem.smoothness, steps, problem.gradient, problem.squares * problem.noise
+    L = problem.smoothness
+    E = steps
+    G2 = problem.gradient
+    noise = problem.squares * problem.noise
     pulled = alpha + L
     if rate == "fixed":
         root = sqrt(rounds)
@@ -132,24 +141,27 @@ def fedprox_stationary(
     rates = {"fixed": "1/(2 (α + L) √(T E))", "falling": "1/(2 (α + L) √E (t + 1)) in round t"}
     assumptions = (
         problem.bounded(),
-        Assumption("everyone takes part, with weights p"),
+        Assumption("all clients take part, with weights p"),
         Assumption(f"learning rate {rates[rate]}"),
     )
     return Terms(
-        f"squared gradient of FedProx, {rate} rate", "[Buttaci 2024, Thm 4.3]", values, assumptions
+        f"squared gradient of FedProx, {rate} rate",
+        source="[Buttaci 2024, Thm 4.3]",
+        values=values,
+        assumptions=assumptions,
     )
 
 
 def best_steps(problem: Problem, beta: float = 1.0) -> float:
-    """``E = sqrt((S sigma^2 + 6 L Gamma) / (8 A)) / G``: the local steps with the least error at
-    the falling rate.
+    """``E = sqrt((S sigma^2 + 6 L Gamma) / (8 A)) / G``: the local steps with the least error.
 
-    A = 1 for FedAvg and FedProx, whatever the pull; for the perturbed gradient A = 4 + (1 - beta)^2
-    + 32 (1 - 1/beta)^2. Not a whole number; round it, and take at least 1.
+    At the falling rate. A = 1 for FedAvg and FedProx with any pull; for the perturbed gradient A =
+    4 + (1 - beta)^2 + 32 (1 - 1/beta)^2. The result is not a whole number: round it, and take at
+    least 1.
 
     Args:
         problem: L, sigma^2, G^2, Gamma, importance.
-        beta: of the perturbed gradient; 1 for FedAvg and FedProx.
+        beta: beta of the perturbed gradient; 1 for FedAvg and FedProx.
 
     >>> import numpy as np
     >>> round(best_steps(Problem(1.0, 1.0, 8.0, 0.04, 0.0, importance=np.array([1.0]))), 6)
@@ -157,7 +169,11 @@ def best_steps(problem: Problem, beta: float = 1.0) -> float:
 
     Source: [Buttaci 2024, §4.4], with the constants of Theorem 4.1 (II) and 4.4 (II).
     """
-    require(problem.gradient > 0, "the best number of steps needs gradients that are not 0")
+    require(
+        problem.gradient > 0,
+        "the best number of steps needs a gradient bound G^2 above 0",
+        "give gradient=",
+    )
     factor = 1.0 if beta == 1 else 4 + (1 - beta) ** 2 + 32 * (1 - 1 / beta) ** 2
     gain = problem.squares * problem.noise + 6 * problem.smoothness * problem.heterogeneity
     return sqrt(gain / (8 * factor)) / sqrt(problem.gradient)
@@ -174,8 +190,7 @@ def unavoidable_error(
     noise: float,
     squares: float,
 ) -> Terms:
-    """A lower bound: on one problem FedProx is never better than this after t rounds, whatever
-    small rate it has.
+    """A lower bound of FedProx's error on one problem after t rounds, at any small learning rate.
 
     min{ D (1 - 3 mu/(4 (alpha + mu)))^(2t), (3 mu^3 A^2 G^2/(128 E^2 (alpha + mu)^4) + 3 mu S
     sigma^2/(64 E (alpha + mu)^2))/(t + 1)^2 }, A = 1 - (1 - rate (alpha + mu))^(E-1). Half of the
@@ -197,7 +212,8 @@ def unavoidable_error(
 
     Source: [Buttaci 2024, Thm 4.2 and Lemma B.7] (which gives A).
     """
-    mu, pulled = convexity, alpha + convexity
+    mu = convexity
+    pulled = alpha + mu
     share = 1 - (1 - rate * pulled) ** (steps - 1)
     drift = 3 * mu**3 * share**2 * gradient / (128 * steps**2 * pulled**4)
     values = {
@@ -210,5 +226,9 @@ def unavoidable_error(
         Assumption("learning rate at most 1/(E (α + μ))", rate * steps * pulled <= 1 + 1e-12),
     )
     return Terms(
-        "lower bound of FedProx", "[Buttaci 2024, Thm 4.2]", values, assumptions, least=True
+        "lower bound of FedProx",
+        source="[Buttaci 2024, Thm 4.2]",
+        values=values,
+        assumptions=assumptions,
+        least=True,
     )

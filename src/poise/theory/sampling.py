@@ -1,4 +1,4 @@
-"""Client sampling: what the variance of the weights costs [Fraboni 2023, ch. 2]."""
+"""Client sampling: the cost of the variance of the weights [Fraboni 2023, ch. 2]."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from poise.theory.terms import Assumption, Problem, Terms
 
 
 def uniform_beats_md(importance: ArrayLike, m: int) -> tuple[float, float]:
-    """``(sum p_i^2, 1/(N - m + 1))``: uniform sampling has the better bound iff the first is at
-    most the second.
+    """``(sum p_i^2, 1/(N - m + 1))``: uniform sampling is better iff the first is not larger.
+
+    "Better" compares the bounds of uniform and MD sampling.
 
     >>> uniform_beats_md([0.5, 0.25, 0.25], 1)
     (0.375, 0.3333333333333333)
@@ -33,15 +34,14 @@ def sampling_bound(
     server_rate: float = 1.0,
     dissimilarity: tuple[float, float] = (1.0, 0.0),
 ) -> Terms:
-    """``(1/T) sum_t E |grad L(theta_t)|^2`` of FedAvg with sampled clients, with the constants of
-    the proof.
+    """``(1/T) sum_t E |grad L(theta_t)|^2`` of FedAvg with sampled clients.
 
-    With h = server_rate * rate and O = 3/2 L h gamma K b2 <= 1/2, 1/(1 - O) times: 4 D/(h K T) + 2
-    L h (Sigma + sum p_i^2) sigma^2 + 3 rate^2 L^2 (K-1) sigma^2 + 6 rate^2 L^2 K (K-1) k2 + 3 L h
-    gamma (K-1) sigma^2 + 6 L h gamma K k2.
+    With the constants of the proof, h = server_rate * rate and O = 3/2 L h gamma K b2 <= 1/2,
+    1/(1 - O) times: 4 D/(h K T) + 2 L h (Sigma + sum p_i^2) sigma^2 + 3 rate^2 L^2 (K-1) sigma^2 +
+    6 rate^2 L^2 K (K-1) k2 + 3 L h gamma (K-1) sigma^2 + 6 L h gamma K k2.
 
     Args:
-        problem: L, sigma^2, gap, importance; nothing need be convex.
+        problem: L, sigma^2, gap, importance; losses need not be convex.
         weights: of the sampler: Sigma, gamma, alpha.
         steps: K, the same for all.
         rounds: T.
@@ -51,14 +51,18 @@ def sampling_bound(
             that sum to one.
 
     >>> full = WeightStatistics(np.array([1.0]), np.zeros(1), 0.0, 0.0, 1.0)
-    >>> sampling_bound(Problem(1.0, noise=0.0, gap=2.0, importance=np.array([1.0])), full, 1, 8, 0.1).total
+    >>> single = Problem(1.0, noise=0.0, gap=2.0, importance=np.array([1.0]))
+    >>> sampling_bound(single, full, steps=1, rounds=8, rate=0.1).total
     10.0
 
     Source: [Fraboni 2023, Thm 2.1]; constants of eq. A.98, learning rates of eq. A.99 to A.101.
     """
-    L, K, noise = problem.smoothness, steps, problem.noise
+    L = problem.smoothness
+    K = steps
+    noise = problem.noise
     b2, k2 = dissimilarity
-    h, gamma = server_rate * rate, weights.gamma
+    h = server_rate * rate
+    gamma = weights.gamma
     loosened = 1.5 * L * h * gamma * K * b2
     scale = 1 / (1 - loosened) if loosened < 1 else float("inf")
     values = {
@@ -74,18 +78,21 @@ def sampling_bound(
     )
     assumptions = (
         Assumption("the sampler is unbiased", bool(means_p)),
-        Assumption("everyone makes the same number of plain SGD steps"),
+        Assumption("every client makes the same number of plain SGD steps"),
         Assumption("2 (2 β² + 1) η² L² K² < 1", bool(2 * (2 * b2 + 1) * rate**2 * L**2 * K**2 < 1)),
         Assumption("L η_g η (1 − α) K < 1", bool(L * h * (1 - alpha) * K < 1)),
         Assumption("3 L η_g η γ K β² ≤ 1", bool(2 * loosened <= 1)),
     )
     return Terms(
-        "mean squared gradient with sampled clients", "[Fraboni 2023, Thm 2.1]", values, assumptions
+        "mean squared gradient with sampled clients",
+        source="[Fraboni 2023, Thm 2.1]",
+        values=values,
+        assumptions=assumptions,
     )
 
 
 def variance_ratio(weights: WeightStatistics, other: WeightStatistics) -> float:
-    """How much noisier the weights of one scheme are than another's: the ratio of the Sigma.
+    """The ratio of two schemes' Sigma: how much noisier the first one's weights are.
 
     >>> loud = WeightStatistics(np.ones(1), np.array([0.5]), 0.0, 0.0, 1.0)
     >>> quiet = WeightStatistics(np.ones(1), np.array([0.25]), 0.0, 0.0, 1.0)

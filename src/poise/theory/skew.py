@@ -1,4 +1,4 @@
-"""Loss-based weights: the weighting skew, and the speed and the error that it buys.
+"""Loss-based weights: the weighting skew, and its effect on speed and error.
 
 Source: [Mansour 2022], [Mansour 2023].
 """
@@ -27,25 +27,26 @@ def weighting_skew(
     """
     gaps = np.asarray(losses, dtype=np.float64) - np.asarray(floors, dtype=np.float64)
     below = float(np.asarray(importance, dtype=np.float64) @ gaps)
-    require(below > 0, "the weighting skew is not defined where every client is at its own optimum")
+    require(below > 0, "the weighting skew is undefined where every client is at its own optimum")
     return float(np.asarray(weights, dtype=np.float64) @ gaps) / below
 
 
 def weight_range(weights: ArrayLike, importance: ArrayLike) -> tuple[float, float]:
-    """``(pi, Pi)``: least and largest ``kappa_i = alpha_i / p_i`` of clients that count.
+    """``(pi, Pi)``: least and largest ``kappa_i = alpha_i / p_i`` of clients with p_i > 0.
 
     >>> weight_range([0.25, 0.75], [0.5, 0.5])
     (0.5, 1.5)
 
     Source: [Mansour 2022, §2.5.2] (general bounds).
     """
-    a, p = np.asarray(weights, dtype=np.float64), np.asarray(importance, dtype=np.float64)
+    a = np.asarray(weights, dtype=np.float64)
+    p = np.asarray(importance, dtype=np.float64)
     kappa = a[..., p > 0] / p[p > 0]
     return float(kappa.min()), float(kappa.max())
 
 
 def largest_range(pi: float, importance: ArrayLike) -> float:
-    """The largest Pi that goes with pi: ``Pi <= (1 - (N - 1) pi min p) / min p``.
+    """The largest Pi that is possible with pi: ``Pi <= (1 - (N - 1) pi min p) / min p``.
 
     >>> round(largest_range(0.5, [0.5, 0.5]), 6)
     1.5
@@ -59,11 +60,10 @@ def largest_range(pi: float, importance: ArrayLike) -> float:
 def skew_bound(
     problem: Problem, steps: int, iterations: int, lowest: float, highest: float
 ) -> Terms:
-    """``E F(w_T) - F* <= V/(T + g) + Err``, ``g = 4L/mu``, rates ``1/(mu (t + g))``, for weights
-    with these skews.
+    """``E F(w_T) - F* <= V/(T + g) + Err`` for weights with these skews.
 
-    V = 4L(32 E^2 G^2 + sigma^2)/(3 mu^2 rho_) + 8 L^2 Gamma/mu^2 + L g |w^0 - w*|^2/2 and Err = (8
-    L Gamma/3 mu) (rho~/rho_ - 1).
+    With g = 4L/mu and rates 1/(mu (t + g)): V = 4L(32 E^2 G^2 + sigma^2)/(3 mu^2 rho_) + 8 L^2
+    Gamma/mu^2 + L g |w^0 - w*|^2/2 and Err = (8 L Gamma/3 mu) (rho~/rho_ - 1).
 
     Args:
         problem: L, mu, sigma^2, G^2, Gamma, the distance from the optimum.
@@ -76,11 +76,10 @@ def skew_bound(
     0.08
 
     Source: [Mansour 2022, Cor. 1], [Mansour 2023, Cor. 4] (which print tau for E). Their Lemma 2
-    needs rates that
-        fall by at most a half
-    in a round, so E <= 4L/mu.
+    needs rates that fall by at most a half in a round, so E <= 4L/mu.
     """
-    L, mu = problem.smoothness, problem.convexity
+    L = problem.smoothness
+    mu = problem.convexity
     shift = 4 * L / mu
     late = iterations + shift
     drift = inf if lowest <= 0 else 4 * L / (3 * mu**2 * lowest)
@@ -94,9 +93,9 @@ def skew_bound(
     }
     return Terms(
         "loss gap with skewed weights",
-        "[Mansour 2022, Cor. 1], [Mansour 2023, Cor. 4]",
-        values,
-        _conditions(problem, steps),
+        source="[Mansour 2022, Cor. 1], [Mansour 2023, Cor. 4]",
+        values=values,
+        assumptions=_conditions(problem, steps),
     )
 
 
@@ -104,15 +103,16 @@ def _conditions(problem: Problem, steps: int) -> tuple[Assumption, ...]:
     return (
         problem.strongly_convex(),
         problem.bounded(),
-        Assumption("everyone takes part, and the weights of a round sum to one"),
+        Assumption("all clients take part, and the weights of a round sum to one"),
         Assumption("learning rates 1/(μ (t + 4L/μ)) at local step t"),
         Assumption("E ≤ 4L/μ", bool(steps <= 4 * problem.smoothness / problem.convexity)),
     )
 
 
 def bounded_weights(problem: Problem, steps: int, iterations: int, pi: float) -> Terms:
-    """The same when only ``pi = min kappa`` is known: ``1/rho_ <= 1/pi``, ``rho~/rho_ - 1 <= 1/(pi
-    min p) - N``.
+    """`skew_bound` where only ``pi = min kappa`` is known.
+
+    ``1/rho_ <= 1/pi``, ``rho~/rho_ - 1 <= 1/(pi min p) - N``.
 
     >>> uniform = Problem(1.0, 1.0, 0.0, 1.0, 1.0, 4.0, importance=np.array([0.5, 0.5]))
     >>> bounded_weights(uniform, 1, 96, 1.0)["error"]
@@ -120,27 +120,27 @@ def bounded_weights(problem: Problem, steps: int, iterations: int, pi: float) ->
 
     Source: [Mansour 2022, eq. 17], [Mansour 2023, eq. 19].
     """
-    require(problem.importance is not None, "the bound needs the importance of the clients")
+    require(
+        problem.importance is not None,
+        "the bound needs the importance of the clients",
+        "give importance=",
+    )
     p = np.asarray(problem.importance)
     tail = inf if pi <= 0 else max(1 / (pi * float(p.min())) - len(p), 0.0)
-    found = skew_bound(problem, steps, iterations, pi, pi)
-    err = (
-        8 * problem.smoothness * problem.heterogeneity / (3 * problem.convexity) * tail
-        if tail
-        else 0.0
-    )
-    values = {**found.values, "error": err}
+    error = 0.0
+    if tail:
+        error = 8 * problem.smoothness * problem.heterogeneity / (3 * problem.convexity) * tail
+    known_skews = skew_bound(problem, steps, iterations, lowest=pi, highest=pi)
     return Terms(
         "loss gap with bounded weights",
-        "[Mansour 2022, eq. 17], [Mansour 2023, eq. 19]",
-        values,
-        found.assumptions,
+        source="[Mansour 2022, eq. 17], [Mansour 2023, eq. 19]",
+        values={**known_skews.values, "error": error},
+        assumptions=known_skews.assumptions,
     )
 
 
 def least_temperature(spread: float, pi: float) -> float:
-    """The temperature from which on no client's weight falls below pi times its importance: ``T = R
-    / ln(1/pi)``.
+    """``T = R / ln(1/pi)``: the least temperature that keeps every weight above pi * importance.
 
     R is the spread of the losses: kappa_i = exp(F_i/T) / sum_j p_j exp(F_j/T) >= exp(-R/T).
 

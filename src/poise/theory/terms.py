@@ -1,6 +1,4 @@
-"""What a bound is made of: named terms, the assumptions under which it holds, and where it is
-from.
-"""
+"""The parts of a bound: named terms, assumptions, their source, and the constants of a problem."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from poise.core.types import Floats
 
 @dataclass(frozen=True)
 class Assumption:
-    """A condition of a theorem; ``holds`` is None where it cannot be told from what was given."""
+    """A condition of a theorem; ``holds`` is None where the given constants do not decide it."""
 
     text: str
     holds: bool | None = None
@@ -27,8 +25,14 @@ class Assumption:
 class Terms:
     """The named terms of a bound, and their total.
 
-    ``sharp`` is false where the source gives the terms only up to numerical constants: they can
-    then be compared with each other over settings, but their total bounds nothing.
+    Args:
+        name: the quantity that the terms bound.
+        source: the theorem.
+        values: the terms by name.
+        assumptions: the conditions of the theorem.
+        sharp: false where the source gives the terms only up to numerical constants: compare them
+            over settings, but do not read their total as a bound.
+        least: true for a lower bound of the form min{a, b}: the total is the smallest term.
 
     >>> Terms("an example", "nowhere", {"start": 2.0, "noise": 0.5}).total
     2.5
@@ -39,20 +43,21 @@ class Terms:
     values: Mapping[str, float]
     assumptions: tuple[Assumption, ...] = ()
     sharp: bool = True
-    least: bool = (
-        False  # the total is the smallest term, not their sum: a lower bound of the form min{a, b}
-    )
+    least: bool = False
 
     @property
     def total(self) -> float:
-        """What the terms bound: their sum, or the smallest where the bound is a minimum."""
-        return float(min(self.values.values()) if self.least else sum(self.values.values()))
+        """The bound: the sum of the terms, or the smallest term where ``least`` is true."""
+        combine = min if self.least else sum
+        return float(combine(self.values.values()))
 
     @property
     def holds(self) -> bool | None:
-        """False where an assumption is known to be broken, None where one is not known to hold."""
+        """False where an assumption is broken, None where one is undecided, else True."""
         known = [a.holds for a in self.assumptions]
-        return False if False in known else None if None in known else True
+        if False in known:
+            return False
+        return None if None in known else True
 
     def __getitem__(self, name: str) -> float:
         if name not in self.values:
@@ -60,7 +65,7 @@ class Terms:
         return float(self.values[name])
 
     def as_data(self) -> dict[str, Any]:
-        """The terms as plain values."""
+        """Return the terms as plain values, for JSON."""
         return {
             "name": self.name,
             "source": self.source,
@@ -74,7 +79,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Problem:
-    """The constants of a federated problem that the bounds speak of; nan for what is not known.
+    """The constants of a federated problem that the bounds use; nan where unknown.
 
     Args:
         smoothness: L, of every client's loss.
@@ -101,21 +106,16 @@ class Problem:
 
     @property
     def squares(self) -> float:
-        """S = sum_i p_i^2; nan where the importance is not given."""
+        """S = sum_i p_i^2; nan without importance."""
         return nan if self.importance is None else float(np.square(self.importance).sum())
 
     def strongly_convex(self) -> Assumption:
-        """Every F_i is L-smooth and mu-strongly convex."""
-        known = isfinite(self.convexity)
-        return Assumption(
-            "every client's loss is smooth and strongly convex",
-            self.convexity > 0 if known else None,
-        )
+        """Return the assumption that every F_i is L-smooth and mu-strongly convex."""
+        holds = self.convexity > 0 if isfinite(self.convexity) else None
+        return Assumption("every client's loss is smooth and strongly convex", holds)
 
     def bounded(self) -> Assumption:
-        """G^2 and sigma^2 hold everywhere the run goes."""
+        """Return the assumption that G^2 and sigma^2 hold at all models of the run."""
         known = isfinite(self.gradient) and isfinite(self.noise)
-        text = (
-            "norm and variance of stochastic gradients stay below G² and σ² wherever the run goes"
-        )
+        text = "norm and variance of stochastic gradients stay below G² and σ² during the run"
         return Assumption(text, None if known else False)

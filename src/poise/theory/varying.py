@@ -1,4 +1,4 @@
-"""Weights that vary in time: speed against error [Exp-α 2023]."""
+"""Weights that vary over time: speed against error [Exp-α 2023]."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from poise.theory.terms import Assumption, Problem, Terms
 def speed_and_error(
     weights: ArrayLike, losses: ArrayLike, losses_at_optimum: ArrayLike, floors: ArrayLike
 ) -> tuple[float, float]:
-    """``(Omega, Gamma)`` of a run: what its weights make of the clients' gaps on the way, and at
-    the optimum.
+    """``(Omega, Gamma)`` of a run: its weighted loss gaps during the run, and at the optimum.
 
     Omega = min_t sum_i rho_i (F_i(w_t) - F_i*) and Gamma = max_t sum_i rho_i (F_i(w*) - F_i*).
 
@@ -23,18 +22,19 @@ def speed_and_error(
         losses_at_optimum: F_i(w*), (N,).
         floors: F_i*, (N,).
 
-    >>> speed_and_error([[0.5, 0.5], [0.25, 0.75]], [[4.0, 4.0], [2.0, 2.0]], [1.0, 3.0], [0.0, 0.0])
+    >>> weights = [[0.5, 0.5], [0.25, 0.75]]
+    >>> speed_and_error(weights, [[4.0, 4.0], [2.0, 2.0]], [1.0, 3.0], floors=[0.0, 0.0])
     (2.0, 2.5)
 
     Source: [Exp-α 2023, Thm 1].
     """
-    rho, f, least = (
-        np.atleast_2d(np.asarray(v, dtype=np.float64)) for v in (weights, losses, floors)
-    )
-    best = np.asarray(losses_at_optimum, dtype=np.float64)
-    return float((rho * (f - least)).sum(axis=1).min()), float(
-        (rho * (best - least)).sum(axis=1).max()
-    )
+    rho = np.atleast_2d(np.asarray(weights, dtype=np.float64))
+    during = np.atleast_2d(np.asarray(losses, dtype=np.float64))
+    least = np.atleast_2d(np.asarray(floors, dtype=np.float64))
+    at_optimum = np.asarray(losses_at_optimum, dtype=np.float64)
+    omega = (rho * (during - least)).sum(axis=1).min()
+    gamma = (rho * (at_optimum - least)).sum(axis=1).max()
+    return float(omega), float(gamma)
 
 
 def varying_bound(
@@ -59,19 +59,24 @@ def varying_bound(
         omega: Omega of `speed_and_error`.
         gamma: Gamma of `speed_and_error`.
         largest: rho_i of the round with the largest sum of squares, (N,).
-        cohort: K, where clients are drawn by their weights with replacement; None for everyone.
-        printed: the constants as printed: (E-1) and E for (E-1)^2 and E^2, and L/mu for 2L/mu. Too
-            small: the proof's Lemmas 3 and 5 lose a factor in the Cauchy-Schwarz step, and eq. 11 a
-                factor 2.
+        cohort: K, where clients are drawn by their weights with replacement; None for all clients.
+        printed: use the constants as printed: (E-1) and E for (E-1)^2 and E^2, and L/mu for 2L/mu.
+            They are too small: the proof's Lemmas 3 and 5 lose a factor in the Cauchy-Schwarz step,
+            and eq. 11 loses a factor 2.
 
-    >>> varying_bound(Problem(1.0, 1.0, 0.0, 1.0, distance=4.0), 1, 93, 0.0, 0.0, [0.5, 0.5])["start"]
+    >>> quiet = Problem(1.0, 1.0, 0.0, 1.0, distance=4.0)
+    >>> varying_bound(quiet, 1, 93, omega=0.0, gamma=0.0, largest=[0.5, 0.5])["start"]
     0.14
 
     Source: [Exp-α 2023, Thm 1, Thm 2] (appendix A.9, A.12).
     """
-    L, mu, drawn = problem.smoothness, problem.convexity, 0.0 if cohort is None else 4 / cohort
+    L = problem.smoothness
+    mu = problem.convexity
+    drawn = 0.0 if cohort is None else 4 / cohort
     shift = max(8 * L / mu, steps) - 1
-    late, power = shift + iterations, 1 if printed else 2
+    late = shift + iterations
+    power = 1 if printed else 2
+    factor = 1 if printed else 2
     rho: Floats = np.asarray(largest, dtype=np.float64)
     scale = 2 * L / mu**2 / late
     values = {
@@ -80,7 +85,7 @@ def varying_bound(
         "sampling": scale * drawn * steps**power * problem.gradient,
         "speed": scale * 6 * L * omega,
         "start": L * shift * problem.distance / 2 / late,
-        "error": (1 if printed else 2) * L / mu * max(gamma - omega, 0.0),
+        "error": factor * L / mu * max(gamma - omega, 0.0),
     }
     assumptions = (
         problem.strongly_convex(),
@@ -89,5 +94,8 @@ def varying_bound(
         Assumption("learning rates 2/(μ (γ + t)), γ = max(8L/μ, E) − 1, at local step t"),
     )
     return Terms(
-        "loss gap with weights that vary in time", "[Exp-α 2023, Thm 1, Thm 2]", values, assumptions
+        "loss gap with weights that vary over time",
+        source="[Exp-α 2023, Thm 1, Thm 2]",
+        values=values,
+        assumptions=assumptions,
     )

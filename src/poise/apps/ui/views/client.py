@@ -281,7 +281,7 @@ def suspicion_figure(found: Audit, client: int) -> Figure:
     """How the audit's score of a client rose, and the score from which it is suspected."""
     import plotly.graph_objects as go
 
-    limit = -np.log10(found.alarm / len(found.auditor.ways))
+    limit = -np.log10(found.alarm / len(found.auditor.patterns))
     note = (
         "-log10 of the p-value, from all rounds so far; above the dashed line it is suspected "
         f"(alarm {found.alarm:g})."
