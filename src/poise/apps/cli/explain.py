@@ -12,7 +12,7 @@ from poise.analysis.explain.wording import HOLDS, Rows, bounds_in_words, constan
 from poise.analysis.reports.bounds_vs_run import keep_explanation, write_explanation
 from poise.apps.cli.options import PresetArm
 from poise.apps.cli.terminal import console, print_json
-from poise.apps.experiments.explanation import explain_named, promised
+from poise.apps.experiments.explanation import bounds_of, explain_named
 from poise.apps.experiments.runner import folders_in
 from poise.core.errors import require
 
@@ -37,7 +37,7 @@ def show_explanation(
     found = explain_named(
         what, changes, seed=seed, cell=preset.cell, arm=preset.arm, scale=preset.scale
     )
-    promises = promised(what, found, changes, seed) if out is not None or keep else None
+    promises = bounds_of(what, found, changes, seed) if out is not None or keep else None
     page = None if out is None else _page(found, promises, out)
     if keep:
         keep_explanation(folders_in(what)[0], _rows(found), found.warnings, found.advice, promises)

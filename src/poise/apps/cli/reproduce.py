@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from poise.apps.cli.terminal import Bar, console, notes, print_json, stoppable
-from poise.apps.experiments.claims import Verdict, judge, likeness, paired, score
+from poise.apps.experiments.claims import ClaimVerdict, client_similarity, judge, paired, score
 from poise.apps.experiments.reproduction import Reproduction, load_reproduction, presets
 from poise.apps.experiments.unlearning_arms import certificates
 from poise.ledger.run import Run
@@ -79,7 +79,7 @@ def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
 
 
 def _write_page(
-    preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[Verdict], path: Path
+    preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[ClaimVerdict], path: Path
 ) -> Path:
     """The report of all runs, one group for each arm in each cell, with the targets that the preset
     speaks of.
@@ -103,7 +103,9 @@ def _likenesses(runs: Runs) -> Iterator[Plot]:
 
     for cell in dict.fromkeys(cell for cell, _ in runs):
         found = {
-            arm: [likeness(run) for run in those] for (at, arm), those in runs.items() if at == cell
+            arm: [client_similarity(run) for run in those]
+            for (at, arm), those in runs.items()
+            if at == cell
         }
         edges = {arm: np.concatenate([one.edges for one in those]) for arm, those in found.items()}
         spectra = {
@@ -115,7 +117,7 @@ def _likenesses(runs: Runs) -> Iterator[Plot]:
 
 
 def _write_forgetting(
-    preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[Verdict], path: Path
+    preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[ClaimVerdict], path: Path
 ) -> Path:
     """The page of requests to forget: the claims, rounds and accuracy on F_r of every method, and
     all scores.
@@ -195,7 +197,9 @@ def _figures(preset: Reproduction, runs: Runs) -> Figures:
     return rows
 
 
-def _print(preset: Reproduction, figures: Figures, verdicts: list[Verdict], folder: Path) -> None:
+def _print(
+    preset: Reproduction, figures: Figures, verdicts: list[ClaimVerdict], folder: Path
+) -> None:
     table = Table(
         title=f"{preset.preset['title']} ({preset.preset['source']}; scale {preset.scale})",
         title_justify="left",

@@ -1,4 +1,4 @@
-"""The histories of a run that was asked to forget, as its page tells them."""
+"""The histories of an unlearned run, in the form of its report page."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ from poise.unlearning.histories import CERTIFICATE, Histories
 
 
 def stories_of(histories: Histories, budget: Budget) -> list[Story]:
-    """The training and every request that was honoured, with sensitivities as a budget counts
-    them.
-    """
-    told = [Story(0, (0, 0), histories.root.rounds, histories.psi(0, budget), {})]
+    """The training and all fulfilled requests, with their sensitivities under a budget."""
+    stories = [Story(0, (0, 0), histories.root.rounds, histories.psi(0, budget), {})]
     for branch in histories.finished:
-        s = branch.request.index
-        place = histories.place(s)
-        assert place is not None
-        certificate = read(place / CERTIFICATE)
-        told.append(
-            Story(
-                s,
-                branch.request.node,
-                histories.run(s).rounds,
-                histories.psi(s, budget),
-                certificate,
-            )
+        index = branch.request.index
+        folder = histories.place(index)
+        assert folder is not None
+        story = Story(
+            index,
+            branch.request.node,
+            histories.run(index).rounds,
+            histories.psi(index, budget),
+            read(folder / CERTIFICATE),
         )
-    return told
+        stories.append(story)
+    return stories
