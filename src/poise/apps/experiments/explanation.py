@@ -16,7 +16,7 @@ from poise.training import Composition, compose, recorded
 
 
 def explain_named(
-    what: str,
+    target: str,
     changes: Iterable[str] = (),
     seed: int | None = None,
     cell: str = "",
@@ -26,48 +26,48 @@ def explain_named(
     """Explain an experiment file, a run folder, or a reproduction by its name.
 
     Args:
-        what: the file, the folder, or the name of a preset.
+        target: the file, the folder, or the name of a preset.
         changes: ``table.key=value``, for a file.
         seed: the seed of the federation and the initial model; by default, the experiment's first.
         cell: the cell of a reproduction; its first by default.
         arm: the arm of a reproduction; its first by default.
         scale: the scale of a reproduction.
     """
-    path = Path(what)
+    path = Path(target)
     is_preset_file = path.suffix == ".toml" and path.stem in presets() and "papers" in path.parts
-    if what in presets() or is_preset_file:
-        reproduction = load_reproduction(path.stem if is_preset_file else what, scale)
+    if target in presets() or is_preset_file:
+        reproduction = load_reproduction(path.stem if is_preset_file else target, scale)
         return _explain_preset(reproduction, seed, cell=cell, arm=arm)
-    return explain_composition(_composition(what, changes, seed), name=what)
+    return explain_composition(_composition(target, changes, seed), name=target)
 
 
-def _composition(what: str, changes: Iterable[str], seed: int | None) -> Composition:
+def _composition(target: str, changes: Iterable[str], seed: int | None) -> Composition:
     """The composition of an experiment file or a run folder."""
-    path = Path(what)
+    path = Path(target)
     if path.is_dir():
         experiment = recorded(folders_in(path)[0])
     elif path.exists():
         experiment = load(path, changes)
     else:
         raise InvalidOption(
-            f"{what!r} is neither an experiment file nor a run nor a reproduction",
-            suggest(what, presets()),
+            f"{target!r} is neither an experiment file nor a run nor a reproduction",
+            suggest(target, presets()),
         )
     return compose(experiment, experiment.seeds[0] if seed is None else seed)
 
 
 def bounds_of(
-    what: str, explanation: Explanation, changes: Iterable[str] = (), seed: int | None = None
+    target: str, explanation: Explanation, changes: Iterable[str] = (), seed: int | None = None
 ) -> Promises | None:
     """Bound, predicted bias and, for a run folder, the measured curve.
 
     None for a reproduction, and if the explanation has no optimum of the problem.
     """
     constants = explanation.constants
-    if what in presets() or constants is None or constants.optimum is None:
+    if target in presets() or constants is None or constants.optimum is None:
         return None
-    run = open_run(folders_in(what)[0]) if Path(what).is_dir() else None
-    return promises(_composition(what, changes, seed), explanation, run)
+    run = open_run(folders_in(target)[0]) if Path(target).is_dir() else None
+    return promises(_composition(target, changes, seed), explanation, run)
 
 
 def _explain_preset(

@@ -35,9 +35,7 @@ class Inspection:
 
     @cached_property
     def divergences(self) -> dict[str, Floats]:
-        """Distances of each client's class distribution from the overall one; empty without
-        classes.
-        """
+        """Distances of the clients' class distributions from the overall one, by name."""
         if self.label_counts is None:
             return {}
         counts = self.label_counts
@@ -97,17 +95,17 @@ def inspect(federation: ReadableFederation, labels: bool = False) -> Inspection:
     )
 
 
-def federation_of(what: str, changes: Iterable[str], seed: int = 0) -> Federation:
+def federation_of(target: str, changes: Iterable[str], seed: int = 0) -> Federation:
     """The federation of an experiment file or a data source.
 
     ``changes`` are ``key=value`` of its table ``[data]``.
     """
     overrides = [c if c.startswith("data.") else f"data.{c}" for c in changes]
-    if what in SOURCES:
-        text = f'[data]\nsource = "{what}"\n[run]\nrounds = 1\n'
+    if target in SOURCES:
+        text = f'[data]\nsource = "{target}"\n[run]\nrounds = 1\n'
         return federation_in(parse(text, overrides=overrides), seed)
-    if not Path(what).exists():
+    if not Path(target).exists():
         raise InvalidOption(
-            f"{what!r} is neither an experiment file nor a data source", suggest(what, SOURCES)
+            f"{target!r} is neither an experiment file nor a data source", suggest(target, SOURCES)
         )
-    return federation_in(load(what, overrides), seed)
+    return federation_in(load(target, overrides), seed)
