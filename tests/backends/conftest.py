@@ -1,5 +1,4 @@
-"""One deployment of four real nodes for all tests that need one; the first node reaches its server
-through a tap."""
+"""Fixtures: one deployment of four real nodes; a tap records the first node's connection."""
 
 from __future__ import annotations
 

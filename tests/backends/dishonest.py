@@ -1,5 +1,4 @@
-"""A client app for tests that lies: ``lies.json`` in a node's folder says which lie it tells of
-which model version."""
+"""A dishonest client app for tests: ``lies.json`` in a node's folder maps versions to lies."""
 
 from __future__ import annotations
 
@@ -32,9 +31,10 @@ def receive(message: Any, context: Any) -> Any:
     from flwr.app import Message
 
     folder = Path(os.environ[NODE])
-    asked, honest = NodeMessage.read(message).facts, reply_to(message, folder)
+    request = NodeMessage.read(message).facts
+    honest = reply_to(message, folder)
     lies = json.loads((folder / "lies.json").read_text()) if (folder / "lies.json").exists() else {}
-    lie = lies.get(str(asked["versions"][0]) if asked["kind"] == "work" else "hello")
+    lie = lies.get(str(request["versions"][0]) if request["kind"] == "work" else "hello")
     reply = LIES[lie](honest, folder) if lie else honest
     return Message(reply.content(), reply_to=message)
 

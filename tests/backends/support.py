@@ -1,4 +1,4 @@
-"""What the tests of real nodes share."""
+"""Helpers of the tests with real nodes."""
 
 from __future__ import annotations
 

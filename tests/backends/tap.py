@@ -1,4 +1,4 @@
-"""A TCP proxy for tests that writes down what goes through it."""
+"""A TCP proxy for tests that records the traffic."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The same experiment in one process and on four real nodes: TLS, keys, policies, a node that is
-killed."""
+"""The same experiment in one process and on four real nodes: TLS, keys, policies, killed nodes."""
 
 from __future__ import annotations
 

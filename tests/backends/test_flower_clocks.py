@@ -1,5 +1,4 @@
-"""Clocks and what clients remember, on four real nodes: what the ledger says happened gives the
-same model here."""
+"""Clocks and client state on four real nodes: replaying the ledger gives the same model."""
 
 from __future__ import annotations
 

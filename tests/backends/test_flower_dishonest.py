@@ -1,5 +1,4 @@
-"""Real nodes that lie: each is refused by name, the ledger says why, and the round goes on with the
-others."""
+"""Dishonest real nodes: the ledger records each refusal, and the round continues."""
 
 from __future__ import annotations
 

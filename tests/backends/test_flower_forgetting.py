@@ -1,5 +1,4 @@
-"""Forgetting and auditing a run of nodes, with nodes in this process: who is asked, and for
-what."""
+"""Unlearning and auditing with nodes in this process: which nodes get which requests."""
 
 from __future__ import annotations
 

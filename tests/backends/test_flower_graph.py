@@ -1,5 +1,4 @@
-"""The similarity graph of clients on nodes: what each tells is made from its own data, and examined
-by the server."""
+"""The similarity graph on nodes: each node computes its message, and the server checks it."""
 
 from __future__ import annotations
 
@@ -67,9 +66,9 @@ def test_texts() -> None:
     parts = [np.arange(20), np.arange(20, 40)]
     fed = poise.federation((x, y), parts, 2, vocabulary=7, test=(x, y))
     grid = Nodes([NodeData(c, fed.shards([c])) for c in range(2)], OPEN)
-    told = request_directions(transport_to(grid, 2), 5.0, 7)
+    directions = request_directions(transport_to(grid, 2), 5.0, 7)
     assert np.allclose(
-        SimilarityGraph(told).adjacency, similarity(fed).adjacency, rtol=1e-9, atol=0
+        SimilarityGraph(directions).adjacency, similarity(fed).adjacency, rtol=1e-9, atol=0
     )
     facts = [h.facts() for h in grid.node_data]
     found = Remote(
@@ -256,14 +255,14 @@ def test_a_refusal_is_recorded_on_both_sides(tmp_path: Path) -> None:
             backend=Flower(patience=5.0),
             bad_updates="drop",
         )
-    told = [refused.value.message, kept.value.message, run.refusals[0][2]]
+    refusals = [refused.value.message, kept.value.message, run.refusals[0][2]]
     lines = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     assert [(line["kind"], line["bytes"]) for line in lines] == [
         ("hello", 0),
         ("graph", 0),
         ("work", 0),
     ]
-    for line, words in zip(lines, told, strict=True):
+    for line, words in zip(lines, refusals, strict=True):
         assert line["refused"] in words
         assert "its policy does not allow" in words
     assert lines[0]["graph"] is True

@@ -1,5 +1,4 @@
-"""Four real nodes, one of which leaves for good and is forgotten, and one of which lies and is
-found."""
+"""Four real nodes: one leaves and is unlearned, one lies and is detected."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The backend of real nodes, with nodes in this process: the contract, recorded refusals, nodes
-that go away."""
+"""The backend ``flower`` with nodes in this process: contract, refusals, nodes that go offline."""
 
 from __future__ import annotations
 
@@ -534,10 +533,10 @@ def test_metrics_of_the_clients_data_only_where_policies_allow() -> None:
     )
     with pytest.warns(UserWarning, match="client 2 was asked for metrics and sent error 7"):
         some = trained(one, metrics=["client_loss", "train_loss"])
-    told, p = some.metric("client_loss"), federation().importance
+    client_loss, p = some.metric("client_loss"), federation().importance
     rest = [0, 1, 3]
-    assert np.isnan(told[:, 2]).all()
-    assert np.allclose(some.metric("train_loss"), told[:, rest] @ p[rest] / p[rest].sum())
+    assert np.isnan(client_loss[:, 2]).all()
+    assert np.allclose(some.metric("train_loss"), client_loss[:, rest] @ p[rest] / p[rest].sum())
     there = trained(nodes(policy=Policy(metrics=True)), metrics=["client_loss", "train_accuracy"])
     here = poise.train(
         federation(),

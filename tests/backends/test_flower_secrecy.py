@@ -1,5 +1,4 @@
-"""What others can see of a deployment: nothing can be read on the wire, and secrets stay in their
-files."""
+"""Secrecy of a deployment: encrypted traffic, and secrets only in their own files."""
 
 from __future__ import annotations
 
@@ -199,8 +198,8 @@ def test_no_secret_leaves_its_file(deployed: Deployment, first: First, tmp_path:
     secrets = secrets_of(deployed)
     assert len(secrets) == 1 + 1 + 2 * deployed.nodes
     for name, forms in secrets.items():
-        holding = [file for file, text in texts.items() if any(form in text for form in forms)]
-        assert holding == [deployed.path / name]
+        files = [file for file, text in texts.items() if any(form in text for form in forms)]
+        assert files == [deployed.path / name]
         assert not any(form in command.encode() for command in first.commands for form in forms)
     # Flower gives every piece of work a token of its own, which is kept in Flower's database alone
     tokens = {

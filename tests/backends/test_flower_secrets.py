@@ -1,5 +1,4 @@
-"""Keys and secrets of a deployment stay in their own files: nothing that is written or said holds
-any of them."""
+"""Keys and secrets of a deployment stay in their own files and appear in no output."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Channels and personal layers over nodes: the same runs as in one process, and payloads that
-somebody made up."""
+"""Channels and personal layers on nodes: the same runs as in one process, and forged payloads."""
 
 from __future__ import annotations
 
@@ -122,7 +121,7 @@ def forged(
     ],
     ids=["beyond", "negative", "longer numbers", "fewer", "more", "nan", "double"],
 )
-def test_a_payload_that_somebody_made_up_is_refused(name: str, change: Any, words: str) -> None:
+def test_a_forged_payload_is_refused(name: str, change: Any, words: str) -> None:
     run = trained(nodes(forge=forged(change, name)), channel=TopK(0.05), rounds=2)
     assert [(n, client) for n, client, _ in run.refusals] == [(0, 1), (1, 1)]
     assert all(words in reason for *_, reason in run.refusals), run.refusals

@@ -1,4 +1,4 @@
-"""Flower's programs under our launcher: an error ends them, and their database waits its turn."""
+"""Flower's programs under poise's launcher: errors end them, and their database waits."""
 
 from __future__ import annotations
 

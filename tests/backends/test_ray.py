@@ -1,5 +1,4 @@
-"""The Ray backend: the same bits as in one process, on one node and on two, and after a worker was
-killed."""
+"""The Ray backend: bit-identical results on one node, on two nodes, and after a killed worker."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_the_data_are_dealt_again_as_they_were() -> None:
 
 
 def test_the_shipped_experiments_compose() -> None:
-    files = sorted((Path(poise.__file__).parent / "experiments").rglob("*.toml"))
+    files = sorted((Path(poise.__file__).parent / "config" / "presets").rglob("*.toml"))
     assert files
     for file in files:
         if file.parent.name == "demo":

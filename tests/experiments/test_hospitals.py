@@ -83,8 +83,8 @@ def test_a_node_misbehaves_for_a_while_only(example: Any, tmp_path: Path) -> Non
     file = tmp_path / "node.toml"
     file.write_text("client = 3\n")
     with example.odd(tmp_path, delay=example.DELAY, attack={"name": "stale-replay"}):
-        trial = FaultInjection.of(tomllib.loads(file.read_text()), tmp_path)
-        assert (trial.delay, trial.attack is None) == (example.DELAY, False)
+        faults = FaultInjection.of(tomllib.loads(file.read_text()), tmp_path)
+        assert (faults.delay, faults.attack is None) == (example.DELAY, False)
     assert file.read_text() == "client = 3\n"
 
 

@@ -244,7 +244,7 @@ def test_tensorboard_live_is_the_export(tmp_path: Path) -> None:
 def test_two_runs_do_not_become_one_curve(tmp_path: Path, folder: Path) -> None:
     pytest.importorskip("tensorboard", reason="extra tensorboard")
     poise.exports.tensorboard(open_run(folder), tmp_path)
-    with pytest.raises(InvalidOption, match="has event files already"):
+    with pytest.raises(InvalidOption, match="already contains event files"):
         poise.exports.tensorboard(open_run(folder), tmp_path)
 
 

@@ -62,8 +62,8 @@ def plain(arrays: ArrayRecord | None) -> Arrays:
 
 
 def reply(message: Message, arrays: Arrays, **metrics: Any) -> Message:
-    told = {"num-examples": SIZES[message.metadata.dst_node_id], **metrics}
-    named = {name.replace("_", "-"): value for name, value in told.items()}
+    reported = {"num-examples": SIZES[message.metadata.dst_node_id], **metrics}
+    named = {name.replace("_", "-"): value for name, value in reported.items()}
     made = Message(
         RecordDict({"arrays": record(arrays), "metrics": MetricRecord(named)}), reply_to=message
     )
@@ -131,7 +131,7 @@ def test_without_parts_it_is_flowers_fed_avg() -> None:
     for number in (1, 2, 3):
         sent = {m.metadata.dst_node_id: m for m in asked(theirs, other, number)}
         changed = {n: trained(rng, other) for n in NODES}
-        theirs_now, told = theirs.aggregate_train(
+        theirs_now, their_metrics = theirs.aggregate_train(
             number, [reply(sent[n], changed[n], accuracy=0.5) for n in NODES]
         )
         ours_now, known = ours.aggregate_train(
@@ -144,7 +144,7 @@ def test_without_parts_it_is_flowers_fed_avg() -> None:
         mine, other = plain(ours_now), plain(theirs_now)
         assert list(mine) == list(other)
         assert all(np.abs(mine[k] - other[k]).max() <= 1e-12 for k in mine)
-        assert known == told
+        assert known == their_metrics
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Replies are taken in under a limit: what is too large is not read, what cannot be read hurts
-nobody else."""
+"""The receiver limits replies: it does not read oversized ones, and unreadable ones affect
+no other reply."""
 
 from __future__ import annotations
 

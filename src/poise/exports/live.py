@@ -1,4 +1,4 @@
-"""A callback that exports rounds while a run goes on."""
+"""A callback that exports rounds during training."""
 
 from __future__ import annotations
 
@@ -11,51 +11,48 @@ from poise.core.types import Record
 from poise.exports.scalars import Sink, scalars
 from poise.ledger.run import Run, open_run
 
-# times as long as an export took pass before the next: at most a tenth of a run, however long its
-# ledger
+# The pause after an export, in multiples of its duration: exports take at most a tenth of the run
+# time, however long the ledger.
 REST = 9.0
 
 
 class Live:
-    """A callback for ``poise.train(out=path, callbacks=[…])`` that hands new rounds to sinks, read
-    from the ledger.
+    """A callback that exports new rounds to sinks: ``poise.train(out=path, callbacks=[…])``.
 
-    Callbacks are called after a round is in the ledger; what is exported is what was kept there,
-    not what the process has in memory. Reading a ledger takes the longer the more rounds it has; so
-    rounds are passed on at once or, where that would take more than a tenth of the time, some at a
-    time. Use it in a ``with`` block, which passes on what is left and closes the sinks.
+    The callback reads the rounds from the ledger, not from memory. It exports each round
+    immediately, or in batches when exporting would take more than 10 % of the run time. Use it in a
+    ``with`` block, which exports the remaining rounds and closes the sinks.
 
     Args:
         path: the run folder, the ``out`` of the run.
-        sinks: where to, e.g. `TensorBoard("board/first")`.
+        sinks: the targets, e.g. `TensorBoard("board/first")`.
     """
 
     def __init__(self, path: str | Path, *sinks: Sink) -> None:
-        self.path, self.sinks = Path(path), sinks
-        self._written: dict[
-            int, int
-        ] = {}  # by the number of a sink that was made ready: rounds that it has
-        self._failed: set[int] = set()  # sinks that are not written to any more, only closed
-        self._next = 0.0  # not before this time
+        self.path = Path(path)
+        self.sinks = sinks
+        self._written: dict[int, int] = {}  # by index of an opened sink: number of its rounds
+        self._failed: set[int] = set()  # sinks that get no more rounds, but are closed
+        self._next_export = 0.0  # earliest time
 
     def __call__(self, record: Record) -> None:
-        """Export what the ledger has and the sinks have not, unless the last time was just now."""
-        began = time.monotonic()
-        if began >= self._next:
+        """Export new rounds from the ledger, unless the last export was just now."""
+        start = time.monotonic()
+        if start >= self._next_export:
             self._export()
-            ended = time.monotonic()
-            self._next = ended + REST * (ended - began)
+            end = time.monotonic()
+            self._next_export = end + REST * (end - start)
 
     def _export(self) -> None:
         run = open_run(self.path)
         try:
             for k, sink in enumerate(self.sinks):
                 if k not in self._failed:
-                    self._pass_on(run, k, sink)
+                    self._export_to(sink, k, run)
         finally:
             run.close()
 
-    def _pass_on(self, run: Run, k: int, sink: Sink) -> None:
+    def _export_to(self, sink: Sink, k: int, run: Run) -> None:
         try:
             if k not in self._written:
                 sink.begin(run)
@@ -81,10 +78,10 @@ class Live:
         try:
             self._export()
         finally:
-            self._end()
+            self._close_sinks()
 
-    def _end(self) -> None:
-        """Close all sinks that were made ready, each whatever becomes of the others."""
+    def _close_sinks(self) -> None:
+        """Close all opened sinks, even if closing one of them fails."""
         run = open_run(self.path)
         with ExitStack() as closing:
             closing.callback(run.close)

@@ -1,4 +1,4 @@
-"""Runs as runs of MLflow."""
+"""Export of runs to MLflow."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from poise.exports.scalars import Scalar, export, facts
 from poise.ledger.run import Run
 
 BATCH = 500
-"""Numbers in one request; MLflow takes 1,000, parameters and tags included."""
+"""Metrics in one request; MLflow allows 1,000, including parameters and tags."""
 PARAMETERS = 100
-"""Parameters in one request, as many as MLflow takes."""
+"""Parameters in one request, MLflow's limit."""
 LONGEST = 6000
-"""Characters of a parameter's value, as many as MLflow takes; longer ones are cut."""
+"""Characters of a parameter's value, MLflow's limit; longer values are truncated."""
 
 
 def mlflow(run: Run, uri: str, experiment: str = "poise", name: str | None = None) -> str:
-    """Write a run into an MLflow store and return the id it has there.
+    """Write a run into an MLflow store; returns the id of MLflow's run.
 
     Args:
         run: the run.
         uri: the store, e.g. ``sqlite:///mlflow.db`` or ``http://host:5000``.
-        experiment: MLflow's experiment, made where there is none of this name.
-        name: of MLflow's run; that of the run folder by default.
+        experiment: the name of MLflow's experiment, which is created if missing.
+        name: the name of MLflow's run; by default, that of the run folder.
     """
     sink = MLflow(uri, experiment, name)
     export(run, sink)
@@ -36,55 +36,59 @@ def mlflow(run: Run, uri: str, experiment: str = "poise", name: str | None = Non
 
 
 class MLflow:
-    """A sink that makes a run in an MLflow store: options as parameters, numbers as metrics, digest
-    and state as tags.
+    """A sink that creates a run in an MLflow store.
+
+    Options become parameters, values per round become metrics, digest and status become tags.
 
     Args:
         uri: the store.
-        experiment: MLflow's experiment.
-        name: of MLflow's run.
+        experiment: the name of MLflow's experiment.
+        name: the name of MLflow's run.
     """
 
     def __init__(self, uri: str, experiment: str = "poise", name: str | None = None) -> None:
-        self.uri, self.experiment, self.name = uri, experiment, name
+        self.uri = uri
+        self.experiment = experiment
+        self.name = name
         self.run_id = ""
         self._client: Any = None
 
     def begin(self, run: Run) -> None:
-        """Make the run, with its parameters."""
+        """Create the run, with its parameters."""
         self._client = _client(self.uri)
-        found = self._client.get_experiment_by_name(self.experiment)
-        place = (
-            found.experiment_id
-            if found is not None
-            else self._client.create_experiment(self.experiment)
-        )
-        name = self.name or ("-".join(run.path.parts[-2:]) if run.path is not None else None)
-        self.run_id = self._client.create_run(place, run_name=name).info.run_id
+        experiment = self._client.get_experiment_by_name(self.experiment)
+        if experiment is None:
+            experiment_id = self._client.create_experiment(self.experiment)
+        else:
+            experiment_id = experiment.experiment_id
+        name = self.name
+        if not name and run.path is not None:
+            name = "-".join(run.path.parts[-2:])
+        self.run_id = self._client.create_run(experiment_id, run_name=name or None).info.run_id
         pairs = iter(facts(run).items())
-        while some := [_parameter(key, value) for key, value in islice(pairs, PARAMETERS)]:
-            self._client.log_batch(self.run_id, params=some)
+        while batch := [_parameter(key, value) for key, value in islice(pairs, PARAMETERS)]:
+            self._client.log_batch(self.run_id, params=batch)
 
     def write(self, numbers: Iterable[Scalar]) -> None:
-        """The numbers as metrics, in as few requests as MLflow allows."""
+        """Log the values as metrics, in batches."""
         from mlflow.entities import Metric
 
-        left, now = iter(numbers), time.time_ns() // 10**6
-        while some := [Metric(_allowed(s.name), s.value, now, s.step) for s in islice(left, BATCH)]:
-            self._client.log_batch(self.run_id, metrics=some)
+        now = time.time_ns() // 10**6
+        remaining = iter(numbers)
+        while batch := list(islice(remaining, BATCH)):
+            metrics = [Metric(_allowed(s.name), s.value, now, s.step) for s in batch]
+            self._client.log_batch(self.run_id, metrics=metrics)
 
     def end(self, run: Run) -> None:
-        """Say how the run stands."""
-        for key in ("digest", "status"):
-            value = run.digest if key == "digest" else run.meta["status"]
-            self._client.set_tag(self.run_id, f"poise.{key}", value)
-        self._client.set_terminated(
-            self.run_id, "FINISHED" if run.meta["status"] == "done" else "KILLED"
-        )
+        """Set the tags and the final status of the run."""
+        status = run.meta["status"]
+        self._client.set_tag(self.run_id, "poise.digest", run.digest)
+        self._client.set_tag(self.run_id, "poise.status", status)
+        self._client.set_terminated(self.run_id, "FINISHED" if status == "done" else "KILLED")
 
 
 def _client(uri: str) -> Any:
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # exporting a run tells nobody
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no usage statistics
     try:
         from mlflow.tracking import MlflowClient
     except ImportError as error:
@@ -100,7 +104,7 @@ def _client(uri: str) -> Any:
 
 
 def _allowed(name: str) -> str:
-    """A name with the characters that MLflow allows.
+    """A name in which characters that MLflow forbids are replaced.
 
     >>> _allowed("top-2 @ test/mean")
     'top-2 _ test/mean'

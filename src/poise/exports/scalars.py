@@ -1,4 +1,4 @@
-"""What of a run is a number per round, and where such numbers go."""
+"""Scalars of a run: values per round from the ledger, and the sinks that receive them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from poise.ledger.run import Run
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number after ``step`` aggregations."""
+    """A value after ``step`` aggregations."""
 
     name: str
     step: int
@@ -23,34 +23,32 @@ class Scalar:
 
 
 class Sink(Protocol):
-    """Where numbers go."""
+    """A target of exports."""
 
     def begin(self, run: Run) -> None:
-        """Make ready for a run: its parts and facts are known already, its rounds need not be
-        there.
-        """
+        """Prepare for a run; its options are known, but it may have no rounds yet."""
 
     def write(self, numbers: Iterable[Scalar]) -> None:
-        """Take these numbers."""
+        """Write these values."""
 
     def end(self, run: Run) -> None:
-        """The run has no more of them for now."""
+        """Close the sink; the run has no more values for now."""
 
 
 def export(run: Run, sink: Sink) -> None:
-    """Hand everything that a run has to a sink."""
+    """Write all values of a run to a sink."""
     sink.begin(run)
     sink.write(scalars(run))
     sink.end(run)
 
 
 def scalars(run: Run, since: int = 0) -> Iterator[Scalar]:
-    """The numbers of a run, round by round, from the ledger; rounds before ``since`` are left out.
+    """The values of a run from the ledger, round by round, starting at round ``since``.
 
-    Metrics have their own names (one per client: ``/least``, ``/median``, ``/largest``). Beside
-    them ``time``, ``bytes_up``, ``bytes_down``, ``clients`` (contributions), ``refused``,
-    ``weights/sum``, ``weights/largest`` and ``norms/median``. What was not measured, or is not
-    finite, is left out.
+    Metrics keep their names; metrics per client become ``/least``, ``/median`` and ``/largest``.
+    Further values are ``time``, ``bytes_up``, ``bytes_down``, ``clients`` (contributions),
+    ``refused``, ``weights/sum``, ``weights/largest`` and ``norms/median``. Values that are missing
+    or not finite are skipped.
 
     >>> import poise
     >>> fed = poise.quadratics([[2.0], [6.0]])
@@ -66,72 +64,74 @@ def scalars(run: Run, since: int = 0) -> Iterator[Scalar]:
 
 
 def facts(run: Run) -> dict[str, str]:
-    """The experiment as names and values: ``solver.lr`` is ``0.1``, and so on; the seed beside
-    them.
+    """The options of a run by name, for example ``solver.lr``: ``0.1``, and the seed.
 
-    As the ledger has it: the file in the run folder may have been edited since.
+    They come from the ledger: the file in the run folder may have been edited since.
     """
     return {**flat(tomllib.loads(run.meta["experiment"])), "seed": run.meta["seed"]}
 
 
-def flat(table: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    """Nested tables as one, with dots.
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested tables as one table, whose keys are joined by dots.
 
     >>> flat({"solver": {"name": "sgd", "lr": 0.1}, "attacks": [{"name": "mimic"}]})
     {'solver.name': 'sgd', 'solver.lr': '0.1', 'attacks.0.name': 'mimic'}
     """
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for key, value in table.items():
+        name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            found |= flat(value, f"{before}{key}.")
+            options |= flat(value, f"{name}.")
         elif isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value):
-            found |= flat({str(k): v for k, v in enumerate(value)}, f"{before}{key}.")
+            options |= flat({str(k): v for k, v in enumerate(value)}, f"{name}.")
         else:
-            found[f"{before}{key}"] = str(value)
-    return found
+            options[name] = str(value)
+    return options
+
+
+QUANTILES = {"least": 0.0, "median": 0.5, "largest": 1.0}
 
 
 def _metrics(run: Run) -> dict[str, Floats]:
-    """Every metric after each round; of one with a value per client the least, the median and the
-    largest.
-    """
-    found: dict[str, Floats] = {}
+    """Every metric after each round; quantiles over the clients of metrics per client."""
+    columns: dict[str, Floats] = {}
     for name in run.metrics:
         values = run.metric(name)
         if values.ndim == 1:
-            found[name] = values
-        else:
-            found |= {f"{name}/{word}": _rows(values, at) for word, at in SPREAD.items()}
-    return found
+            columns[name] = values
+            continue
+        for word, quantile in QUANTILES.items():
+            columns[f"{name}/{word}"] = _row_quantiles(values, quantile)
+    return columns
 
 
-SPREAD = {"least": 0.0, "median": 0.5, "largest": 1.0}
-
-
-def _rows(values: Floats, quantile: float) -> Floats:
-    """A quantile of each row, of what was measured; nan where nothing was."""
-    measured = [row[~np.isnan(row)] for row in values]
-    return np.array(
-        [np.quantile(row, quantile) if len(row) else np.nan for row in measured], dtype=np.float64
-    )
+def _row_quantiles(values: Floats, quantile: float) -> Floats:
+    """A quantile of each row without its nan values; nan if no value is left."""
+    quantiles = np.full(len(values), np.nan)
+    for k, row in enumerate(values):
+        measured = row[~np.isnan(row)]
+        if len(measured):
+            quantiles[k] = np.quantile(measured, quantile)
+    return quantiles
 
 
 def _rounds(run: Run) -> dict[str, Floats]:
-    """What each round was like."""
-    rounds, seen = run.rounds, run.contributions
-    refused = [n for n, _, _ in run.refusals]
-    norms = [seen["norm"][seen["round"] == n] for n in range(rounds)]
+    """Values of each round beside the metrics."""
+    rounds = run.rounds
+    contributions = run.contributions
+    refused_rounds = np.array([n for n, _, _ in run.refusals], dtype=np.int64)
+    norms = np.full(rounds, np.nan)
+    for n in range(rounds):
+        norms_of_round = contributions["norm"][contributions["round"] == n]
+        if len(norms_of_round):
+            norms[n] = np.median(norms_of_round)
     return {
         "time": run.times,
         "bytes_up": run.bytes_up,
         "bytes_down": run.bytes_down,
-        "clients": np.bincount(seen["round"], minlength=rounds).astype(np.float64),
-        "refused": np.bincount(np.array(refused, dtype=np.int64), minlength=rounds).astype(
-            np.float64
-        ),
+        "clients": np.bincount(contributions["round"], minlength=rounds).astype(np.float64),
+        "refused": np.bincount(refused_rounds, minlength=rounds).astype(np.float64),
         "weights/sum": run.weights.sum(axis=1),
         "weights/largest": run.weights.max(axis=1) if rounds else np.zeros(0),
-        "norms/median": np.array(
-            [np.median(n) if len(n) else np.nan for n in norms], dtype=np.float64
-        ),
+        "norms/median": norms,
     }

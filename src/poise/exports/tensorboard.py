@@ -1,4 +1,4 @@
-"""Runs as event files that TensorBoard reads."""
+"""Export of runs to TensorBoard event files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ EVENTS = "events.out.tfevents.*"
 
 
 def tensorboard(run: Run, folder: str | Path) -> Path:
-    """Write a run into a folder of event files, one scalar for each number per round, and its
-    experiment as a text.
+    """Write a run into a folder of event files: values per round, and the experiment as text.
 
-    TensorBoard keeps numbers as 32-bit floats. A folder that has event files already is refused:
-    TensorBoard would draw both runs as one.
+    TensorBoard stores values as 32-bit floats. The folder must not contain event files: TensorBoard
+    would draw both runs as one.
     """
     sink = TensorBoard(folder)
     export(run, sink)
@@ -29,7 +28,7 @@ class TensorBoard:
     """A sink that writes event files into a folder.
 
     Args:
-        folder: the folder of this run; TensorBoard's ``--logdir`` may be one above it.
+        folder: the folder of this run; TensorBoard's ``--logdir`` may be its parent.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -37,10 +36,11 @@ class TensorBoard:
         self._writer: Any = None
 
     def begin(self, run: Run) -> None:
-        """Open an event file, and write the experiment into it."""
+        """Open an event file and write the experiment."""
         if any(self.folder.glob(EVENTS)):
             raise InvalidOption(
-                f"{self.folder} has event files already", "choose another folder, or remove them"
+                f"{self.folder} already contains event files",
+                "choose another folder, or remove them",
             )
         try:
             from torch.utils.tensorboard import SummaryWriter
@@ -49,13 +49,12 @@ class TensorBoard:
                 "TensorBoard is not installed", "pip install 'poise[tensorboard]'"
             ) from error
         self._writer = SummaryWriter(str(self.folder))
-        indented = "\n".join(
-            f"    {line}" for line in run.meta["experiment"].splitlines()
-        )  # Markdown for a block of code
-        self._writer.add_text("experiment", indented, 0)
+        lines = run.meta["experiment"].splitlines()
+        code_block = "\n".join(f"    {line}" for line in lines)  # indented: code in Markdown
+        self._writer.add_text("experiment", code_block, 0)
 
     def write(self, numbers: Iterable[Scalar]) -> None:
-        """One event for each number."""
+        """Write one event per value."""
         for number in numbers:
             self._writer.add_scalar(number.name, number.value, number.step)
         self._writer.flush()

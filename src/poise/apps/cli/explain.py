@@ -12,7 +12,7 @@ from poise.analysis.explain.wording import HOLDS, Rows, bound_rows, constant_row
 from poise.analysis.reports.bounds_vs_run import keep_explanation, write_explanation
 from poise.apps.cli.options import PresetArm
 from poise.apps.cli.terminal import console, print_json
-from poise.apps.experiments.explanation import explain_named, measure_bounds
+from poise.apps.experiments.explanation import bounds_of, explain_named
 from poise.apps.experiments.runner import folders_in
 from poise.core.errors import require
 
@@ -35,10 +35,8 @@ def show_explanation(
     explanation = explain_named(
         what, changes, seed=seed, cell=preset.cell, arm=preset.arm, scale=preset.scale
     )
-    bounds = None
-    if out is not None or keep:
-        bounds = measure_bounds(what, explanation, changes=changes, seed=seed)
-    page = None if out is None else _write_page(explanation, bounds, out)
+    promises = bounds_of(what, found, changes, seed) if out is not None or keep else None
+    page = None if out is None else _page(found, promises, out)
     if keep:
         keep_explanation(
             folders_in(what)[0],

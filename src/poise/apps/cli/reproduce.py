@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from poise.apps.cli.terminal import Bar, console, notes, print_json, stoppable
-from poise.apps.experiments.claims import Verdict, judge, likeness, paired, score
+from poise.apps.experiments.claims import ClaimVerdict, client_similarity, judge, paired, score
 from poise.apps.experiments.reproduction import Reproduction, load_reproduction, presets
 from poise.apps.experiments.unlearning_arms import certificates
 from poise.ledger.run import Run
@@ -86,8 +86,12 @@ def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
     console.print(f"report: {page.resolve()}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _write_page(preset: Reproduction, runs: Runs, path: Path) -> Path:
-    """Write the report of all runs: one group per cell and arm, with the targets of the preset."""
+def _write_page(
+    preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[ClaimVerdict], path: Path
+) -> Path:
+    """The report of all runs, one group for each arm in each cell, with the targets that the preset
+    speaks of.
+    """
     from poise.analysis.reports import Group, write_page
 
     groups = []
@@ -107,20 +111,22 @@ def _similarity_plots(runs: Runs) -> Iterator[Plot]:
     from poise.analysis.reports.plots import plot_of
 
     for cell in dict.fromkeys(cell for cell, _ in runs):
-        edges = {}
-        spectra = {}
-        for (run_cell, arm), arm_runs in runs.items():
-            if run_cell == cell:
-                graphs = [likeness(run) for run in arm_runs]
-                edges[arm] = np.concatenate([graph.edges for graph in graphs])
-                spectra[arm] = np.concatenate([graph.spectrum for graph in graphs])
-        suffix = f": {cell}" if cell else ""
-        yield misalignment_plot(edges, f"Distribution of the misalignment{suffix}")
-        yield plot_of([spectra_figure(spectra, f"Spectra of the similarity graphs{suffix}")], [""])
+        found = {
+            arm: [client_similarity(run) for run in those]
+            for (at, arm), those in runs.items()
+            if at == cell
+        }
+        edges = {arm: np.concatenate([one.edges for one in those]) for arm, those in found.items()}
+        spectra = {
+            arm: np.concatenate([one.spectrum for one in those]) for arm, those in found.items()
+        }
+        where = f": {cell}" if cell else ""
+        yield misalignment_plot(edges, f"Distribution of the misalignment{where}")
+        yield plot_of([spectra_figure(spectra, f"Spectra of the similarity graphs{where}")], [""])
 
 
-def _write_unlearning_page(
-    preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[Verdict], path: Path
+def _write_forgetting(
+    preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[ClaimVerdict], path: Path
 ) -> Path:
     """Write the page of an unlearning comparison: claims, bar charts and all scores."""
     from poise.analysis.reports.comparison_page import bar_plots, comparison_body
@@ -201,7 +207,9 @@ def _figures(preset: Reproduction, runs: Runs) -> Figures:
     return rows
 
 
-def _print(preset: Reproduction, figures: Figures, verdicts: list[Verdict], folder: Path) -> None:
+def _print(
+    preset: Reproduction, figures: Figures, verdicts: list[ClaimVerdict], folder: Path
+) -> None:
     table = Table(
         title=f"{preset.preset['title']} ({preset.preset['source']}; scale {preset.scale})",
         title_justify="left",

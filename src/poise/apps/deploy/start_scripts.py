@@ -15,7 +15,7 @@ from pathlib import Path
 from poise._version import __version__
 
 _SCRIPT = """#!/bin/sh
-# {what}, in the foreground, until SIGTERM or Ctrl-C.
+# {description}, in the foreground, until SIGTERM or Ctrl-C.
 # Set POISE to the path of the program if it is not on the PATH.
 cd "$(dirname "$0")" || exit 1
 exec "${{POISE:-poise}}" deploy {verb}
@@ -24,7 +24,7 @@ exec "${{POISE:-poise}}" deploy {verb}
 _UNIT = """# For the user who owns this folder: systemctl --user enable --now "$PWD/{name}"
 # (loginctl enable-linger keeps it running after logout.)
 [Unit]
-Description={what}
+Description={description}
 
 [Service]
 Type=exec
@@ -103,11 +103,11 @@ def write_starters(folder: Path, nodes: int) -> None:
 def _write_script_and_unit(folder: Path, description: str, command: str, unit: str) -> None:
     """Write a start script and the systemd unit that runs it."""
     script = folder / "start.sh"
-    script.write_text(_SCRIPT.format(what=description, verb=command), encoding="utf-8")
+    script.write_text(_SCRIPT.format(description=description, verb=command), encoding="utf-8")
     script.chmod(0o755)
     # systemd expands %, unless it is doubled
     text = _UNIT.format(
-        what=description.replace("%", "%%"), folder=str(folder).replace("%", "%%"), name=unit
+        description=description.replace("%", "%%"), folder=str(folder).replace("%", "%%"), name=unit
     )
     (folder / unit).write_text(text, encoding="utf-8")
 

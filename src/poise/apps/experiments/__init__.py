@@ -1,1 +1,1 @@
-"""Experiments as files: checked, run over seeds, taken up again."""
+"""Experiment files: run them over seeds, explain them, and reproduce papers."""

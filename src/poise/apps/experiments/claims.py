@@ -1,4 +1,4 @@
-"""Scores of a reproduction's runs, and whether what a paper claims holds for them."""
+"""Scores of the runs of a reproduction, and verdicts on the claims of the paper."""
 
 from __future__ import annotations
 
@@ -22,62 +22,83 @@ from poise.training import federation_in
 
 
 def score(run: Run, name: str) -> float:
-    """A score by name: ``rounds_to:0.9``, ``final:accuracy``, ``half:accuracy``, ``mean:accuracy``,
-    ``smoothness``, ``worst:client_test_accuracy`` (of the client that ends lowest), ``weight:flip
-    ratio>0`` (of the clients with that trait, their mean coefficient over their mean base weight;
-    nan where the clients have no such trait), ``distinct_clients`` and ``distinct_classes`` (means
-    over the rounds, with ``:late`` over the second half), ``homogeneity`` (of the similarity graph
-    of the run's clients, made anew from its experiment), ``spread:client_loss`` (standard deviation
-    over the clients), ``surrogate:client_loss`` (Σ q_i L_i with q_i in proportion to p_i times the
-    aggregations that client i took part in: what weights that ignore how often each client answers
-    make small). Of requests to forget: ``retraining``, ``forgotten:2``, … (`score_of_requests`).
+    """A score of a run by its name.
+
+    - ``rounds_to:0.9``: rounds until the accuracy reaches a target. A target that the run did not
+      reach counts as one round more than the run has, which favours the slower method.
+    - ``final:accuracy``, ``half:accuracy``, ``mean:accuracy``: a metric at the end, at half time,
+      and on average.
+    - ``smoothness``: of the accuracy.
+    - ``worst:client_test_accuracy``: the lowest final value of all clients.
+    - ``spread:client_loss``: the standard deviation over the clients.
+    - ``surrogate:client_loss``: Σ q_i L_i with q_i in proportion to p_i times the number of
+      aggregations with client i. Weights that ignore how often each client answers minimise it.
+    - ``weight:flip ratio>0``: mean coefficient over mean base weight of the clients whose trait
+      meets the condition; nan if the clients do not have the trait.
+    - ``distinct_clients``, ``distinct_classes``: means over the rounds; with ``:late``, over the
+      second half.
+    - ``homogeneity``: of the similarity graph of the run's clients, computed from its experiment.
+    - ``retraining``, ``forgotten:2``, …: scores of unlearning requests (`score_of_requests`).
 
     ``final``, ``worst``, ``spread`` and ``surrogate`` are means over the last twentieth of the
-    measurements. A target that was never reached counts as one round more than there were, which
-    favours the slower method.
+    measurements.
     """
     kind, _, rest = name.partition(":")
     if kind in SCORES:
         return score_of_requests(run, kind, rest)
-    metric = (
-        "own_accuracy"
-        if "own_accuracy" in run.metrics and "accuracy" not in run.metrics
-        else "accuracy"
-    )
+    metric = "accuracy"
+    if "own_accuracy" in run.metrics and "accuracy" not in run.metrics:
+        metric = "own_accuracy"
     if kind == "rounds_to":
         reached = run.rounds_to(float(rest), metric)
         return float(run.rounds + 1 if reached is None else reached)
     if kind == "smoothness":
         return run.smoothness(metric)
     if kind == "weight":
-        return _gain(run, rest)
+        return _weight_gain(run, rest)
     if kind in ("worst", "spread", "surrogate"):
-        each = run.metric(rest)
-        require(each.ndim == 2, f"{name}: {rest} has one value, not one per client")
-        each = each[~np.isnan(each).all(axis=1)]
-        last = each[-max(1, len(each) // 20) :]
-        if kind == "worst":
-            return float(np.nanmin(last.mean(axis=0)))
-        return float((scores.spread(last) if kind == "spread" else last @ _surrogate(run)).mean())
+        return _score_per_client(run, kind, rest)
     if kind in ("final", "half", "mean"):
-        values = run.metric(rest or metric)
-        values = values[~np.isnan(values)]
-        last = values[-max(1, len(values) // 20) :]
-        return float(
-            {"final": last.mean(), "half": values[len(values) // 2], "mean": values.mean()}[kind]
-        )
+        return _score_of_curve(run, kind, rest or metric)
     if kind == "homogeneity":
-        return likeness(run).homogeneity
+        return client_similarity(run).homogeneity
     if kind in _COUNTS:
         counts = _COUNTS[kind](run)
         require(counts is not None, f"{kind}: the run has no classes")
-        return float(np.asarray(counts)[run.rounds // 2 if rest == "late" else 0 :].mean())
+        first_round = run.rounds // 2 if rest == "late" else 0
+        return float(np.asarray(counts)[first_round:].mean())
     raise InvalidOption(
         f"unknown score {name!r}",
-        "rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, worst:METRIC, spread:METRIC, surrogate:METRIC, "
-        "weight:TRAIT>NUMBER, smoothness, distinct_clients, distinct_classes:late, homogeneity; of requests to forget "
+        "known: rounds_to:TARGET, final:METRIC, half:METRIC, mean:METRIC, worst:METRIC, "
+        "spread:METRIC, surrogate:METRIC, weight:TRAIT>NUMBER, smoothness, distinct_clients, "
+        "distinct_classes:late, homogeneity; for unlearning requests "
         f"{', '.join(SCORES)}",
     )
+
+
+def _score_per_client(run: Run, kind: str, metric: str) -> float:
+    """A score of a metric per client: ``worst``, ``spread`` or ``surrogate``."""
+    values = run.metric(metric)
+    require(values.ndim == 2, f"{kind}:{metric}: {metric} has one value, not one per client")
+    measured = values[~np.isnan(values).all(axis=1)]
+    last = measured[-max(1, len(measured) // 20) :]
+    if kind == "worst":
+        return float(np.nanmin(last.mean(axis=0)))
+    if kind == "spread":
+        return float(scores.spread(last).mean())
+    return float((last @ _surrogate_importance(run)).mean())
+
+
+def _score_of_curve(run: Run, kind: str, metric: str) -> float:
+    """A score of a metric over the rounds: ``final``, ``half`` or ``mean``."""
+    values = run.metric(metric)
+    values = values[~np.isnan(values)]
+    if kind == "half":
+        return float(values[len(values) // 2])
+    if kind == "mean":
+        return float(values.mean())
+    last = values[-max(1, len(values) // 20) :]
+    return float(last.mean())
 
 
 _COUNTS: dict[str, Callable[[Run], Any]] = {
@@ -87,98 +108,93 @@ _COUNTS: dict[str, Callable[[Run], Any]] = {
 
 
 @dataclass(frozen=True)
-class Likeness:
-    """What is kept of a similarity graph: homogeneity, ``-ln mis`` of its pairs, eigenvalues that
-    are not 0.
-    """
+class SimilaritySummary:
+    """A similarity graph in short: homogeneity, ``-ln mis`` of its pairs, nonzero eigenvalues."""
 
     homogeneity: float
     edges: Floats
     spectrum: Floats
 
 
-def likeness(run: Run) -> Likeness:
-    """How alike the clients of a run are, from their data, made anew from its experiment."""
-    return _likeness(run.experiment, int(run.meta["seed"]))
+def client_similarity(run: Run) -> SimilaritySummary:
+    """The similarity of a run's clients, from their data, which its experiment describes."""
+    return _client_similarity(run.experiment, int(run.meta["seed"]))
 
 
 @lru_cache(maxsize=256)
-def _likeness(experiment: str, seed: int) -> Likeness:
+def _client_similarity(experiment: str, seed: int) -> SimilaritySummary:
     graph = similarity(federation_in(parse(experiment), seed))
-    return Likeness(graph.homogeneity, graph.edges, graph.spectrum[1:])
+    return SimilaritySummary(graph.homogeneity, graph.edges, spectrum=graph.spectrum[1:])
 
 
-def _surrogate(run: Run) -> np.ndarray:
-    """Importance of each client in the problem that aggregations which ignore times solve; sums to
-    1.
-    """
+def _surrogate_importance(run: Run) -> np.ndarray:
+    """Importance of each client in the problem that time-blind weights solve; sums to 1."""
     importance = run.array("importance")
-    require(importance is not None, "surrogate: the run keeps no importance of its clients")
+    require(importance is not None, "surrogate: the run does not store the clients' importance")
     assert importance is not None
-    weights = importance * np.bincount(scores.participations(run)[1], minlength=len(importance))
+    aggregations = np.bincount(scores.participations(run)[1], minlength=len(importance))
+    weights = importance * aggregations
     return np.asarray(weights / weights.sum())
 
 
-def _gain(run: Run, condition: str) -> float:
-    """Mean coefficient over mean base weight of the clients whose trait is above or below a
-    number.
-    """
-    found = re.fullmatch(r"(.+)([<>])(.+)", condition)
+def _weight_gain(run: Run, condition: str) -> float:
+    """Mean coefficient over mean base weight of the clients whose trait meets a condition."""
+    match = re.fullmatch(r"(.+)([<>])(.+)", condition)
     require(
-        found is not None, f"weight:{condition} has no condition", "for example weight:flip ratio>0"
+        match is not None, f"weight:{condition} has no condition", "for example weight:flip ratio>0"
     )
-    assert found is not None
-    values = run.traits.get(found[1].strip())
+    assert match is not None
+    trait, relation, number = match[1].strip(), match[2], float(match[3])
+    values = run.traits.get(trait)
     if values is None:
         return float("nan")
-    number = float(found[3])
-    parts = run.contributions
-    own = values[parts["client"]]
-    chosen = parts[own > number if found[2] == ">" else own < number]
-    return (
-        float(chosen["coefficient"].sum() / chosen["base"].sum()) if len(chosen) else float("nan")
-    )
+    contributions = run.contributions
+    trait_values = values[contributions["client"]]
+    meets = trait_values > number if relation == ">" else trait_values < number
+    chosen = contributions[meets]
+    if not len(chosen):
+        return float("nan")
+    return float(chosen["coefficient"].sum() / chosen["base"].sum())
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """One claim and how it fared."""
+class ClaimVerdict:
+    """A claim, whether it holds, and the measured values."""
 
     text: str
     holds: bool
     measured: str
 
 
-def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]) -> Verdict:
-    """Whether a claim holds.
+def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]) -> ClaimVerdict:
+    """Whether a claim about two arms, left and right, holds.
 
-    ``at_most = r``: mean(left) <= r * mean(right). ``above``/``below``: the paired difference over
-    seeds has that sign, with a 95 % interval that excludes 0 where ``significant = true``. ``within
-    = r``: the means differ by at most the share r. ``apart_at_most = x``: they differ by at most x.
-    ``above_by = x``: the left is x or more above the right. ``no_difference = true``: the 95 %
-    interval of the paired difference contains 0. ``every_seed = true``: the sign is the same for
-    every single seed. ``in_band = true``: the mean of the left lies between the lowest and the
-    highest single run of the right. ``between = [a, b]``: the mean of the left alone lies there.
-    ``right_cell = c``: the right side is measured in the cell c. ``than_cell = c``: the two sides
-    are left - right in ``cell`` and left - right in c, so that "below" says that the first
-    difference is the smaller one.
+    - ``at_most = r``: mean(left) <= r * mean(right).
+    - ``relation = "above"`` or ``"below"``: the paired difference over seeds has that sign; with
+      ``significant = true``, its 95 % interval excludes 0; with ``every_seed = true``, every single
+      seed has that sign.
+    - ``within = r``: the means differ by at most the share r.
+    - ``apart_at_most = x``: the means differ by at most x.
+    - ``above_by = x``: the left mean is x or more above the right one.
+    - ``no_difference = true``: the 95 % interval of the paired difference contains 0.
+    - ``in_band = true``: the left mean lies between the lowest and the highest run of the right.
+    - ``between = [a, b]``: the left mean alone lies in this interval.
+    - ``right_cell = c``: the right arm is measured in the cell c.
+    - ``than_cell = c``: compares left - right in ``cell`` with left - right in c; "below" means
+      that the first difference is smaller.
     """
     if "between" in claim:
-        return _between(
-            claim,
-            np.array(
-                [score(r, claim["score"]) for r in runs[claim.get("cell", ""), claim["left"]]]
-            ),
-        )
+        cell = claim.get("cell", "")
+        values = [score(run, claim["score"]) for run in runs[cell, claim["left"]]]
+        return _judge_between(claim, np.array(values))
     left, right = _sides(claim, runs)
     mean, half = paired(left - right)
     ratio = left.mean() / right.mean() if right.mean() else float("nan")
-    silent = (
-        "than_cell" in claim or not right.mean()
-    )  # of two differences, or to nothing, it would say nothing
-    shown = "" if silent else f"ratio {ratio:.2f}, "
+    ratio_is_meaningful = right.mean() and "than_cell" not in claim
+    shown_ratio = f"ratio {ratio:.2f}, " if ratio_is_meaningful else ""
     measured = (
-        f"{left.mean():.4g} against {right.mean():.4g}, {shown}difference {mean:+.4g} ± {half:.2g}"
+        f"{left.mean():.4g} against {right.mean():.4g}, {shown_ratio}"
+        f"difference {mean:+.4g} ± {half:.2g}"
     )
     if "at_most" in claim:
         holds = ratio <= claim["at_most"]
@@ -194,34 +210,35 @@ def judge(claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]
     elif claim.get("no_difference"):
         holds = abs(mean) <= half
     else:
-        signed = mean if claim.get("relation") == "above" else -mean
-        holds = signed > (half if claim.get("significant") else 0.0)
+        sign = 1 if claim.get("relation") == "above" else -1
+        threshold = half if claim.get("significant") else 0.0
+        holds = sign * mean > threshold
         if claim.get("every_seed"):
-            holds = bool(
-                (left > right).all() if claim.get("relation") == "above" else (left < right).all()
-            )
-    return Verdict(str(claim["text"]), bool(holds), measured)
+            holds = bool((sign * left > sign * right).all())
+    return ClaimVerdict(str(claim["text"]), bool(holds), measured)
 
 
 def _sides(
     claim: Mapping[str, Any], runs: Mapping[tuple[str, str], Sequence[Run]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What is compared, one value per seed: two arms, or how far they are apart in two cells."""
+    """The two compared sides, one value per seed: two arms, or their differences in two cells."""
 
     def values(cell: str, side: str) -> np.ndarray:
         return np.array([score(r, claim["score"]) for r in runs[cell, claim[side]]])
 
-    here = claim.get("cell", "")
-    left, right = values(here, "left"), values(claim.get("right_cell", here), "right")
+    cell = claim.get("cell", "")
+    left = values(cell, "left")
+    right = values(claim.get("right_cell", cell), "right")
     if "than_cell" not in claim:
         return left, right
-    return left - right, values(claim["than_cell"], "left") - values(claim["than_cell"], "right")
+    other_cell = claim["than_cell"]
+    return left - right, values(other_cell, "left") - values(other_cell, "right")
 
 
-def _between(claim: Mapping[str, Any], values: np.ndarray) -> Verdict:
+def _judge_between(claim: Mapping[str, Any], values: np.ndarray) -> ClaimVerdict:
     mean, half = paired(values)
     low, high = claim["between"]
-    return Verdict(str(claim["text"]), low <= mean <= high, f"{mean:.4g} ± {half:.2g}")
+    return ClaimVerdict(str(claim["text"]), low <= mean <= high, f"{mean:.4g} ± {half:.2g}")
 
 
 def paired(differences: np.ndarray) -> tuple[float, float]:
@@ -234,6 +251,5 @@ def paired(differences: np.ndarray) -> tuple[float, float]:
     n = len(differences)
     if n < 2:
         return float(differences.mean()), float("inf")
-    return float(differences.mean()), float(
-        stats.t.ppf(0.975, n - 1) * differences.std(ddof=1) / np.sqrt(n)
-    )
+    half = stats.t.ppf(0.975, n - 1) * differences.std(ddof=1) / np.sqrt(n)
+    return float(differences.mean()), float(half)

@@ -1,4 +1,4 @@
-"""What the theory says of an experiment file, a run, or one arm of a reproduction."""
+"""Explanations of experiment files, runs and reproductions by the theory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from poise.training import Composition, compose, recorded
 
 
 def explain_named(
-    what: str,
+    target: str,
     changes: Iterable[str] = (),
     seed: int | None = None,
     cell: str = "",
@@ -26,59 +26,65 @@ def explain_named(
     """Explain an experiment file, a run folder, or a reproduction by its name.
 
     Args:
-        what: the file, the folder, or the name of a preset.
+        target: the file, the folder, or the name of a preset.
         changes: ``table.key=value``, for a file.
-        seed: of the federation and the first model; the first of the experiment by default.
-        cell: of a reproduction; its first by default.
-        arm: of a reproduction; its first by default.
-        scale: of a reproduction.
+        seed: the seed of the federation and the initial model; by default, the experiment's first.
+        cell: the cell of a reproduction; its first by default.
+        arm: the arm of a reproduction; its first by default.
+        scale: the scale of a reproduction.
     """
-    path = Path(what)
-    if what in presets() or (
-        path.suffix == ".toml" and path.stem in presets() and "papers" in path.parts
-    ):
-        return _of_preset(
-            load_reproduction(path.stem if path.suffix == ".toml" else what, scale), seed, cell, arm
-        )
-    return explain_composition(_composition(what, changes, seed), name=what)
+    path = Path(target)
+    is_preset_file = path.suffix == ".toml" and path.stem in presets() and "papers" in path.parts
+    if target in presets() or is_preset_file:
+        reproduction = load_reproduction(path.stem if is_preset_file else target, scale)
+        return _explain_preset(reproduction, seed, cell=cell, arm=arm)
+    return explain_composition(_composition(target, changes, seed), name=target)
 
 
-def _composition(what: str, changes: Iterable[str], seed: int | None) -> Composition:
-    """What a file or a run folder describes."""
-    path = Path(what)
+def _composition(target: str, changes: Iterable[str], seed: int | None) -> Composition:
+    """The composition of an experiment file or a run folder."""
+    path = Path(target)
     if path.is_dir():
         experiment = recorded(folders_in(path)[0])
     elif path.exists():
         experiment = load(path, changes)
     else:
         raise InvalidOption(
-            f"{what!r} is no experiment file, no run and no reproduction", suggest(what, presets())
+            f"{target!r} is neither an experiment file nor a run nor a reproduction",
+            suggest(target, presets()),
         )
     return compose(experiment, experiment.seeds[0] if seed is None else seed)
 
 
-def measure_bounds(
-    what: str, found: Explanation, changes: Iterable[str] = (), seed: int | None = None
-) -> BoundsVsRun | None:
-    """Bounds, predicted bias and the measured curve of a run folder; None without an optimum."""
-    if what in presets() or found.constants is None or found.constants.optimum is None:
+def bounds_of(
+    target: str, explanation: Explanation, changes: Iterable[str] = (), seed: int | None = None
+) -> Promises | None:
+    """Bound, predicted bias and, for a run folder, the measured curve.
+
+    None for a reproduction, and if the explanation has no optimum of the problem.
+    """
+    constants = explanation.constants
+    if target in presets() or constants is None or constants.optimum is None:
         return None
-    run = open_run(folders_in(what)[0]) if Path(what).is_dir() else None
-    return bounds_vs_run(_composition(what, changes, seed), found, run)
+    run = open_run(folders_in(target)[0]) if Path(target).is_dir() else None
+    return promises(_composition(target, changes, seed), explanation, run)
 
 
-def _of_preset(found: Reproduction, seed: int | None, cell: str, arm: str) -> Explanation:
-    where = cell or found.cells[0]
-    if where not in found.cells:
-        raise InvalidOption(f"{found.name} has no cell {where!r}", suggest(where, found.cells))
-    arms = found.arms_of(where)
-    who = arm or arms[0]
-    if who not in arms:
+def _explain_preset(
+    reproduction: Reproduction, seed: int | None, cell: str, arm: str
+) -> Explanation:
+    """Explain one arm in one cell of a reproduction."""
+    cells = reproduction.cells
+    cell = cell or cells[0]
+    if cell not in cells:
+        raise InvalidOption(f"{reproduction.name} has no cell {cell!r}", suggest(cell, cells))
+    arms = reproduction.arms_of(cell)
+    arm = arm or arms[0]
+    if arm not in arms:
         raise InvalidOption(
-            f"{found.name} has no arm {who!r} in cell {where!r}", suggest(who, arms)
+            f"{reproduction.name} has no arm {arm!r} in cell {cell!r}", suggest(arm, arms)
         )
-    experiment = found.experiment(where, who)
-    name = " · ".join(part for part in (found.name, where, who) if part)
-    return explain_composition(
-        compose(experiment, experiment.seeds[0] if seed is None else seed), name
-    )
+    experiment = reproduction.experiment(cell, arm)
+    name = " · ".join(part for part in (reproduction.name, cell, arm) if part)
+    composition = compose(experiment, experiment.seeds[0] if seed is None else seed)
+    return explain_composition(composition, name)

@@ -1,4 +1,4 @@
-"""What a federation is like before anything is trained on it."""
+"""Inspection of a federation before training: sizes, classes and similarity of its clients."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from poise.graph import SimilarityGraph, similarity
 from poise.graph.divergence import jensen_shannon, total_variation
 from poise.training import federation_in
 
-MOST = 2000
-"""Clients up to which the similarity graph is made."""
+MAX_CLIENTS = 2000
+"""Largest number of clients for which the similarity graph is computed."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,7 @@ class Inspection:
 
     @cached_property
     def divergences(self) -> dict[str, Floats]:
-        """Distances of the clients' class compositions from that of all, by name; empty without
-        classes.
-        """
+        """Distances of the clients' class distributions from the overall one, by name."""
         if self.label_counts is None:
             return {}
         counts = self.label_counts
@@ -47,22 +45,26 @@ class Inspection:
         }
 
     def as_data(self) -> dict[str, Any]:
-        """What ``--json`` prints."""
+        """The inspection as ``--json`` prints it."""
         theta, phi = self.graph.fit()
-        order, n, counts = self.graph.typical(), self.sizes, self.label_counts
+        order = self.graph.typical()
+        sizes = self.sizes
+        samples_per_class = None
+        classes_per_client = None
+        if self.label_counts is not None:
+            samples_per_class = self.label_counts.sum(axis=0).tolist()
+            classes_per_client = float((self.label_counts > 0).sum(axis=1).mean())
         return {
             "federation": self.name,
-            "clients": len(n),
-            "samples": int(n.sum()),
+            "clients": len(sizes),
+            "samples": int(sizes.sum()),
             "size": {
-                "smallest": int(n.min()),
-                "median": float(np.median(n)),
-                "largest": int(n.max()),
+                "smallest": int(sizes.min()),
+                "median": float(np.median(sizes)),
+                "largest": int(sizes.max()),
             },
-            "classes": None if counts is None else counts.sum(axis=0).tolist(),
-            "classes per client": None
-            if counts is None
-            else float((counts > 0).sum(axis=1).mean()),
+            "classes": samples_per_class,
+            "classes per client": classes_per_client,
             "divergence": {
                 name: {"mean": float(v.mean()), "largest": float(v.max())}
                 for name, v in self.divergences.items()
@@ -78,11 +80,11 @@ class Inspection:
 
 
 def inspect(federation: ReadableFederation, labels: bool = False) -> Inspection:
-    """Look at a federation."""
-    if federation.on_demand or federation.clients > MOST:
+    """Inspect a federation."""
+    if federation.on_demand or federation.clients > MAX_CLIENTS:
         raise IncompatibleParts(
-            f"{federation.clients:,} clients are too many to be compared with each other",
-            f"inspect one with the same options and at most {MOST:,} clients, not on demand",
+            f"{federation.clients:,} clients are too many to compare with each other",
+            f"inspect a federation with at most {MAX_CLIENTS:,} clients, not on demand",
         )
     counts: Ints | None = None
     if isinstance(federation, HasClasses) and federation.classes:
@@ -93,17 +95,17 @@ def inspect(federation: ReadableFederation, labels: bool = False) -> Inspection:
     )
 
 
-def federation_of(what: str, changes: Iterable[str], seed: int = 0) -> Federation:
-    """The federation of an experiment file, or of a data source; ``changes`` are ``key=value`` of
-    its [data].
+def federation_of(target: str, changes: Iterable[str], seed: int = 0) -> Federation:
+    """The federation of an experiment file or a data source.
+
+    ``changes`` are ``key=value`` of its table ``[data]``.
     """
-    keys = [c if c.startswith("data.") else f"data.{c}" for c in changes]
-    if what in SOURCES:
-        return federation_in(
-            parse(f'[data]\nsource = "{what}"\n[run]\nrounds = 1\n', overrides=keys), seed
-        )
-    if not Path(what).exists():
+    overrides = [c if c.startswith("data.") else f"data.{c}" for c in changes]
+    if target in SOURCES:
+        text = f'[data]\nsource = "{target}"\n[run]\nrounds = 1\n'
+        return federation_in(parse(text, overrides=overrides), seed)
+    if not Path(target).exists():
         raise InvalidOption(
-            f"{what!r} is neither an experiment file nor a data source", suggest(what, SOURCES)
+            f"{target!r} is neither an experiment file nor a data source", suggest(target, SOURCES)
         )
-    return federation_in(load(what, keys), seed)
+    return federation_in(load(target, overrides), seed)

@@ -1,19 +1,23 @@
-"""Reproductions: a paper's comparison as data — cells, arms, published figures, claims.
+"""Reproductions: the comparisons of a paper as data (cells, arms, published figures, claims).
 
-A preset is a TOML file with
+A preset is a TOML file with these keys:
 
     title, source, notes
-    [base.*]              the tables of an experiment that all runs share
-    [cells.NAME.*]        settings to compare in (data, say); tables that change [base]; arms =
-    [...] where only some do [arms.NAME.*]         methods to compare; tables that change [base]
-    [cells.NAME.scales.SCALE.*]   what a scale changes in that cell alone (its model, say)
-    [cells.NAME.arms.ARM.*]       what a method changes in that cell alone (its own learning rate,
-    say) [scales.NAME.*]       tables that change everything at a scale (small, paper); seeds under
-    run; cells.NAME.* for one [scales.NAME] leaves_out = [...]   cells and arms that a scale does
-    not have [base.requests], and likewise in cells, arms and scales: who is to be forgotten after
-    training, and how (`Requests`) [[expected]]          cell, arm, score, paper: the published
-    figure, as a number or an interval also = [...]          more scores to show
-    [[claims]]            what the paper says, as a relation between two arms that can fail
+    [base.*]                      tables of the experiment that all runs share
+    [cells.NAME.*]                settings to compare in (for example, data): changes to [base];
+                                  arms = [...] if the cell has only some arms
+    [arms.NAME.*]                 methods to compare: changes to [base]
+    [cells.NAME.scales.SCALE.*]   changes of a scale in one cell (for example, its model)
+    [cells.NAME.arms.ARM.*]       changes of an arm in one cell (for example, its learning rate)
+    [scales.NAME.*]               changes of a scale (small, paper) to everything; seeds under run;
+                                  cells.NAME.* for one cell
+    [scales.NAME] leaves_out      cells and arms that the scale does not have
+    [base.requests]               unlearning requests after the training (`Requests`); also in
+                                  cells, arms and scales
+    [[expected]]                  cell, arm, score, paper: the published figure, as a number or an
+                                  interval
+    also = [...]                  more scores to show
+    [[claims]]                    claims of the paper, as relations between two arms
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poise.apps.experiments.unlearning_arms import Observe, Requests, honoured, trained
+from poise.apps.experiments.unlearning_arms import Observe, Requests, fulfil_all, trained
 from poise.config.experiment import Experiment
 from poise.config.presets import PAPERS
 from poise.core.errors import InvalidOption, suggest
@@ -33,6 +37,7 @@ from poise.ledger.store import DATABASE
 from poise.training import begin, compose, federation_in, resume
 
 FOLDER = PAPERS
+PRESET_KEYS = ("arms", "cells", "takes", "leaves_out")  # not tables of an experiment
 
 
 @dataclass(frozen=True)
@@ -45,20 +50,19 @@ class Reproduction:
 
     @property
     def cells(self) -> list[str]:
-        """The settings to compare in."""
+        """The settings in which the methods are compared."""
         absent = self.preset["scales"][self.scale].get("leaves_out", ())
         return [cell for cell in self.preset.get("cells", {"": {}}) if cell not in absent]
 
     @property
     def claims(self) -> list[Mapping[str, Any]]:
-        """What the paper says of the cells that there are at this scale."""
-        return [
-            claim for claim in self.preset.get("claims", ()) if claim.get("cell", "") in self.cells
-        ]
+        """The claims of the paper about the cells of this scale."""
+        claims = self.preset.get("claims", ())
+        return [claim for claim in claims if claim.get("cell", "") in self.cells]
 
     @property
     def forgets(self) -> bool:
-        """Whether its runs are histories of requests to forget."""
+        """Whether its runs are histories of unlearning requests."""
         return "requests" in self.experiment(self.cells[0], self.arms[0]).tables
 
     @property
@@ -67,12 +71,12 @@ class Reproduction:
         return list(self.preset["arms"])
 
     def arms_of(self, cell: str) -> list[str]:
-        """The methods that are compared in one cell: all, unless it names some."""
-        named = self.preset.get("cells", {}).get(cell, {}).get("arms", self.arms)
+        """The methods of one cell: all, unless the cell lists its arms."""
+        arms = self.preset.get("cells", {}).get(cell, {}).get("arms", self.arms)
+        if isinstance(arms, Mapping):  # changes of arms in this cell, not a list
+            arms = self.arms
         absent = self.preset["scales"][self.scale].get("leaves_out", ())
-        return [
-            arm for arm in (self.arms if isinstance(named, Mapping) else named) if arm not in absent
-        ]
+        return [arm for arm in arms if arm not in absent]
 
     @property
     def seeds(self) -> list[int]:
@@ -81,44 +85,37 @@ class Reproduction:
 
     @property
     def minutes(self) -> str:
-        """About how long it takes, as measured."""
+        """The approximate duration, as measured."""
         return str(self.preset["scales"][self.scale].get("takes", "unknown"))
 
     def experiment(self, cell: str, arm: str) -> Experiment:
         """The experiment of one arm in one cell."""
-        own, scale = (
-            dict(self.preset.get("cells", {}).get(cell, {})),
-            self.preset["scales"][self.scale],
-        )
-        arms, sized = own.pop("arms", {}), own.pop("scales", {}).get(self.scale, {})
-        there = arms.get(arm, {}) if isinstance(arms, Mapping) else {}
+        scale = self.preset["scales"][self.scale]
+        cell_tables = dict(self.preset.get("cells", {}).get(cell, {}))
+        cell_arms = cell_tables.pop("arms", {})
+        cell_scales = cell_tables.pop("scales", {})
         layers = (
             self.preset["base"],
-            own,
-            sized,
+            cell_tables,
+            cell_scales.get(self.scale, {}),
             self.preset["arms"][arm],
-            there,
+            cell_arms.get(arm, {}) if isinstance(cell_arms, Mapping) else {},
             scale,
             scale.get("cells", {}).get(cell, {}),
         )
         tables: dict[str, Any] = {}
         for layer in layers:
             for table, values in layer.items():
-                if table not in (
-                    "arms",
-                    "cells",
-                    "takes",
-                    "leaves_out",
-                ):  # these are about the preset, not of an experiment
-                    tables[table] = _merged(tables.get(table, {}), values)
+                if table not in PRESET_KEYS:
+                    tables[table] = _merge(tables.get(table, {}), values)
         return Experiment(tables)
 
     def runs(
         self, out: Path, observe: Observe, stop: Callable[[], bool] = lambda: False
     ) -> Iterator[tuple[str, str, int, Run]]:
-        """Every run, kept in ``out/cell/arm/seed-k``; one that is there already is not done again.
+        """All runs with cell, arm and seed, in ``out/cell/arm/seed-k``; existing runs are reused.
 
-        Of an arm with requests to forget it is the run of the last request; trainings lie in
+        An arm with unlearning requests yields the run of its last request; its training is in
         ``out/training``.
         """
         for seed in self.seeds:
@@ -126,48 +123,53 @@ class Reproduction:
                 for arm in self.arms_of(cell):
                     if stop():
                         return
-                    made = self._run(cell, arm, seed=seed, out=out, observe=observe, stop=stop)
-                    if made is None:
+                    run = self._run(cell, arm, seed=seed, out=out, observe=observe, stop=stop)
+                    if run is None:
                         return
-                    yield cell, arm, seed, made
+                    yield cell, arm, seed, run
 
     def _run(
         self, cell: str, arm: str, seed: int, out: Path, observe: Observe, stop: Callable[[], bool]
     ) -> Run | None:
+        """One run, new, resumed or finished before; None if stopped."""
         folder = out / (cell or "all") / arm / f"seed-{seed}"
         experiment = self.experiment(cell, arm)
         label = " · ".join(part for part in (cell, arm, f"seed {seed}") if part)
         if "requests" in experiment.tables:
-            home = out / "training" / self.training_of(cell, arm) / f"seed-{seed}"
+            training_folder = out / "training" / self.training_of(cell, arm) / f"seed-{seed}"
             training = trained(
-                experiment, seed, folder=home, label=label, observe=observe, stop=stop
+                experiment, seed, folder=training_folder, label=label, observe=observe, stop=stop
             )
             if training is None:
                 return None
-            federation = federation_in(experiment, seed)
-            return honoured(
-                Requests.of(experiment.tables["requests"]), training, folder, federation, stop
+            return fulfil_all(
+                Requests.of(experiment.tables["requests"]),
+                training,
+                folder=folder,
+                federation=federation_in(experiment, seed),
+                stop=stop,
             )
         if (folder / DATABASE).exists():
-            there = open_run(folder)
-            if there.meta["status"] == "done":
-                return there
-            there.close()
+            existing = open_run(folder)
+            if existing.meta["status"] == "done":
+                return existing
+            existing.close()
             return resume(folder)
         composition = compose(experiment, seed)
         return begin(composition, folder, observe(label, composition))
 
     def training_of(self, cell: str, arm: str) -> str:
-        """The name of the training of an arm: that of the first cell where some arm trains the
-        same.
-        """
-        wanted = _training(self.experiment(cell, arm))
-        return next(
-            (c or "all") if a == self.arms_of(c)[0] else "-".join(filter(None, (c, a)))
-            for c in self.cells
-            for a in self.arms_of(c)
-            if _training(self.experiment(c, a)) == wanted
-        )
+        """The name of an arm's training, after the first cell and arm with the same training."""
+        wanted = _training_tables(self.experiment(cell, arm))
+        for other_cell in self.cells:
+            arms = self.arms_of(other_cell)
+            for other_arm in arms:
+                if _training_tables(self.experiment(other_cell, other_arm)) != wanted:
+                    continue
+                if other_arm == arms[0]:
+                    return other_cell or "all"
+                return "-".join(filter(None, (other_cell, other_arm)))
+        raise InvalidOption(f"{self.name} has no arm {arm!r} in cell {cell!r}")
 
 
 def load_reproduction(name: str, scale: str = "small") -> Reproduction:
@@ -176,14 +178,14 @@ def load_reproduction(name: str, scale: str = "small") -> Reproduction:
     if name not in known:
         raise InvalidOption(f"there is no reproduction {name!r}", suggest(name, known))
     preset = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
-    if "same_runs_as" in preset:  # another look at the runs of another preset
+    if "same_runs_as" in preset:  # other figures and claims for the runs of another preset
         other = tomllib.loads(
             (FOLDER / f"{preset['same_runs_as']}.toml").read_text(encoding="utf-8")
         )
-        preset = {
-            **{k: other[k] for k in ("base", "cells", "arms", "scales") if k in other},
-            **preset,
+        shared: dict[str, Any] = {
+            key: other[key] for key in ("base", "cells", "arms", "scales") if key in other
         }
+        preset = {**shared, **preset}
     if scale not in preset["scales"]:
         raise InvalidOption(f"{name} has no scale {scale!r}", suggest(scale, preset["scales"]))
     return Reproduction(str(preset.get("same_runs_as", name)), scale, preset)
@@ -194,22 +196,15 @@ def presets() -> list[str]:
     return sorted(file.stem for file in FOLDER.glob("*.toml"))
 
 
-def _training(experiment: Experiment) -> dict[str, Any]:
-    """The tables of an experiment that its training depends on: all but the method and the budget
-    of requests.
-    """
-    ends = {
-        k: v
-        for k, v in experiment.tables.get("requests", {}).items()
-        if k in ("target", "min_rounds")
-    }
-    return {**experiment.tables, "requests": ends}
+def _training_tables(experiment: Experiment) -> dict[str, Any]:
+    """The tables that the training depends on: all but the method and the budget of requests."""
+    requests = experiment.tables.get("requests", {})
+    goal = {key: requests[key] for key in ("target", "min_rounds") if key in requests}
+    return {**experiment.tables, "requests": goal}
 
 
-def _merged(below: Any, above: Any) -> Any:
-    """Tables are merged key by key, except that a table with another name replaces the one below
-    it.
-    """
+def _merge(below: Any, above: Any) -> Any:
+    """Merge two tables key by key; a table with another ``name`` replaces the one below."""
     if not isinstance(below, Mapping) or not isinstance(above, Mapping):
         return above
     if "name" in above and above["name"] != below.get("name", above["name"]):

@@ -1,4 +1,4 @@
-"""Run an experiment over its seeds, and find the runs of a folder again."""
+"""Run an experiment over its seeds, and find the runs in a folder."""
 
 from __future__ import annotations
 
@@ -12,32 +12,36 @@ from poise.ledger.run import Run, open_run
 from poise.ledger.store import begun
 from poise.training import BackendPart, Composition, begin, compose
 
-Observer = Callable[[Record], None]
+RoundObserver = Callable[[Record], None]
 
 
 def run_experiment(
     experiment: Experiment,
     out: Path | None,
     seeds: Iterable[int] | None = None,
-    observe: Callable[[int, Composition], Iterable[Observer]] = lambda seed, composition: (),
+    observe: Callable[[int, Composition], Iterable[RoundObserver]] = lambda seed, composition: (),
     stop: Callable[[], bool] = lambda: False,
     backend: BackendPart | None = None,
 ) -> list[Run]:
-    """Run every seed into ``out/seed-<k>``; ``observe(seed, composition)`` gives the callbacks of
-    each.
+    """Run every seed into ``out/seed-<k>``.
 
-    ``backend`` is one to use instead of the experiment's; the result does not depend on it.
+    Args:
+        experiment: the experiment.
+        out: the folder of the runs; None keeps them in memory.
+        seeds: the seeds; by default, those of the experiment.
+        observe: returns the callbacks of a seed and its composition.
+        stop: whether to stop after the current round.
+        backend: replaces the experiment's backend; the result does not depend on it.
     """
     runs = []
-    chosen = list(experiment.seeds if seeds is None else seeds)
-    compositions = [compose(experiment, chosen[0])] if chosen else []
-    for seed in chosen:
-        composition = compositions.pop() if compositions else compose(experiment, seed)
+    for seed in list(experiment.seeds if seeds is None else seeds):
+        composition = compose(experiment, seed)
         if backend is not None:
             composition = composition.with_options(backend=backend)
         folder = out / f"seed-{seed}" if out is not None else None
         with experiment.located():
-            runs.append(begin(composition, folder, observe(seed, composition), stop))
+            callbacks = observe(seed, composition)
+            runs.append(begin(composition, folder, callbacks, stop))
         if stop():
             break
     return runs
@@ -49,14 +53,14 @@ def runs_in(path: str | Path) -> list[Run]:
 
 
 def folders_in(path: str | Path) -> list[Path]:
-    """A run folder, or the run folders of all seeds in a folder, whatever state they are in."""
+    """A run folder, or the run folders of all seeds in a folder, finished or not."""
     folder = Path(path)
     if begun(folder):
         return [folder]
     seeds = [p for p in folder.glob("seed-*") if begun(p)] if folder.is_dir() else []
     if not seeds:
         raise LedgerError(
-            f"{folder} holds no run", "give a run folder, or a folder with seed-0, seed-1, …"
+            f"{folder} contains no run", "give a run folder, or a folder with seed-0, seed-1, …"
         )
     return sorted(seeds, key=lambda p: (len(p.name), p.name))
 

@@ -1,7 +1,7 @@
-"""Arms of a reproduction that train once and then honour requests to forget, one after the other.
+"""Arms of a reproduction that train once and then unlearn clients, one request after the other.
 
-The table ``[requests]`` of a preset says who is to be forgotten and how. Arms that differ in
-nothing else share their training, so that methods are compared on the same model.
+The table ``[requests]`` of a preset names the clients and the method. Arms that differ only in this
+table share their training, so the reproduction compares methods on the same model.
 """
 
 from __future__ import annotations
@@ -31,32 +31,33 @@ Observe = Callable[[str, Composition], list[Callable[[Record], None]]]
 REQUEST_KEYS = [
     name for name in options_of(UnlearnRequest) if name not in ("measure_forgotten", "out")
 ]
-"""The keys of the table [requests]: all options of a request but those that say where it is, and
-what to measure."""
+"""The keys of the table [requests]: all options of a request except ``measure_forgotten`` and
+``out``."""
 
 SCORES = ("retraining", "forgotten", "remaining", "restart", "kept", "reached", "training")
 
 
 @dataclass(frozen=True)
 class Requests:
-    """The table [requests]: one request to forget after the other, with the same options."""
+    """The table [requests]: unlearning requests in order, with the same options."""
 
     requests: tuple[UnlearnRequest, ...]
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Requests:
-        """From a preset, whose key ``clients`` has a list of clients for each request."""
-        check_keys(table, REQUEST_KEYS, "[requests]")
+        """The requests of a preset; its key ``clients`` has one list of clients per request."""
+        known_keys(table, REQUEST_KEYS, "[requests]")
         for key in ("clients", "target"):
             require(key in table, f"[requests] has no {key}", where=key)
         options = {key: value for key, value in table.items() if key != "clients"}
-        measured = {**options, "measure_forgotten": True}
-        return cls(
-            tuple(UnlearnRequest(clients=tuple(some), **measured) for some in table["clients"])
-        )
+        requests = [
+            UnlearnRequest(clients=tuple(clients), measure_forgotten=True, **options)
+            for clients in table["clients"]
+        ]
+        return cls(tuple(requests))
 
     def goal(self, stop: Callable[[], bool]) -> Goal:
-        """When training ends: as retraining does, at the target, after at least so many rounds."""
+        """When training ends: at the target, but not before ``min_rounds``, as in retraining."""
         return Goal(self.requests[0], ACCURACY, stop)
 
 
@@ -68,51 +69,52 @@ def trained(
     observe: Observe,
     stop: Callable[[], bool],
 ) -> Run | None:
-    """The training that all requests start from, until its target or its last round; None where
-    somebody said stop.
-    """
+    """The training before all requests, until its target or its last round; None if stopped."""
     goal = Requests.of(experiment.tables["requests"]).goal(stop)
     if (folder / DATABASE).exists():
-        there = open_run(folder)
-        goal.follow(there)
-        if _over(there, goal, experiment):
-            return there
-        there.close()
-        made = resume(folder, callbacks=(goal.see,), stop=goal.reached)
+        existing = open_run(folder)
+        goal.follow(existing)
+        if _is_finished(existing, goal, experiment):
+            return existing
+        existing.close()
+        run = resume(folder, callbacks=(goal.see,), stop=goal.reached)
     else:
         composition = compose(experiment, seed)
-        made = begin(composition, folder, (goal.see, *observe(label, composition)), goal.reached)
-    return made if _over(made, goal, experiment) else None
+        callbacks = (goal.see, *observe(label, composition))
+        run = begin(composition, folder, callbacks, goal.reached)
+    return run if _is_finished(run, goal, experiment) else None
 
 
-def _over(run: Run, goal: Goal, experiment: Experiment) -> bool:
+def _is_finished(run: Run, goal: Goal, experiment: Experiment) -> bool:
+    """Whether a training has met its goal or has all its rounds."""
     return goal.met or run.rounds >= int(experiment.tables["run"]["rounds"])
 
 
-def honoured(
+def fulfil_all(
     requests: Requests,
     training: Run,
     folder: Path,
     federation: FederationLike,
     stop: Callable[[], bool],
 ) -> Run | None:
-    """Honour all requests, one branch each in ``folder``; the run of the last one, or None where
-    somebody said stop.
+    """Fulfil all requests, one branch each in ``folder``; the run of the last, None if stopped.
 
-    A request whose certificate is there already is not done again.
+    Requests that already have a certificate are skipped.
     """
-    place = folder
+    branch = folder
     for index, request in enumerate(requests.requests, start=1):
-        place = folder / f"{index:03d}"
-        if (place / CERTIFICATE).exists():
+        branch = folder / f"{index:03d}"
+        if (branch / CERTIFICATE).exists():
             continue
         if stop():
             return None
-        made = fulfil(training, replace(request, out=str(folder)), federation=federation, stop=stop)
-        made.run.close()
-        if not made.certificate:
+        unlearned = fulfil(
+            training, replace(request, out=str(folder)), federation=federation, stop=stop
+        )
+        unlearned.run.close()
+        if not unlearned.certificate:
             return None
-    return open_run(place)
+    return open_run(branch)
 
 
 def certificates(run: Run) -> list[dict[str, Any]]:
@@ -120,7 +122,7 @@ def certificates(run: Run) -> list[dict[str, Any]]:
     if run.path is None or not (run.path / CERTIFICATE).exists():
         raise InvalidOption(
             "the run is not a branch of a history in a folder",
-            "only requests to forget have this score",
+            "only runs of unlearning requests have this score",
         )
     index = int(run.path.name)
     return [read(run.path.parent / f"{r:03d}" / CERTIFICATE) for r in range(1, index + 1)]
@@ -129,17 +131,19 @@ def certificates(run: Run) -> list[dict[str, Any]]:
 def score_of_requests(run: Run, kind: str, rest: str) -> float:
     """A score of a history: of request ``rest``, or of all of them where it is empty.
 
-    ``retraining``: aggregations spent (the sum over all requests; those of the training are not in
-    it). ``forgotten``: accuracy on everyone forgotten so far, F_r; ``remaining``: on the others
-    (means). ``restart``: aggregations behind the model that was restarted from, from the first
-    initial model on (mean). ``kept``: that number as a share of the aggregations behind the model
-    that was there before the request (mean). ``reached``: the share of requests that reached the
-    target. ``training``: aggregations of the training.
+    - ``retraining``: aggregations of the retraining, summed over all requests (without training).
+    - ``forgotten``, ``remaining``: accuracy on all clients unlearned so far, F_r, and on the others
+      (means).
+    - ``restart``: aggregations between the initial model and the restart model (mean).
+    - ``kept``: that number as a share of the aggregations behind the model before the request
+      (mean).
+    - ``reached``: the share of requests that reached the target.
+    - ``training``: aggregations of the training.
     """
-    found = certificates(run)
+    documents = certificates(run)
     if kind == "training":
-        return float(found[0]["evidence"]["training"]["rounds"])
-    values = _values(found, kind)
+        return float(documents[0]["evidence"]["training"]["rounds"])
+    values = _values(documents, kind)
     if rest:
         index = int(rest)
         require(1 <= index <= len(values), f"{kind}:{rest}: there are {len(values)} requests")
@@ -147,23 +151,29 @@ def score_of_requests(run: Run, kind: str, rest: str) -> float:
     return float(np.sum(values) if kind == "retraining" else np.mean(values))
 
 
-def _values(found: Sequence[Mapping[str, Any]], kind: str) -> list[float]:
-    if kind in ("restart", "kept"):
-        depths = _depths([(int(c["restart"]["branch"]), int(c["restart"]["round"])) for c in found])
-        newest = [a + int(c["result"]["rounds"]) for a, c in zip(depths, found, strict=True)]
-        before = [int(found[0]["evidence"]["training"]["rounds"]), *newest[:-1]]
-        return depths if kind == "restart" else [a / b for a, b in zip(depths, before, strict=True)]
+def _values(documents: Sequence[Mapping[str, Any]], kind: str) -> list[float]:
+    """The score of each request, from its certificate."""
+    restarts = [(int(c["restart"]["branch"]), int(c["restart"]["round"])) for c in documents]
+    if kind == "restart":
+        return _depths(restarts)
+    if kind == "kept":
+        before = float(documents[0]["evidence"]["training"]["rounds"])
+        shares = []
+        for depth, certificate in zip(_depths(restarts), documents, strict=True):
+            shares.append(depth / before)
+            before = depth + int(certificate["result"]["rounds"])
+        return shares
     key = {
         "retraining": "rounds",
         "forgotten": "on forgotten clients",
         "remaining": "on remaining clients",
         "reached": "target reached",
     }[kind]
-    return [float(c["result"][key]) for c in found]
+    return [float(certificate["result"][key]) for certificate in documents]
 
 
 def _depths(nodes: Sequence[tuple[int, int]]) -> list[float]:
-    """How many aggregations lie behind each restart model, along its own history.
+    """The number of aggregations behind each restart model, along its own history.
 
     >>> _depths([(0, 7), (1, 5), (1, 3)])
     [7.0, 12.0, 10.0]

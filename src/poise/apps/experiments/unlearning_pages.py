@@ -1,4 +1,4 @@
-"""The unlearning histories of a run, for its page."""
+"""The histories of an unlearned run, in the form of its report page."""
 
 from __future__ import annotations
 
@@ -8,26 +8,19 @@ from poise.unlearning.certificate import read
 from poise.unlearning.histories import CERTIFICATE, Histories
 
 
-def unlearning_histories(histories: Histories, budget: Budget) -> list[UnlearningHistory]:
-    """The training and every finished request, with the sensitivities that a budget counts."""
-    training = UnlearningHistory(
-        branch=0,
-        start=(0, 0),
-        rounds=histories.root.rounds,
-        psi=histories.psi(0, budget),
-        certificate={},
-    )
-    found = [training]
+def stories_of(histories: Histories, budget: Budget) -> list[Story]:
+    """The training and all fulfilled requests, with their sensitivities under a budget."""
+    stories = [Story(0, (0, 0), histories.root.rounds, histories.psi(0, budget), {})]
     for branch in histories.finished:
-        s = branch.request.index
-        place = histories.branch_folder(s)
-        assert place is not None
-        history = UnlearningHistory(
-            branch=s,
-            start=branch.request.node,
-            rounds=histories.run(s).rounds,
-            psi=histories.psi(s, budget),
-            certificate=read(place / CERTIFICATE),
+        index = branch.request.index
+        folder = histories.place(index)
+        assert folder is not None
+        story = Story(
+            index,
+            branch.request.node,
+            histories.run(index).rounds,
+            histories.psi(index, budget),
+            read(folder / CERTIFICATE),
         )
-        found.append(history)
-    return found
+        stories.append(story)
+    return stories
