@@ -7,7 +7,7 @@ import numpy as np
 import poise
 from poise.analysis.reports.groups import Group
 from poise.analysis.reports.plots import plots
-from poise.analysis.reports.timelines import overlaps, local_tasks, timeline_figure
+from poise.analysis.reports.timelines import local_tasks, overlaps, timeline_figure
 from poise.clocks import Asynchronous, Synchronous
 from poise.solvers import SGD
 from poise.weightings import Identical

@@ -36,7 +36,7 @@ def test_it_says_what_the_command_says(run: Run, folder: Path, tmp_path: Path) -
     said = json.loads(call("audit", folder, "--out", tmp_path / "page.html", "--json").out)["runs"][
         0
     ]
-    found = views.judge(run)
+    found = views.audit_run(run)
     rows = views.ranking(found).rows
     assert [row.client for row in rows if row.suspected] == sorted(
         said["suspects"], key=lambda i: -said["scores"][i]
@@ -51,7 +51,7 @@ def test_it_says_what_the_command_says(run: Run, folder: Path, tmp_path: Path) -
 def test_the_truth_is_that_of_the_attacks(run: Run) -> None:
     true = views.free_riders(run)
     assert true == [2, 5, 7]
-    found = views.judge(run)
+    found = views.audit_run(run)
     chosen = next(row for row in views.thresholds(found, true) if row.chosen)
     suspects = set(found.audit.suspects)
     assert (chosen.found, chosen.false_alarms) == (
@@ -64,7 +64,7 @@ def test_the_truth_is_that_of_the_attacks(run: Run) -> None:
 
 
 def test_another_alarm_changes_who_is_suspected_and_nothing_else(run: Run) -> None:
-    found = views.judge(run)
+    found = views.audit_run(run)
     strict = found.at(1e-12)
     assert strict.audit.suspects == [int(i) for i in np.flatnonzero(found.audit.p_values <= 1e-12)]
     assert np.array_equal(strict.audit.scores, found.audit.scores)

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from faults.support import call, shell
 from poise.apps.ui.guard import Keys
-from poise.apps.ui.jobs import Jobs
+from poise.apps.ui.jobs import ConsoleJobs
 from poise.ledger.lock import Lock
 from poise.ledger.store import LOCK
 from ui.samples import FAST
@@ -84,7 +84,9 @@ def test_a_client_is_told_as_its_page_shows_it(browser: TestClient) -> None:
 def test_a_long_audit_is_waited_for_on_its_own_page_only(
     browser: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("poise.apps.ui.gather.SOON", 119)  # the run has 10 clients and 12 rounds
+    monkeypatch.setattr(
+        "poise.apps.ui.gather.FAST_AUDIT", 119
+    )  # the run has 10 clients and 12 rounds
     before = browser.get(f"/api/client/{NAME}", params={"client": 2}).json()
     assert (before["verdict"], "has not been audited yet" in before["no_verdict"]) == (None, True)
     drawn = lambda: [
@@ -387,4 +389,4 @@ def test_looking_loads_nothing_that_trains(runs: Path) -> None:
 def test_the_jobs_of_a_branch_are_its_trainings(browser: TestClient, runs: Path) -> None:
     started = browser.post("/api/verification/1/past/seed-0/unlearning/001", headers=ACT).json()
     finished(browser, started, "past/seed-0")
-    assert Jobs(runs / "past" / "seed-0").get(started["id"]).kind == "verify"
+    assert ConsoleJobs(runs / "past" / "seed-0").get(started["id"]).kind == "verify"

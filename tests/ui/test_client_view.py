@@ -11,7 +11,7 @@ import pytest
 
 import poise
 from poise.analysis.reports.graphs import KeptGraph
-from poise.apps.ui.library import NotThere
+from poise.apps.ui.library import NotInRun
 from poise.apps.ui.views import client as views
 from poise.graph import SimilarityGraph
 from poise.ledger.run import Run, open_run
@@ -48,15 +48,15 @@ def test_every_round_it_took_part_in_is_there(run: Run) -> None:
             "ORDER BY n DESC"
         )
         recorded = database.execute(query).fetchall()
-    own = views.part(run, 3)
-    rows = own.page(1).rows
+    history = views.client_history(run, 3)
+    rows = history.page(1).rows
     assert [(r.aggregation - 1, r.weight, r.norm, r.loss_after) for r in rows] == recorded
-    assert own.facts.rounds == len({n for n, *_ in recorded})
+    assert history.facts.rounds == len({n for n, *_ in recorded})
 
 
 def test_pages_of_rounds_cover_all_of_them_once(run: Run) -> None:
-    own = views.part(run, int(run.contributions["client"][0]))
-    many = views.Part(np.repeat(own.rows[:1], 7), run.rounds, [], [])
+    history = views.client_history(run, int(run.contributions["client"][0]))
+    many = views.ClientHistory(np.repeat(history.rows[:1], 7), run.rounds, [], [])
     many.rows["round"] = np.arange(7)
     seen = [r.aggregation for k in (1, 2, 3) for r in many.page(k, size=3).rows]
     assert seen == [7, 6, 5, 4, 3, 2, 1]
@@ -69,11 +69,11 @@ def test_one_client_is_counted_as_all_are(run: Run) -> None:
 
 
 def test_figures_hold_what_was_recorded(run: Run) -> None:
-    own = views.part(run, 3)
-    psi = budget_sensitivity(run, Budget(), [3])[:, 0]
+    history = views.client_history(run, 3)
+    psi = counted(run, Budget(), [3])[:, 0]
     drawn = {
         plot.title: json.loads(plot.views[0][1])
-        for plot in views.plots(run, 3, own, psi, 0.14, None)
+        for plot in views.plots(run, 3, history, psi, 0.14, None)
     }
     assert list(drawn) == [
         "Classes",
@@ -86,10 +86,10 @@ def test_figures_hold_what_was_recorded(run: Run) -> None:
 
 
 def test_very_many_rounds_are_averaged(run: Run) -> None:
-    own = views.part(run, 3)
-    rows = np.repeat(own.rows[:1], 1000)
+    history = views.client_history(run, 3)
+    rows = np.repeat(history.rows[:1], 1000)
     rows["round"], rows["norm"] = np.arange(1000), np.arange(1000)
-    figure = views.length_figure(views.Part(rows, 1000, [], []))
+    figure = views.length_figure(views.ClientHistory(rows, 1000, [], []))
     assert len(figure.data[0].x) == 334
     assert figure.data[0].y[0] == pytest.approx(1.0)  # of 0, 1 and 2
     assert "bins of 3" in figure.layout.title.subtitle.text
@@ -98,12 +98,12 @@ def test_very_many_rounds_are_averaged(run: Run) -> None:
 def test_the_place_in_the_graph() -> None:
     angles = np.radians([0.0, 10.0, 25.0, 170.0])
     kept = KeptGraph(SimilarityGraph(np.stack([np.cos(angles), np.sin(angles)], axis=1)), {})
-    said = views.place(kept, 0)
+    said = views.graph_position(kept, 0)
     assert [n.client for n in said.nearest] == [1, 2, 3]
     assert said.nearest[0].misalignment == pytest.approx((1 - np.cos(np.radians(10))) / 2)
-    assert views.place(kept, 3).rank == 4
+    assert views.graph_position(kept, 3).rank == 4
 
 
 def test_a_client_that_is_not_there_is_refused(run: Run) -> None:
-    with pytest.raises(NotThere, match="there is no client 10"):
+    with pytest.raises(NotInRun, match="there is no client 10"):
         views.checked(run, 10)

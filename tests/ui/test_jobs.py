@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from poise.apps.ui.jobs import Busy, Job, Jobs
-from poise.apps.ui.library import NotThere
+from poise.apps.ui.jobs import Busy, ConsoleJob, ConsoleJobs
+from poise.apps.ui.library import NotInRun
 
 
-def ended(jobs: Jobs, job: Job, seconds: float = 120.0) -> Job:
+def ended(jobs: ConsoleJobs, job: ConsoleJob, seconds: float = 120.0) -> ConsoleJob:
     until = time.monotonic() + seconds
     while (found := jobs.get(job.id)).state == "running":
         assert time.monotonic() < until, found
@@ -24,7 +24,7 @@ def ended(jobs: Jobs, job: Job, seconds: float = 120.0) -> Job:
 
 
 def test_a_job_is_the_command_and_its_document(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path)
+    jobs = ConsoleJobs(tmp_path)
     done = ended(jobs, jobs.start("list", "what there is", ["list", "servers"], {"for": "a test"}))
     assert (done.state, done.command) == ("done", "poise list servers")
     assert "add" in str(done.outcome)
@@ -33,7 +33,7 @@ def test_a_job_is_the_command_and_its_document(tmp_path: Path) -> None:
 
 
 def test_a_mistake_is_told_in_the_words_of_the_command(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path)
+    jobs = ConsoleJobs(tmp_path)
     failed = ended(
         jobs, jobs.start("verify", "verify nothing", ["verify", str(tmp_path / "none.json")])
     )
@@ -43,7 +43,7 @@ def test_a_mistake_is_told_in_the_words_of_the_command(tmp_path: Path) -> None:
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path)
+    jobs = ConsoleJobs(tmp_path)
     first = jobs.start(
         "run", "take a while", ["run", str(slow(tmp_path)), "--out", str(tmp_path / "out")]
     )
@@ -62,7 +62,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_killed_job_ended_without_a_result(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path)
+    jobs = ConsoleJobs(tmp_path)
     job = jobs.start(
         "run", "take a while", ["run", str(slow(tmp_path)), "--out", str(tmp_path / "out")]
     )
@@ -75,8 +75,9 @@ def test_a_killed_job_ended_without_a_result(tmp_path: Path) -> None:
 def test_a_killed_console_loses_no_job(tmp_path: Path) -> None:
     arguments = ["run", str(slow(tmp_path)), "--out", str(tmp_path / "out")]
     script = (
-        "import sys, time; from pathlib import Path; from poise.apps.ui.jobs import Jobs\n"
-        f"print(Jobs(Path({str(tmp_path)!r})).start('run', 'go on', {arguments!r}).id, flush=True)\n"
+        "import sys, time; from pathlib import Path; from poise.apps.ui.jobs import ConsoleJobs\n"
+        f"jobs = ConsoleJobs(Path({str(tmp_path)!r}))\n"
+        f"print(jobs.start('run', 'go on', {arguments!r}).id, flush=True)\n"
         "time.sleep(600)"
     )
     console = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -84,7 +85,7 @@ def test_a_killed_console_loses_no_job(tmp_path: Path) -> None:
     name = console.stdout.readline().strip()
     console.kill()
     console.wait()
-    jobs = Jobs(tmp_path)
+    jobs = ConsoleJobs(tmp_path)
     assert jobs.get(name).state == "running"
     grown(tmp_path / "out" / "seed-0")
     jobs.stop(name)
@@ -93,8 +94,8 @@ def test_a_killed_console_loses_no_job(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["none", "..", "../jobs", "/etc", "a\0b"])
 def test_a_job_that_is_none(tmp_path: Path, name: str) -> None:
-    with pytest.raises(NotThere, match="there is no action"):
-        Jobs(tmp_path).get(name)
+    with pytest.raises(NotInRun, match="there is no action"):
+        ConsoleJobs(tmp_path).get(name)
 
 
 def slow(folder: Path) -> Path:

@@ -67,36 +67,36 @@ def test_an_unknown_name_is_told_with_the_nearest_known_one(runs: Path) -> None:
 
 
 def test_what_was_made_is_kept_until_the_ledger_changes(runs: Path) -> None:
-    shelf, calls = Library(runs), []
+    library, calls = Library(runs), []
 
     def make() -> int:
         calls.append(1)
         return len(calls)
 
-    assert [shelf.kept("small/seed-0", "x", make) for _ in range(3)] == [1, 1, 1]
+    assert [library.cached("small/seed-0", "x", make) for _ in range(3)] == [1, 1, 1]
     os.utime(runs / "small/seed-0/ledger.sqlite", (1, 1))
-    assert [shelf.kept("small/seed-0", "x", make) for _ in range(2)] == [2, 2]
-    assert shelf.kept("small/seed-0", "y", make) == 3
+    assert [library.cached("small/seed-0", "x", make) for _ in range(2)] == [2, 2]
+    assert library.cached("small/seed-0", "y", make) == 3
 
 
 def test_memory_is_bounded_by_number_and_by_weight(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_KEPT", 3)
-    monkeypatch.setattr(module, "MOST_BYTES", 10_000)
-    shelf = Library(runs)
+    monkeypatch.setattr(module, "MAX_CACHED", 3)
+    monkeypatch.setattr(module, "MAX_BYTES", 10_000)
+    library = Library(runs)
     for k in range(5):
-        shelf.kept("small/seed-0", k, lambda: "x")
-    assert [key for _, key in shelf._kept] == [2, 3, 4]
-    shelf.kept("small/seed-0", "long", lambda: "x" * 9_990)
-    assert [key for _, key in shelf._kept] == ["long"]
+        library.cached("small/seed-0", k, lambda: "x")
+    assert [key for _, key in library._cache] == [2, 3, 4]
+    library.cached("small/seed-0", "long", lambda: "x" * 9_990)
+    assert [key for _, key in library._cache] == ["long"]
 
 
 def test_reading_changes_nothing_that_was_recorded(runs: Path) -> None:
     before = (runs / "small/seed-0/ledger.sqlite").read_bytes()
-    shelf = Library(runs)
-    shelf.read_summary("small/seed-0")
-    with shelf.open("small/seed-0") as run:
+    library = Library(runs)
+    library.read_summary("small/seed-0")
+    with library.open("small/seed-0") as run:
         assert run.metric("accuracy").shape == (4,)
     assert (runs / "small/seed-0/ledger.sqlite").read_bytes() == before
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faults.support import call
-from poise.apps.ui.jobs import Job
+from poise.apps.ui.jobs import ConsoleJob
 from poise.apps.ui.views import unlearning as views
 from poise.core.errors import InvalidOption
 from poise.ledger.run import Run, open_run
@@ -30,7 +30,9 @@ def run(folder: Path) -> Iterator[Run]:
 
 
 def test_the_cost_is_what_the_command_says(run: Run, folder: Path) -> None:
-    asked = views.Asked.of({"clients": "2,3", "method": "sifu", "epsilon": "10", "delta": ""})
+    asked = views.RequestOptions.from_form(
+        {"clients": "2,3", "method": "sifu", "epsilon": "10", "delta": ""}
+    )
     said = json.loads(call("unlearn", folder, *asked.arguments(), "--plan", "--json").out)
     with views.opened(run) as histories:
         looked = asdict(asked.cost(run, histories))
@@ -41,7 +43,7 @@ def test_the_cost_is_what_the_command_says(run: Run, folder: Path) -> None:
 
 
 def test_options_become_arguments() -> None:
-    asked = views.Asked.of(
+    asked = views.RequestOptions.from_form(
         {"clients": "3, 7", "sigma": "0.1", "max_rounds": "12", "heuristic": "on", "held_out": ""}
     )
     assert asked.arguments() == [
@@ -53,7 +55,7 @@ def test_options_become_arguments() -> None:
         "12",
         "--heuristic",
     ]
-    assert views.Asked.of(asked.form()) == asked
+    assert views.RequestOptions.from_form(asked.form()) == asked
 
 
 @pytest.mark.parametrize(
@@ -73,12 +75,12 @@ def test_mistakes_are_told_before_anything_happens(
     run: Run, form: dict[str, str], says: str
 ) -> None:
     with views.opened(run) as histories, pytest.raises(InvalidOption, match=says):
-        views.Asked.of(form).cost(run, histories)
+        views.RequestOptions.from_form(form).cost(run, histories)
 
 
 def test_the_page_tells_the_requests(run: Run) -> None:
     with views.opened(run) as histories:
-        told = views.tell(run, histories)
+        told = views.unlearning_view(run, histories)
     (row,) = told.rows
     assert row["request"] == 1
     assert row["cells"][1] == "1"
@@ -94,13 +96,13 @@ def test_a_branch_shows_the_tree_it_belongs_to(folder: Path) -> None:
     branch = open_run(folder / "unlearning" / "001")
     with views.opened(branch) as histories:
         assert histories.root.path == folder
-        assert len(views.tell(branch, histories).rows) == 1
+        assert len(views.unlearning_view(branch, histories).rows) == 1
     branch.close()
 
 
-def job(state: str, seen: str, **outcome: object) -> Job:
+def job(state: str, seen: str, **outcome: object) -> ConsoleJob:
     about = {"request": 1, "seen": seen}
-    return Job("x", "verify", "", "", "2026-11-16T10:00:00+00:00", state, outcome, "", about)  # type: ignore[arg-type]
+    return ConsoleJob("x", "verify", "", "", "2026-11-16T10:00:00+00:00", state, outcome, "", about)  # type: ignore[arg-type]
 
 
 def test_the_newest_verification_counts() -> None:
@@ -134,7 +136,7 @@ def test_an_open_request_fills_the_form(tmp_path: Path) -> None:
     (whole / "unlearning" / "001" / "certificate.json").unlink()
     run = open_run(whole)
     with views.opened(run) as histories:
-        waiting = views.tell(run, histories).open
+        waiting = views.unlearning_view(run, histories).open
     run.close()
     assert waiting is not None
     done = call("unlearn", whole, *waiting.arguments(), "--json")

@@ -123,9 +123,11 @@ def test_the_graph_leads_from_clients_to_their_pages(
         page.locator("[data-clients] figure").first.screenshot(path=folder / "graph.png")
     page.locator("[data-clients] .canvas").first.scroll_into_view_if_needed()
     spot = page.evaluate("""() => {
-      const canvas = document.querySelector("[data-clients] .canvas"), box = canvas.getBoundingClientRect();
+      const canvas = document.querySelector("[data-clients] .canvas");
+      const box = canvas.getBoundingClientRect();
       const point = canvas.calcdata[1][3], { xaxis, yaxis } = canvas._fullLayout;
-      return [box.x + xaxis._offset + xaxis.c2p(point.x), box.y + yaxis._offset + yaxis.c2p(point.y)];
+      const x = box.x + xaxis._offset + xaxis.c2p(point.x);
+      return [x, box.y + yaxis._offset + yaxis.c2p(point.y)];
     }""")
     page.mouse.move(*spot)
     page.wait_for_selector("[data-clients] .hovertext")

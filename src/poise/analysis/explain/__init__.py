@@ -1,4 +1,4 @@
-"""What the theory says of a composition, before anything is trained."""
+"""Predictions of the theory about a composition, before any training."""
 
 from poise.analysis.explain.constants import Constants, constants
 from poise.analysis.explain.explanation import Explanation, explain, explain_composition

@@ -1,6 +1,4 @@
-"""The bounds that speak of a composition, at the end of its training, and the conditions that
-hold.
-"""
+"""The bounds that apply to a composition, and the conditions of the papers that it meets."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import numpy as np
 
 from poise import theory
 from poise.analysis.explain.constants import Constants
-from poise.analysis.explain.remarks import Seen, in_theory
+from poise.analysis.explain.remarks import ExplainContext, in_theory
 from poise.analysis.explain.scheme import Scheme, by_losses, selects_everyone, waits_for_all
 from poise.core.durations import FixedDurations
 from poise.core.traits import (
@@ -25,25 +23,25 @@ from poise.core.traits import (
 from poise.theory import Assumption, Terms
 
 
-def bounds(seen: Seen, constants: Constants, rounds: float) -> Mapping[str, Terms]:
-    """The named bounds that this composition has, with whatever constants are known."""
-    steps, problem = _steps(seen), constants.problem()
-    if steps is None or rounds < 1 or not in_theory(seen.parts):
+def bounds(context: ExplainContext, constants: Constants, rounds: float) -> Mapping[str, Terms]:
+    """The bounds that apply to this composition by name, with the known constants."""
+    steps, problem = _steps(context), constants.problem()
+    if steps is None or rounds < 1 or not in_theory(context.parts):
         return {}
     found: list[Terms] = []
-    together = selects_everyone(seen.parts) and waits_for_all(seen.parts.clock)
+    together = selects_everyone(context.parts) and waits_for_all(context.parts.clock)
     if together and isfinite(problem.smoothness):
         convex = isfinite(problem.convexity) and problem.convexity > 0
         found += (
-            _convex(seen, problem, steps, int(rounds))
+            _convex(context, problem, steps, int(rounds))
             if convex
-            else _smooth(seen, problem, steps, int(rounds))
+            else _smooth(context, problem, steps, int(rounds))
         )
-    if waits_for_all(seen.parts.clock) and not by_losses(seen.scheme.weighting):
-        found += _sampled(seen, constants, steps, int(rounds))
-    if not seen.parts.clock.waits:
-        found += _late(seen, constants, steps, rounds)
-    kept = Assumption("the mean weights are the importance", not seen.scheme.biased(seen.p))
+    if waits_for_all(context.parts.clock) and not by_losses(context.scheme.weighting):
+        found += _sampled(context, constants, steps, int(rounds))
+    if not context.parts.clock.waits:
+        found += _late(context, constants, steps, rounds)
+    kept = Assumption("the mean weights are the importance", not context.scheme.biased(context.p))
     whole = [
         replace(t, assumptions=(*t.assumptions, kept)) if "weights" not in t.name else t
         for t in found
@@ -51,13 +49,16 @@ def bounds(seen: Seen, constants: Constants, rounds: float) -> Mapping[str, Term
     return {terms.name: terms for terms in whole if not isnan(terms.total)}
 
 
-def _convex(seen: Seen, problem: theory.Problem, steps: int, rounds: int) -> list[Terms]:
-    """[Mansour 2022], [Exp-α 2023], [Buttaci 2024], [Mansour 2023]: everyone takes part, strongly
-    convex losses.
+def _convex(
+    context: ExplainContext, problem: theory.Problem, steps: int, rounds: int
+) -> list[Terms]:
+    """Bounds for full participation and strongly convex losses.
+
+    Sources: [Mansour 2022], [Exp-α 2023], [Buttaci 2024], [Mansour 2023].
     """
-    solver = traits_of(seen.parts.solver, SolverTraits)
-    if by_losses(seen.scheme.weighting):
-        pi, _ = theory.weight_range(theory.normalised(seen.scheme.mean), seen.p)
+    solver = traits_of(context.parts.solver, SolverTraits)
+    if by_losses(context.scheme.weighting):
+        pi, _ = theory.weight_range(theory.normalised(context.scheme.mean), context.p)
         return [theory.bounded_weights(problem, steps, steps * rounds, pi)] if pi > 0 else []
     if solver.own_share is not None:
         return [theory.perturbed_bound(problem, solver.own_share, steps, rounds)]
@@ -66,23 +67,25 @@ def _convex(seen: Seen, problem: theory.Problem, steps: int, rounds: int) -> lis
     return [theory.fedprox_bound(problem, solver.pull, steps, rounds, "fixed")]
 
 
-def _smooth(seen: Seen, problem: theory.Problem, steps: int, rounds: int) -> list[Terms]:
-    """[Buttaci 2024]: everyone takes part, nothing need be convex."""
-    solver = traits_of(seen.parts.solver, SolverTraits)
+def _smooth(
+    context: ExplainContext, problem: theory.Problem, steps: int, rounds: int
+) -> list[Terms]:
+    """Bounds for full participation and non-convex losses [Buttaci 2024]."""
+    solver = traits_of(context.parts.solver, SolverTraits)
     if solver.own_share is not None:
         return [theory.perturbed_stationary(problem, solver.own_share, steps, rounds)]
-    if not solver.gradient_steps or by_losses(seen.scheme.weighting):
+    if not solver.gradient_steps or by_losses(context.scheme.weighting):
         return []
     return [theory.fedprox_stationary(problem, solver.pull, steps, rounds)]
 
 
-def _sampled(seen: Seen, constants: Constants, steps: int, rounds: int) -> list[Terms]:
-    """The bound of [Fraboni 2023, ch. 2]."""
-    weights, problem = seen.scheme.statistics, constants.problem()
-    rate, server = _rates(seen)
+def _sampled(context: ExplainContext, constants: Constants, steps: int, rounds: int) -> list[Terms]:
+    """The bound for sampled clients [Fraboni 2023, ch. 2]."""
+    weights, problem = context.scheme.statistics, constants.problem()
+    rate, server = _rates(context)
     solver, weighting = (
-        traits_of(seen.parts.solver, SolverTraits),
-        traits_of(seen.scheme.weighting, WeightingTraits),
+        traits_of(context.parts.solver, SolverTraits),
+        traits_of(context.scheme.weighting, WeightingTraits),
     )
     plain = (
         solver.gradient_steps
@@ -106,15 +109,15 @@ def _sampled(seen: Seen, constants: Constants, steps: int, rounds: int) -> list[
     ]
 
 
-def _late(seen: Seen, constants: Constants, steps: int, rounds: float) -> list[Terms]:
-    """[Fraboni 2023, ch. 4]: fixed times, everyone starts again at once."""
+def _late(context: ExplainContext, constants: Constants, steps: int, rounds: float) -> list[Terms]:
+    """The bound for fixed durations and clients that restart at once [Fraboni 2023, ch. 4]."""
     scheme, problem, clock = (
-        seen.scheme,
+        context.scheme,
         constants.problem(),
-        traits_of(seen.parts.clock, ClockTraits),
+        traits_of(context.parts.clock, ClockTraits),
     )
-    rate, server = _rates(seen)
-    times = seen.parts.clock.times(seen.setting.clients)
+    rate, server = _rates(context)
+    times = context.parts.clock.times(context.setting.clients)
     known = (
         isfinite(problem.distance)
         and isfinite(problem.smoothness)
@@ -123,7 +126,7 @@ def _late(seen: Seen, constants: Constants, steps: int, rounds: float) -> list[T
     if not known or rate is None or scheme.shares is None or clock.schedule is None:
         return []
     assert isinstance(times, FixedDurations)
-    tau, dt = times.mean(seen.setting.clients), clock.window
+    tau, dt = times.mean(context.setting.clients), clock.window
     weights = scheme.mean / scheme.shares
     alone = clock.schedule == "asynchronous"
     spread = float(scheme.mean @ np.full(len(tau), problem.gradient))
@@ -146,43 +149,45 @@ def _late(seen: Seen, constants: Constants, steps: int, rounds: float) -> list[T
     ]
 
 
-def _steps(seen: Seen) -> int | None:
-    """Local steps, where everyone makes as many."""
-    steps = seen.parts.solver.steps_for(np.asarray(seen.setting.sizes))
+def _steps(context: ExplainContext) -> int | None:
+    """The number of local steps, if it is the same for all clients; otherwise None."""
+    steps = context.parts.solver.steps_for(np.asarray(context.setting.sizes))
     return int(steps[0]) if (steps == steps[0]).all() else None
 
 
-def _rates(seen: Seen) -> tuple[float | None, float]:
-    """Local learning rate of plain SGD and the server's, where the server only adds."""
-    server = traits_of(seen.parts.server, ServerTraits)
-    plain = _adds(seen) and not traits_of(seen.parts.solver, SolverTraits).momentum
-    local = seen.parts.solver.rate(0) if plain else None
+def _rates(context: ExplainContext) -> tuple[float | None, float]:
+    """The local rate of plain SGD (None for other solvers or servers), and the server's rate."""
+    server = traits_of(context.parts.server, ServerTraits)
+    plain = _adds(context) and not traits_of(context.parts.solver, SolverTraits).momentum
+    local = context.parts.solver.rate(0) if plain else None
     return local, 1.0 if server.rate is None else server.rate
 
 
-def _adds(seen: Seen) -> bool:
-    """Whether the server adds the direction, and nothing else."""
-    server = traits_of(seen.parts.server, ServerTraits)
+def _adds(context: ExplainContext) -> bool:
+    """Whether the server only adds the direction."""
+    server = traits_of(context.parts.server, ServerTraits)
     return server.adds and server.noise == 0
 
 
 def room_of(scheme: Scheme) -> float:
-    """How far the mean weights may sum from 1 and still be said to sum to 1."""
+    """Tolerance of the sum of the mean weights around 1."""
     return 1e-9 if scheme.half_width is None else 1e-9 + float(np.linalg.norm(scheme.half_width))
 
 
-def conditions(seen: Seen, constants: Constants | None) -> tuple[Assumption, ...]:
-    """Which of the papers' conditions this composition meets."""
-    scheme, statistics = seen.scheme, seen.scheme.statistics
-    kept = not scheme.biased(seen.p, seen.progress)
-    whole_mean = not scheme.biased(seen.p) and abs(float(scheme.mean.sum()) - 1) <= room_of(scheme)
+def conditions(context: ExplainContext, constants: Constants | None) -> tuple[Assumption, ...]:
+    """The conditions of the papers, and whether this composition meets them."""
+    scheme, statistics = context.scheme, context.scheme.statistics
+    kept = not scheme.biased(context.p, context.progress)
+    whole_mean = not scheme.biased(context.p) and abs(float(scheme.mean.sum()) - 1) <= room_of(
+        scheme
+    )
     mu = None if constants is None else constants.convexity.value
     known = mu is not None and isfinite(mu)
-    everyone = selects_everyone(seen.parts) and waits_for_all(seen.parts.clock)
-    whole = seen.parts.clock.waits and float(np.ptp(scheme.schedule.sums)) <= 1e-9
+    everyone = selects_everyone(context.parts) and waits_for_all(context.parts.clock)
+    whole = context.parts.clock.waits and float(np.ptp(scheme.schedule.sums)) <= 1e-9
     texts: dict[str, bool | None] = {
         "E[ω_i] = p_i [Fraboni 2023, Def. 2.1]": whole_mean,
-        "q̃ = p: the objective asked for is minimised [Fraboni 2023, Thm 4.3]": kept,
+        "q̃ = p: training minimises the requested objective [Fraboni 2023, Thm 4.3]": kept,
         "Cov ω_i ω_j = −α p_i p_j [Fraboni 2023, Ass. 2.1]": None
         if statistics is None
         else statistics.alpha is not None,
@@ -191,16 +196,16 @@ def conditions(seen: Seen, constants: Constants | None) -> tuple[Assumption, ...
             "2024], [Mansour 2023]"
         ): bool(whole),
         (
-            "everyone takes part in every round [Mansour 2022], [Exp-α 2023], [Buttaci 2024], "
-            "[Mansour 2023]"
+            "every client takes part in every round [Mansour 2022], [Exp-α 2023], "
+            "[Buttaci 2024], [Mansour 2023]"
         ): everyone,
-        "everyone makes the same number of local steps (all papers)": _steps(seen) is not None,
+        "all clients make the same number of local steps (all papers)": _steps(context) is not None,
         (
             "every client's loss is strongly convex [Mansour 2022], [Exp-α 2023], [Buttaci 2024, "
             "§4.2.2], [Mansour 2023]"
         ): bool(mu and mu > 0) if known else None,
-        "the server adds [Fraboni 2023]": _adds(seen),
+        "the server only adds the direction [Fraboni 2023]": _adds(context),
     }
-    if not in_theory(seen.parts):
-        texts["the direction is a weighted sum of what clients made (all papers)"] = False
+    if not in_theory(context.parts):
+        texts["the direction is a weighted sum of the clients' updates (all papers)"] = False
     return tuple(Assumption(text, holds) for text, holds in texts.items())

@@ -1,4 +1,4 @@
-"""What was promised and what was measured, in the same unit: the loss above its least value."""
+"""Theoretical bounds and a measured run in the same unit: F - F*, the loss above its minimum."""
 
 from __future__ import annotations
 
@@ -16,38 +16,37 @@ from poise.ledger.run import Run
 from poise.training import Composition
 
 POINTS = 40
-"""Rounds at which bounds and models are looked at."""
+"""Number of rounds at which bounds and models are evaluated."""
 
 PASSES = 300
 
 
 @dataclass(frozen=True)
-class Promises:
-    """F - F* over the aggregations: bounds by name, where the surrogate leads, and what a run
-    reached.
-    """
+class BoundsVsRun:
+    """F - F* over the aggregations: bounds by name, predicted bias, and the measured run."""
 
     rounds: Floats  # (k,)
     bounds: dict[str, Floats]  # (k,) each
-    bias: float  # F at the optimum of the surrogate, above F*
+    bias: float  # F - F* at the optimum of the true objective
     measured_rounds: Floats = field(default_factory=lambda: np.zeros(0))
     measured: Floats = field(default_factory=lambda: np.zeros(0))
 
 
-def promises(composition: Composition, found: Explanation, run: Run | None = None) -> Promises:
-    """Evaluate the bounds along the run, solve for the optimum of the objective really minimised,
-    measure kept models.
+def bounds_vs_run(
+    composition: Composition, explanation: Explanation, run: Run | None = None
+) -> BoundsVsRun:
+    """Evaluate the bounds along a run, the predicted bias, and the kept models of the run.
 
     Args:
-        composition: what was explained, on a convex task that is small enough to be solved.
-        found: its explanation.
-        run: a run of it, for the measured curve; all of its kept models are looked at, up to 40.
+        composition: the explained composition; its task must be convex and small.
+        explanation: its explanation.
+        run: a run of it, for the measured curve; at most 40 of its kept models are evaluated.
     """
-    known = found.constants
+    known = explanation.constants
     if known is None or known.optimum is None:
         raise InvalidOption(
-            "the optimum of this problem is not known",
-            "a convex task with weight decay, not too large",
+            "the optimum of this problem is unknown",
+            "use a small convex task with weight decay",
         )
     fed, decay = composition.federation, known_decay(composition.parts.solver)
     oracle = double(composition.task).bind(fed)
@@ -58,21 +57,32 @@ def promises(composition: Composition, found: Explanation, run: Run | None = Non
     def gap(theta: torch.Tensor) -> float:
         return float(p @ clients.losses(clients.same(theta))) - least
 
-    steps = np.unique(np.linspace(1, max(found.rounds, 1), POINTS).astype(int))
+    steps = np.unique(np.linspace(1, max(explanation.rounds, 1), POINTS).astype(int))
     curves: dict[str, list[float]] = {}
     for n in steps:
-        for name, terms in found.terms_at(int(n)).items():
+        for name, terms in explanation.terms_at(int(n)).items():
             if name.startswith("loss gap"):
                 curves.setdefault(name, []).append(terms.total)
     bounds = {name: np.array(values) for name, values in curves.items()}
-    there = surrogate_optimum(
-        clients, found.objective, known.optimum, known.smoothness.value, PASSES
+    optimum = surrogate_optimum(
+        clients,
+        explanation.objective,
+        start=known.optimum,
+        smoothness=known.smoothness.value,
+        passes=PASSES,
     )
-    bias = max(gap(there), 0.0)
+    bias = max(gap(optimum), 0.0)
     if run is None:
-        return Promises(steps.astype(float), bounds, bias)
+        return BoundsVsRun(steps.astype(float), bounds, bias)
     kept = np.array(run.kept)[np.unique(np.linspace(0, len(run.kept) - 1, POINTS).astype(int))]
-    measured = np.array(
-        [gap(torch.from_numpy(np.array(run.models(int(n)), dtype=np.float64))) for n in kept]
+    measured = []
+    for n in kept:
+        model = np.array(run.models(int(n)), dtype=np.float64)
+        measured.append(gap(torch.from_numpy(model)))
+    return BoundsVsRun(
+        steps.astype(float),
+        bounds,
+        bias=bias,
+        measured_rounds=kept.astype(float),
+        measured=np.array(measured),
     )
-    return Promises(steps.astype(float), bounds, bias, kept.astype(float), measured)

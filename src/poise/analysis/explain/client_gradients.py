@@ -1,4 +1,4 @@
-"""Gradients and losses of single clients, on as much of their data as a budget allows."""
+"""Gradients and losses of individual clients, on as much data as a budget allows."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from poise.core.vectors import Stack, Vector
 from poise.tasks.oracle import Opened
 
 BLOCK = 2_000_000
-"""Numbers of a batch that are gathered at once."""
+"""Maximum number of values of a batch in memory."""
 
 HEAVY = 150
-"""How often convolutions and recurrences use a parameter."""
+"""Assumed uses per parameter in convolutions and recurrences."""
 
 
 @dataclass(frozen=True)
 class Clients:
-    """Some clients of a federation, opened with the gradient oracle of a task."""
+    """Clients of a federation with their data and the gradient oracle of a task."""
 
     oracle: Oracle
     numbers: Ints  # (m,)
     data: Any
-    positions: tuple[torch.Tensor, ...]  # what is read of each client's samples
+    positions: tuple[torch.Tensor, ...]  # positions of the samples read, per client
     decay: float  # L2 penalty
 
     @classmethod
@@ -45,7 +45,7 @@ class Clients:
         most: int | None = None,
         seed: int = 0,
     ) -> Clients:
-        """Open clients; ``most`` samples are read of each, drawn at random."""
+        """Open clients with at most ``most`` random samples each."""
         data = oracle.open(numbers, keys(seed, "explain", numbers))
         if not oracle.batches:
             return cls(
@@ -90,20 +90,20 @@ class Clients:
                 rows, self.data, Batch(torch.zeros((len(rows), 1)).long(), ones, True), out
             )
             return out
-        there = torch.nonzero(counts > 0).ravel()
+        active = torch.nonzero(counts > 0).ravel()
         width = int(counts.max())
-        picked = [self.positions[k][start : start + width] for k in there.tolist()]
+        picked = [self.positions[k][start : start + width] for k in active.tolist()]
         table = torch.stack([torch.cat([p, p[:1].repeat(width - len(p))]) for p in picked])
-        found = out.new_empty((len(there), out.shape[1]))
-        data = self._of(there)
+        gradients = out.new_empty((len(active), out.shape[1]))
+        data = self._data_of(active)
         with torch.no_grad():
-            batch = Batch(table, counts[there], bool((counts[there] == width).all()))
-            self.oracle.gradients(rows[there].clone(), data, batch, found)
-        out[there] = found
+            batch = Batch(table, counts[active], bool((counts[active] == width).all()))
+            self.oracle.gradients(rows[active].clone(), data, batch, gradients)
+        out[active] = gradients
         return out
 
-    def _of(self, rows: torch.Tensor) -> Any:
-        """The opened data with the random streams of these rows."""
+    def _data_of(self, rows: torch.Tensor) -> Any:
+        """The data with the random streams of these rows."""
         if not isinstance(self.data, Opened) or self.data.generators is None:
             return self.data
         return replace(self.data, generators=[self.data.generators[k] for k in rows.tolist()])
@@ -114,7 +114,7 @@ class Clients:
         return int(np.prod(self.data.shards.samples.shape))
 
     def losses(self, rows: Stack) -> Floats:
-        """F_i at each row with the penalty, over all data of the client."""
+        """F_i at each row, including the penalty, over the client's data."""
         penalty = (
             self.decay
             / 2
@@ -123,12 +123,12 @@ class Clients:
         return np.asarray(self.oracle.losses(rows, self.data) + penalty, dtype=np.float64)
 
     def same(self, theta: Vector) -> Stack:
-        """One model for all."""
+        """The same model for every client, as rows."""
         return theta.repeat(len(self.numbers), 1)
 
 
 def _fewer(shards: Shards, numbers: Ints, most: int, seed: int) -> Shards:
-    """At most so many samples of each client."""
+    """At most ``most`` random samples of each client."""
     kept, offsets = [], [0]
     for k, n in enumerate(shards.sizes.tolist()):
         drawn = np.arange(n)
@@ -145,19 +145,19 @@ def _fewer(shards: Shards, numbers: Ints, most: int, seed: int) -> Shards:
 
 
 def cost(oracle: Oracle) -> float:
-    """About how many multiplications the gradient of one sample takes."""
+    """Approximate number of multiplications for the gradient of one sample."""
     return 6.0 * float(oracle.layout.trainable) * (1 if oracle.stacked else HEAVY)
 
 
 def double(task: TaskLike) -> TaskLike:
-    """The task in double precision, where it has a choice."""
+    """The task in double precision, if it supports it."""
     if not isinstance(task, HasPrecision):
         return task
     return cast(TaskLike, replace(cast(Any, task), dtype="float64"))
 
 
 def some_clients(federation: FederationLike, most: int, seed: int = 0) -> Ints:
-    """All clients, or as many as this, drawn at random."""
+    """All clients, or ``most`` random ones."""
     n = int(federation.clients)
     if n <= most:
         return np.arange(n, dtype=np.int64)

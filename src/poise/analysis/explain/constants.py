@@ -1,6 +1,4 @@
-"""The constants of a problem that bounds speak of, estimated from it, each with its method and an
-interval.
-"""
+"""Estimates of the constants that the bounds need, each with its method and an interval."""
 
 from __future__ import annotations
 
@@ -23,20 +21,17 @@ from poise.core.vectors import Vector
 from poise.theory import Problem
 
 BUDGET = 4e9
-"""Multiplications that solving the convex problem may take; decides the number of passes, never a
-stopwatch."""
+"""Multiplications for solving the convex problem; a fixed budget keeps results reproducible."""
 
 MOST_PASSES = 600
 LEAST_PASSES = 25
-MOST_CLIENTS = 100  # of a problem that is solved
-PASS = 4e8  # multiplications of a pass over the clients that are looked at otherwise
+MOST_CLIENTS = 100  # of a problem that poise solves
+PASS = 4e8  # multiplications of a pass over the clients of a problem that poise does not solve
 
 
 @dataclass(frozen=True)
 class Constants:
-    """L, mu, sigma^2, G^2, Gamma, the distance and the gap of the start, and the spread of the
-    clients' gradients.
-    """
+    """L, mu, sigma^2, G^2, Gamma, initial distance and gap, and gradient dissimilarity."""
 
     smoothness: Constant
     convexity: Constant
@@ -50,7 +45,7 @@ class Constants:
     optimum: Vector | None = None
 
     def problem(self) -> Problem:
-        """The values, as bounds take them."""
+        """The values as input of the bounds."""
         return Problem(
             smoothness=self.smoothness.value,
             convexity=self.convexity.value,
@@ -67,7 +62,7 @@ class Constants:
         return {name: value for name, value in vars(self).items() if isinstance(value, Constant)}
 
     def as_data(self) -> dict[str, Any]:
-        """Plain values."""
+        """The constants as plain values."""
         return {
             name: {"value": c.value, "low": c.low, "high": c.high, "method": c.method}
             for name, c in self.by_name().items()
@@ -81,26 +76,26 @@ def constants(
     batch_size: int | None = None,
     seed: int = 0,
 ) -> Constants:
-    """What the bounds need to know of a problem.
+    """Estimate the constants of a problem.
 
-    L: power iteration on Hessian-vector products at the start and, where there is one, at the
-        optimum; for logistic
-    regression with the bound ``|X_i|^2/(2 n_i) + decay``, which holds everywhere. mu: the weight
-    decay (for quadratics the least eigenvalue). sigma^2 and G^2: from gradients of single samples
-    at the same points, the largest client. Gamma, distance and gap: by solving the convex problem
-    and those of the clients, unless it takes more than a fixed number of operations.
+    - L: power iteration on Hessian-vector products at the initial model and at the optimum, if
+      known; for logistic regression the bound ``|X_i|^2/(2 n_i) + decay``, which holds everywhere.
+    - mu: the weight decay; for quadratics the smallest eigenvalue.
+    - sigma^2 and G^2: from gradients of single samples at the same points, for the largest client.
+    - Gamma, distance and gap: from the solution of the convex problem and of the clients' own
+      problems, unless that takes more than a fixed number of operations.
 
     Args:
-        federation: who owns what.
-        task: what is learned.
+        federation: the clients and their data.
+        task: model and loss.
         weight_decay: L2 penalty of the solver.
-        batch_size: samples per step; None where a step takes all of the client's.
-        seed: of the initial model and of what is drawn.
+        batch_size: samples per step; None for full batches.
+        seed: seed of the initial model and of random choices.
 
     >>> from poise.tasks import quadratics
     >>> fed = quadratics([[0.0], [4.0]], curvature=[1.0, 2.0])
-    >>> found = constants(fed, fed.task)
-    >>> [round(c.value, 6) for c in (found.smoothness, found.convexity, found.heterogeneity)]
+    >>> known = constants(fed, fed.task)
+    >>> [round(c.value, 6) for c in (known.smoothness, known.convexity, known.heterogeneity)]
     [2.0, 1.0, 2.666667]
     """
     oracle = double(task).bind(federation)
@@ -134,9 +129,7 @@ def constants(
 def _opened(
     oracle: Oracle, federation: FederationLike, kind: str | None, decay: float, seed: int
 ) -> tuple[Clients, int]:
-    """Everyone, and the passes for which there is room, where the problem can be solved; else some,
-    and 0.
-    """
+    """All clients and the number of passes to solve the problem; else a few clients and 0."""
     few = not federation.on_demand and federation.clients <= MOST_CLIENTS
     if kind and few and (kind == "quadratic" or decay > 0):
         whole = Clients.open(oracle, some_clients(federation, MOST_CLIENTS, seed), decay, seed=seed)
@@ -151,7 +144,7 @@ def _opened(
 
 @dataclass(frozen=True)
 class Solved:
-    """Optima of all together and of each alone, with the squared gradients that are left there."""
+    """Optima of the federation and of each client, with the squared gradients there."""
 
     optimum: Vector
     best: float  # F at the optimum found
@@ -161,7 +154,7 @@ class Solved:
 
 
 def _solved(clients: Clients, p: Floats, start: Vector, kind: str, passes: int) -> Solved:
-    """Solve the problem and those of the clients."""
+    """Solve the problem of the federation and those of the clients."""
     weights = torch.tensor(p)[:, None].to(start)
     step = 1 / curvature_of(clients, [start], kind, clients.decay).each.to(start)[:, None]
 
@@ -191,27 +184,25 @@ def _gaps(
     shown = p[clients.numbers] / p[clients.numbers].sum()
     at_start = float(shown @ clients.losses(clients.same(start)))
     if solved is None:
-        why = "not known to be convex"
-        if kind is not None:
-            why = (
-                "too large to be solved here"
-                if bent.convexity.value > 0
-                else "no optimum is sure without weight decay"
-            )
+        why = "the task does not declare convexity"
+        if kind is not None and bent.convexity.value > 0:
+            why = "the problem is too large to solve"
+        elif kind is not None:
+            why = "without weight decay, an optimum may not exist"
         unknown = Constant(nan, nan, nan, why)
-        seen = f"{clients.samples} samples of {len(clients.numbers)} clients"
+        data = f"{clients.samples} samples of {len(clients.numbers)} clients"
         gap = Constant(
-            at_start, 0.0, at_start, f"loss of the first model, {seen}: losses are at least 0"
+            at_start, 0.0, at_start, f"loss of the initial model, {data}; losses are at least 0"
         )
         return (
-            Constant(nan, 0.0, at_start, f"{why}; at most the loss of the first model"),
+            Constant(nan, 0.0, at_start, f"{why}; at most the loss of the initial model"),
             unknown,
             gap,
         )
     mu = bent.convexity.value
     slack, slack_alone = solved.left / (2 * mu), float(p @ solved.left_alone) / (2 * mu)
     gamma = solved.best - float(p @ solved.alone)
-    how = "convex problem solved, interval from the gradient that is left"
+    how = "convex problem solved; interval from the remaining gradient"
     away = float((start - solved.optimum).square().sum())
     off = float(np.sqrt(solved.left)) / mu
     return (

@@ -1,4 +1,4 @@
-"""Where convex problems have their optimum, and how far from it one may still be."""
+"""Minimisation of convex problems by Barzilai-Borwein steps."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ Gradient = Callable[[Stack], Stack]
 def minimise(
     gradient: Gradient, start: Stack, step: torch.Tensor, passes: int, exact: float = 1e-12
 ) -> Stack:
-    """Rows at which the gradient is small: gradient steps of Barzilai and Borwein's length
-    [Barzilai 1988], each row on its own.
+    """Minimise every row independently by Barzilai-Borwein gradient steps [Barzilai 1988].
 
-    The row with the smallest gradient so far is kept; with strong convexity mu it is within
-    ``|g|^2/(2 mu)`` of the least value.
+    Returns the rows with the smallest gradients. With strong convexity mu, a row is within
+    ``|g|^2/(2 mu)`` of the minimum.
 
     Args:
-        gradient: of stacked rows, (m, d) -> (m, d).
-        start: (m, d).
-        step: the first step of each row, (m, 1): 1/L.
-        passes: gradients to compute.
+        gradient: gradient of stacked rows, (m, d) -> (m, d).
+        start: initial rows, (m, d).
+        step: first step length of each row, 1/L, (m, 1).
+        passes: number of gradient evaluations.
         exact: stop when no gradient is longer than this share of the first.
     """
     rows, slope = start.clone(), gradient(start)
@@ -47,7 +46,7 @@ def minimise(
         wanted = long if k % 2 else short
         good = torch.isfinite(wanted) & (along > 0)
         length = torch.where(good, wanted.clamp(min=step / 10, max=step * 1e6), step)
-        lost = norms > 10 * first  # it ran away: back to the best, carefully
+        lost = norms > 10 * first  # diverged: return to the best row with a small step
         if bool(lost.any()):
             rows[lost], length[lost] = best[lost], step[lost]
             slope = gradient(rows)

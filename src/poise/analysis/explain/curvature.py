@@ -19,9 +19,7 @@ GRAM = 2e9  # multiplications for the largest singular values of the clients' da
 
 @dataclass(frozen=True)
 class Constant:
-    """A number, the interval that it lies in, and how it was found; nan for one that is not
-    known.
-    """
+    """An estimated number with its interval and method; nan if unknown."""
 
     value: float
     low: float
@@ -30,18 +28,17 @@ class Constant:
 
     @property
     def known(self) -> bool:
-        """Whether there is a value."""
+        """Whether the value is known."""
         return isfinite(self.value)
 
     def __str__(self) -> str:
         if not self.known:
             return f"unknown ({self.method})"
-        around = (
-            ""
-            if self.low == self.high
-            else f" [{self.low:.3g}, {'…' if self.high == inf else f'{self.high:.3g}'}]"
-        )
-        return f"{self.value:.4g}{around} ({self.method})"
+        interval = ""
+        if self.low != self.high:
+            high = "…" if self.high == inf else f"{self.high:.3g}"
+            interval = f" [{self.low:.3g}, {high}]"
+        return f"{self.value:.4g}{interval} ({self.method})"
 
 
 @dataclass(frozen=True)
@@ -56,43 +53,37 @@ class Curvature:
 def curvature_of(
     clients: Clients, points: list[Vector], kind: str | None, decay: float
 ) -> Curvature:
-    """L by power iteration at these points, with the bound that holds everywhere where there is
-    one; mu.
-    """
-    looked = _few(clients)
-    if looked is None:
-        unknown = Constant(nan, nan, nan, "a Hessian of this model takes too long here")
+    """L by power iteration at these points, or a global bound if there is one; and mu."""
+    sampled = _within_budget(clients)
+    if sampled is None:
+        unknown = Constant(nan, nan, nan, "a Hessian of this model takes too long")
         return Curvature(unknown, unknown, torch.ones(len(clients.numbers)))
-    at = torch.stack([largest_eigenvalues(looked, w) for w in points]).max(dim=0).values
-    found = float(at.max())
-    where = (
-        f"power iteration on Hessian-vector products at {len(points)} "
-        f"model{'s' * (len(points) > 1)}"
-    )
+    at = torch.stack([largest_eigenvalues(sampled, w) for w in points]).max(dim=0).values
+    largest = float(at.max())
+    models = "1 model" if len(points) == 1 else f"{len(points)} models"
+    where = f"power iteration on Hessian-vector products at {models}"
     if kind == "quadratic":
-        least = float((found - largest_eigenvalues(looked, points[0], shift=found)).min())
+        least = float((largest - largest_eigenvalues(sampled, points[0], shift=largest)).min())
         how = f"{where}; the Hessian is constant"
-        return Curvature(Constant(found, found, found, how), Constant(least, least, least, how), at)
+        return Curvature(
+            Constant(largest, largest, largest, how), Constant(least, least, least, how), at
+        )
     if kind == "logistic":
         each = logistic_bounds(clients) + decay
-        most = max(float(each.max()), found)
-        seen = len(clients.numbers)
-        how = f"bound |X|²/(2n) + decay of {seen} clients; lower end by {where}"
-        mu = (
-            Constant(decay, decay, found, "weight decay of the solver")
-            if decay > 0
-            else Constant(0.0, 0.0, 0.0, "convex, but without weight decay not strongly")
-        )
-        return Curvature(Constant(most, found, most, how), mu, each)
-    unknown = Constant(nan, nan, nan, "not known to be convex")
-    how = f"{where}, {len(looked.numbers)} clients; it may be larger elsewhere"
-    return Curvature(Constant(found, found, inf, how), unknown, at)
+        most = max(float(each.max()), largest)
+        count = len(clients.numbers)
+        how = f"bound |X|²/(2n) + decay of {count} clients; lower end by {where}"
+        mu = Constant(0.0, 0.0, 0.0, "convex, but not strongly: no weight decay")
+        if decay > 0:
+            mu = Constant(decay, decay, largest, "weight decay of the solver")
+        return Curvature(Constant(most, largest, most, how), mu, each)
+    unknown = Constant(nan, nan, nan, "the task does not declare convexity")
+    how = f"{where}, {len(sampled.numbers)} clients; it may be larger at other models"
+    return Curvature(Constant(largest, largest, inf, how), unknown, at)
 
 
-def _few(clients: Clients) -> Clients | None:
-    """As many clients and samples as the budget of one product allows; None where it allows hardly
-    any.
-    """
+def _within_budget(clients: Clients) -> Clients | None:
+    """As many clients and samples as the budget allows; None if it allows too few."""
     room = MOST / cost(clients.oracle)
     if clients.samples <= room:
         return clients
@@ -105,11 +96,10 @@ def _few(clients: Clients) -> Clients | None:
 
 
 def largest_eigenvalues(clients: Clients, theta: Vector, shift: float = 0.0) -> torch.Tensor:
-    """The largest |eigenvalue| of each client's Hessian at a model, (m,); of ``shift - Hessian``
-    where one is given.
+    """The largest |eigenvalue| of each client's Hessian, or of ``shift - Hessian``, (m,).
 
-    ``H v`` is the difference of two gradients along v. Power iteration comes from below, so this is
-    a lower bound that tightens with the iterations.
+    ``H v`` is the difference of two gradients along v. Power iteration gives a lower bound, which
+    improves with the iterations.
     """
     trainable, rows = clients.oracle.layout.trainable, clients.same(theta)
     direction = torch.randn(
@@ -119,18 +109,20 @@ def largest_eigenvalues(clients: Clients, theta: Vector, shift: float = 0.0) -> 
     ).to(rows)
     direction /= direction.norm(dim=1, keepdim=True)
     reach = 1e-4 * max(1.0, float(theta[:trainable].norm()))
-    found = torch.zeros(len(rows), dtype=torch.float64)
+    eigenvalues = torch.zeros(len(rows), dtype=torch.float64)
     for _ in range(ITERATIONS if clients.oracle.batches else 200):
-        product = _along(clients, rows, reach * direction) / reach
-        product = shift * direction - product if shift else product
-        before, found = found, product.norm(dim=1).double()
+        product = _gradient_difference(clients, rows, reach * direction) / reach
+        if shift:
+            product = shift * direction - product
+        before = eigenvalues
+        eigenvalues = product.norm(dim=1).double()
         direction = product / product.norm(dim=1, keepdim=True).clamp(min=1e-300)
-        if bool((found - before).abs().max() <= 1e-9 * found.max()):
+        if bool((eigenvalues - before).abs().max() <= 1e-9 * eigenvalues.max()):
             break
-    return found
+    return eigenvalues
 
 
-def _along(clients: Clients, rows: Stack, step: Stack) -> Stack:
+def _gradient_difference(clients: Clients, rows: Stack, step: Stack) -> Stack:
     """Half the difference of the gradients one step ahead and one step back."""
     ahead, back = rows.clone(), rows.clone()
     ahead[:, : step.shape[1]] += step
@@ -139,12 +131,11 @@ def _along(clients: Clients, rows: Stack, step: Stack) -> Stack:
 
 
 def logistic_bounds(clients: Clients) -> torch.Tensor:
-    """``|[X_i, 1]|^2 / (2 n_i)`` for every client, (m,): no softmax bends more than 1/2.
+    """``|[X_i, 1]|^2 / (2 n_i)`` for every client, (m,): the Hessian of softmax is at most 1/2.
 
-    The norm is the largest singular value, or, where that takes too many operations, that of all
-    entries together.
+    The norm is the largest singular value, or the Frobenius norm if that takes too long.
     """
-    found = []
+    bounds = []
     room = GRAM / max(len(clients.positions), 1)
     for positions in clients.positions:
         x = clients.data.take(positions)[0].reshape(len(positions), -1).double()
@@ -154,5 +145,5 @@ def logistic_bounds(clients: Clients) -> torch.Tensor:
             top = float(torch.linalg.eigvalsh(x @ x.T if n < f else x.T @ x)[-1])
         else:
             top = float(x.square().sum())
-        found.append(top / (2 * n))
-    return torch.tensor(found, dtype=torch.float64)
+        bounds.append(top / (2 * n))
+    return torch.tensor(bounds, dtype=torch.float64)

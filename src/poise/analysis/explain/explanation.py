@@ -1,4 +1,4 @@
-"""What the theory says of a composition, before anything is trained."""
+"""The explanation of a composition: true objective, noise, bounds, warnings and advice."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from poise import theory
 from poise.analysis.explain.advice import advice
 from poise.analysis.explain.bounds import bounds, conditions, room_of
 from poise.analysis.explain.constants import Constants, constants
-from poise.analysis.explain.fixed_point import SETTLED, at_the_optimum, known_decay, settle
-from poise.analysis.explain.remarks import Remark, Seen, remarks, unknowns
+from poise.analysis.explain.fixed_point import (
+    FIXED_POINT,
+    fixed_point,
+    known_decay,
+    weights_at_optimum,
+)
+from poise.analysis.explain.remarks import ExplainContext, Remark, remarks, unknowns
 from poise.analysis.explain.reported_losses import ReportedLosses, reported_losses
 from poise.analysis.explain.scheme import Scheme, reads_updates, scheme_of, selects_everyone
 from poise.config.run_options import RunOptions
@@ -44,13 +49,13 @@ from poise.weightings import Proportional
 
 @dataclass(frozen=True)
 class Explanation:
-    """Which objective a composition minimises, how noisy its weights are, what the bounds promise,
-    what is wrong.
+    """The true objective of a composition, the noise of its weights, bounds and warnings.
 
-    ``objective`` is q~, (N,): the weights of the losses that are really minimised, local work
-    included; ``mean`` is E[omega_i]. ``chi2`` is the distance of the objective from the importance
-    asked for, with an interval where the weights were estimated. ``terms`` holds the bounds by
-    name, at the end of training; ``terms_at(n)`` those after n aggregations.
+    ``objective`` is q~, (N,): the weights of the client losses that training really minimises,
+    including the effect of local work. ``mean`` is E[omega_i]. ``chi2`` is the distance of the
+    objective from the requested importance, with an interval if the weights were estimated.
+    ``terms`` holds the bounds at the end of training by name; ``terms_at(n)`` those after n
+    aggregations.
     """
 
     name: str
@@ -79,16 +84,16 @@ class Explanation:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong, why, and the fix, in words; empty where nothing is."""
+        """All warnings in words, each with its reason and fix; empty if there are none."""
         return tuple(str(r) for r in self.remarks)
 
     @property
     def weight_range(self) -> tuple[float, float]:
-        """``(pi, Pi)``: least and largest kappa_i = q~_i / p_i [Mansour 2022, §2.5.2]."""
+        """``(pi, Pi)``: smallest and largest kappa_i = q~_i / p_i [Mansour 2022, §2.5.2]."""
         return theory.weight_range(self.objective, self.importance)
 
     def as_data(self) -> dict[str, Any]:
-        """What ``--json`` prints."""
+        """The explanation as plain values for ``--json``."""
         from poise.analysis.explain.wording import plain
 
         return plain(self)
@@ -116,35 +121,34 @@ def explain(
     aggregator: Aggregator | str | None = None,
     channel: Channel | str | None = None,
 ) -> Explanation:
-    """Look at a composition before spending an hour on it; the arguments are those of
-    `poise.train`.
+    """Predict the behaviour of a composition before training; takes the arguments of `poise.train`.
 
-    Sampler, clock and weighting are looked at in closed form where there is one; otherwise that
-    part alone is simulated, with a fixed number of operations, and the explanation says so.
+    Sampler, clock and weighting are evaluated in closed form if there is one. Otherwise poise
+    simulates that part alone, with a fixed number of operations, and the explanation says so.
 
     Args:
-        federation: who owns what.
-        task: what is learned.
-        solver: what each client does.
-        sampler: who works.
-        clock: when it counts.
-        weighting: how much each counts.
-        server: how it is applied.
+        federation: the clients and their data.
+        task: model and loss.
+        solver: local training of each client.
+        sampler: choice of the clients of each round.
+        clock: timing of the aggregations.
+        weighting: weight of each update.
+        server: server optimiser.
         rounds: number of aggregations.
         time: budget of simulated time.
-        seed: of the run.
-        attacks: what dishonest clients send instead; they are not looked at.
+        seed: seed of the run.
+        attacks: dishonest clients; the explanation ignores them.
         personal: as in `poise.train`.
         estimate: estimate the constants of the problem, for bounds and advice.
-        aggregator: how weighted updates become one direction.
-        channel: what happens to an update on its way to the server.
+        aggregator: combination of the weighted updates into one direction.
+        channel: transfer of the updates to the server.
 
     >>> from poise.tasks import quadratics
     >>> from poise.samplers import MD
     >>> from poise.solvers import SGD
     >>> fed = quadratics([[0.0], [4.0]], sizes=[1, 3])
-    >>> found = explain(fed, fed.task, SGD(lr=0.1, steps=2), sampler=MD(1))
-    >>> found.unbiased, found.chi2, found.warnings
+    >>> explanation = explain(fed, fed.task, SGD(lr=0.1, steps=2), sampler=MD(1))
+    >>> explanation.unbiased, explanation.chi2, explanation.warnings
     (True, 0.0, ())
     """
     chosen = {
@@ -165,7 +169,7 @@ def explain(
 def explain_composition(
     composition: Composition, name: str = "", estimate: bool = True
 ) -> Explanation:
-    """Look at a composed run."""
+    """Explain a composed run."""
     oracle = composition.task.bind(composition.federation, composition.backend.device)
     setting = composition.setting(oracle)
     title = name or _title(composition.federation)
@@ -174,8 +178,10 @@ def explain_composition(
     except IncompatibleParts as error:
         return _refused(composition.parts, setting, title, error)
     parts = composition.parts
-    looked = _looked(composition, oracle)
-    table = {} if looked is None else {**looked.table(), "lowest": np.full(setting.clients, np.inf)}
+    losses = _first_losses(composition, oracle)
+    table: dict[str, Floats] = {}
+    if losses is not None:
+        table = {**losses.table(), "lowest": np.full(setting.clients, np.inf)}
     opaque = False
     try:
         scheme = scheme_of(parts, setting, table, composition.options)
@@ -185,13 +191,23 @@ def explain_composition(
             replace(parts, weighting=Proportional()), setting, table, composition.options
         )
     progress = progress_of(parts.solver, setting)
-    found, notes = _constants(composition) if estimate else (None, ())
-    if looked is not None and parts.reports and not opaque:
-        later = settle(composition, oracle, setting, scheme=scheme, progress=progress, known=found)
-        later = later or at_the_optimum(composition, oracle, setting, found)
+    known_constants: Constants | None = None
+    notes: tuple[str, ...] = ()
+    if estimate:
+        known_constants, notes = _constants(composition)
+    if losses is not None and parts.reports and not opaque:
+        later = fixed_point(
+            composition,
+            oracle,
+            setting,
+            scheme=scheme,
+            progress=progress,
+            known=known_constants,
+        )
+        later = later or weights_at_optimum(composition, oracle, setting, known_constants)
         scheme, table = later or (scheme, table)
     objective = theory.with_local_work(scheme.mean, progress)
-    seen = Seen(
+    context = ExplainContext(
         parts,
         setting,
         scheme=scheme,
@@ -200,7 +216,7 @@ def explain_composition(
         table=table,
         opaque=opaque,
     )
-    known = not unknowns(seen)
+    known = not unknowns(context)
     rounds, time = _length(composition, scheme)
     theta, wire = oracle.initial(composition.seed), composition.wire(oracle)
     arrivals = scheme.schedule.arrivals * rounds
@@ -208,19 +224,21 @@ def explain_composition(
     memory = memory_of(parts.solver)
     shared = {} if memory is None else memory.shared(theta[: oracle.layout.trainable])
     down = arrivals * wire.bytes_down(theta, shared)
-    chi2, interval = scheme.distance(seen.p, progress) if known else (float("nan"), None)
+    chi2, interval = scheme.distance(context.p, progress) if known else (float("nan"), None)
 
     def terms_at(after: float) -> Mapping[str, Terms]:
-        return {} if found is None or not known else bounds(seen, found, after)
+        if known_constants is None or not known:
+            return {}
+        return bounds(context, known_constants, after)
 
     return Explanation(
         name=title,
-        importance=seen.p,
+        importance=context.p,
         mean=scheme.mean,
         objective=objective,
         chi2=chi2,
         chi2_interval=interval,
-        unbiased=_unbiased(seen),
+        unbiased=_unbiased(context),
         scheme=scheme,
         progress=progress,
         rounds=rounds,
@@ -228,23 +246,25 @@ def explain_composition(
         bytes_up=up,
         bytes_down=down,
         window=_window(parts, setting),
-        constants=found,
-        conditions=tuple(c for c in conditions(seen, found) if known or c.holds is False),
+        constants=known_constants,
+        conditions=tuple(
+            c for c in conditions(context, known_constants) if known or c.holds is False
+        ),
         terms=terms_at(rounds),
-        remarks=remarks(seen),
-        advice=advice(seen, found, rounds, composition.time) if known else (),
-        notes=(*_said(parts, scheme, looked), *notes),
+        remarks=remarks(context),
+        advice=advice(context, known_constants, rounds, composition.time) if known else (),
+        notes=(*_method_notes(parts, scheme, losses), *notes),
         terms_at=terms_at,
     )
 
 
 def _title(federation: FederationLike) -> str:
-    """What a federation is called in print."""
+    """The title of a federation."""
     return federation.title if isinstance(federation, HasTitle) else str(federation)
 
 
-def _looked(composition: Composition, oracle: Oracle) -> ReportedLosses | None:
-    """The first losses and updates of the clients, where a part decides by them."""
+def _first_losses(composition: Composition, oracle: Oracle) -> ReportedLosses | None:
+    """Losses and updates of the clients at the initial model, if a part needs them."""
     parts = composition.parts
     norms = traits_of(parts.sampler, SamplerTraits).uses_norms or reads_updates(parts)
     if not parts.reports and not norms:
@@ -253,7 +273,7 @@ def _looked(composition: Composition, oracle: Oracle) -> ReportedLosses | None:
 
 
 def _constants(composition: Composition) -> tuple[Constants | None, tuple[str, ...]]:
-    """The constants of the problem; a note where they cannot be had."""
+    """The constants of the problem, or a note why they are unknown."""
     solver = composition.parts.solver
     decay, batch = known_decay(solver), solver.batch_size
     try:
@@ -261,11 +281,11 @@ def _constants(composition: Composition) -> tuple[Constants | None, tuple[str, .
             composition.federation, composition.task, decay, batch, composition.seed
         ), ()
     except (PoiseError, RuntimeError, ValueError) as error:
-        return None, (f"the constants of the problem could not be estimated: {error}",)
+        return None, (f"poise could not estimate the constants of the problem: {error}",)
 
 
 def progress_of(solver: Solver, setting: Setting) -> Floats:
-    """How many plain gradient steps each client's local work is worth, (N,)."""
+    """The number of plain gradient steps that equal each client's local work, (N,)."""
     steps = np.asarray(solver.steps_for(np.asarray(setting.sizes)), dtype=np.float64)
     traits = traits_of(solver, SolverTraits)
     if traits.removes_drift:
@@ -274,22 +294,23 @@ def progress_of(solver: Solver, setting: Setting) -> Floats:
     return theory.local_progress(steps, traits.momentum, 0.0 if traits.momentum else min(pull, 1.0))
 
 
-def _unbiased(seen: Seen) -> bool | None:
-    """Whether E[omega_i] = p_i and local work does not change it; within the interval where it was
-    estimated.
+def _unbiased(context: ExplainContext) -> bool | None:
+    """Whether E[omega_i] = p_i and local work keeps it, within the interval of an estimate.
 
-    None where nobody knows.
+    None if unknown.
     """
-    if unknowns(seen):
+    if unknowns(context):
         return None
-    whole = abs(float(seen.scheme.mean.sum()) - 1) <= room_of(seen.scheme)
+    whole = abs(float(context.scheme.mean.sum()) - 1) <= room_of(context.scheme)
     return (
-        whole and not seen.scheme.biased(seen.p) and not seen.scheme.biased(seen.p, seen.progress)
+        whole
+        and not context.scheme.biased(context.p)
+        and not context.scheme.biased(context.p, context.progress)
     )
 
 
 def _window(parts: Parts, setting: Setting) -> float | None:
-    """W, where the schedule of everyone repeats itself."""
+    """W, if the schedule of all clients is periodic; otherwise None."""
     if parts.clock.waits:
         return 1.0
     clock, times = traits_of(parts.clock, ClockTraits), parts.clock.times(setting.clients)
@@ -310,38 +331,39 @@ def _length(composition: Composition, scheme: Scheme) -> tuple[float, float]:
     return rounds, rounds * pace
 
 
-def _said(parts: Parts, scheme: Scheme, looked: ReportedLosses | None) -> tuple[str, ...]:
-    """How what is not exact was found."""
-    found = []
+def _method_notes(parts: Parts, scheme: Scheme, losses: ReportedLosses | None) -> tuple[str, ...]:
+    """How poise estimated the values that are not exact."""
+    notes = []
     if reads_updates(parts):
         name = type(parts.weighting).__name__
-        found.append(
-            f"{name}: its coefficients depend on the updates, of which the lengths of the first "
-            "are known"
+        notes.append(
+            f"{name}: its weights depend on the updates; the explanation knows only the lengths "
+            "of the first updates"
         )
-    if scheme.method == SETTLED:
-        found.append(f"E[ω]: {SETTLED}, for small steps")
+    if scheme.method == FIXED_POINT:
+        notes.append(f"E[ω]: {FIXED_POINT}, for small steps")
     elif not scheme.exact:
-        found.append(
-            f"E[ω]: {scheme.method}, losses kept as they are "
-            f"{scheme.where.removeprefix('with the losses ')}"
-        )
-    if looked is not None:
-        asked = "all" if looked.whole else f"{len(looked.numbers)} of {looked.clients:,}"
-        rest = "" if looked.whole else "; the others are taken to be like them"
-        found.append(f"losses: one piece of work of {asked} clients{rest}")
-    return tuple(found)
+        notes.append(f"E[ω]: {scheme.method}, with constant losses {scheme.where}")
+    if losses is not None:
+        count = "all"
+        others = ""
+        if not losses.whole:
+            count = f"{len(losses.numbers)} of {losses.clients:,}"
+            others = "; the other clients are assumed to be like these"
+        notes.append(f"losses: from one local training of {count} clients{others}")
+    return tuple(notes)
 
 
 def _refused(parts: Parts, setting: Setting, title: str, error: IncompatibleParts) -> Explanation:
-    """A composition that will not run: why, and what a sampler would minimise whose chances must be
-    cut at 1.
+    """The explanation of a composition that cannot run.
+
+    For a sampler whose probabilities exceed 1, the objective is that of probabilities cut at 1.
     """
     p = np.asarray(setting.importance, dtype=np.float64)
-    mean = _cut(parts.sampler, setting, p)
+    mean = _mean_of_cut_coins(parts.sampler, setting, p)
     known = bool(np.isfinite(mean).all())
     objective = theory.normalised(mean) if known else mean
-    remark = Remark("this will not run", error.message, error.hint)
+    remark = Remark("this composition cannot run", error.message, error.hint)
     return Explanation(
         name=title,
         importance=p,
@@ -354,10 +376,8 @@ def _refused(parts: Parts, setting: Setting, title: str, error: IncompatiblePart
     )
 
 
-def _cut(sampler: Sampler, setting: Setting, importance: Floats) -> Floats:
-    """E[omega_i] of a sampler whose coins do not fit this importance, with chances cut at 1; nan
-    where unknown.
-    """
+def _mean_of_cut_coins(sampler: Sampler, setting: Setting, importance: Floats) -> Floats:
+    """E[omega_i] of a sampler that does not fit, with probabilities cut at 1; nan if unknown."""
     unknown = np.full(len(importance), np.nan)
     if not isinstance(sampler, HasCoins) or not still_holds(sampler, "coins"):
         return unknown

@@ -1,6 +1,4 @@
-"""Where loss-based weights settle: the model whose losses give the weights that lead to this
-model.
-"""
+"""The fixed point of loss-based weights: a model whose losses give the weights that lead to it."""
 
 from __future__ import annotations
 
@@ -31,16 +29,16 @@ from poise.core.weights import weigh
 from poise.training import Composition
 
 MOST = 60  # steps of Anderson's method
-CLOSE = 1e-7  # largest difference of the logarithms of the weights
-LEAST = 1e-12  # weights below it count as this
-NUDGES = 12  # steps in which a small change must not grow
+CLOSE = 1e-7  # tolerance of the logarithms of the weights
+LEAST = 1e-12  # smallest weight
+NUDGES = 12  # steps of the stability test
 PASSES = 60
 ROOM = 1e9  # multiplications in all
 
-SETTLED = "solved for the model at which the weights no longer change"
+FIXED_POINT = "at the fixed point, where the weights no longer change"
 
 
-def settle(
+def fixed_point(
     composition: Composition,
     oracle: Oracle,
     setting: Setting,
@@ -50,9 +48,8 @@ def settle(
 ) -> tuple[Scheme, dict[str, Floats]] | None:
     """The weights at the fixed point, and the losses there.
 
-    Only where everyone takes part in every round, so that losses decide the weights, and where the
-    convex problem was solved; None where there is no rest, or none that a run would stay at, or
-    where it takes too long.
+    Applies only to full participation, loss-based weights and a solved convex problem. Returns
+    None if there is no stable fixed point, or if it takes too long to find.
     """
     parts, fed = composition.parts, composition.federation
     everyone = selects_everyone(parts) and waits_for_all(parts.clock)
@@ -70,7 +67,7 @@ def settle(
     seen: list[ReportedLosses] = []
 
     def apart(logs: Floats) -> Floats:
-        """How the weights that these weights lead to differ from them, in logarithms."""
+        """The change of the weights in one iteration, in logarithms."""
         q = theory.normalised(np.exp(logs - logs.max()))
         reached.append(
             surrogate_optimum(clients, theory.with_local_work(q, progress), reached[-1], bent)
@@ -79,46 +76,41 @@ def settle(
         after = theory.normalised(_weights(scheme.weighting, setting, seen[-1]))
         return np.asarray(np.log(np.maximum(after, LEAST)) - np.log(np.maximum(q, LEAST)))
 
-    first = np.log(np.maximum(theory.normalised(scheme.mean), LEAST))  # the same basin as the run's
+    first = np.log(np.maximum(theory.normalised(scheme.mean), LEAST))  # where the run starts
     try:
         logs = anderson(apart, first, M=5, f_tol=CLOSE, maxiter=MOST)
     except (NoConvergence, ValueError, FloatingPointError):
         return None
     if not weights.larger_losses_count_more and _runs_away(apart, logs):
-        return None  # small losses that make their client count more have several ends
+        return None  # weights that favour small losses may have several fixed points
     apart(logs)
     mean = theory.normalised(np.exp(logs - logs.max()))
     table = {**seen[-1].table(), "lowest": np.full(setting.clients, np.inf)}
     return replace(
-        scheme, mean=mean, half_width=None, method=SETTLED, where="where the weights settle"
+        scheme, mean=mean, half_width=None, method=FIXED_POINT, where="at the fixed point"
     ), table
 
 
-def at_the_optimum(
+def weights_at_optimum(
     composition: Composition, oracle: Oracle, setting: Setting, known: Constants | None
 ) -> tuple[Scheme, dict[str, Floats]] | None:
-    """The weights with the losses at the optimum of what was asked for; None where that is not
-    known.
-    """
+    """The weights at the optimum of the requested objective; None if the optimum is unknown."""
     if known is None or known.optimum is None:
         return None
     theta = known.optimum.to(oracle.initial(composition.seed))
     looked = reported_losses(composition, oracle, theta)
     table = {**looked.table(), "lowest": np.full(setting.clients, np.inf)}
     scheme = scheme_of(composition.parts, setting, table, composition.options)
-    return replace(scheme, where="with the losses at the optimum of what was asked for"), table
+    return replace(scheme, where="at the optimum of the requested objective"), table
 
 
 def _runs_away(apart: Callable[[Floats], Floats], logs: Floats) -> bool:
-    """Whether a small change of the weights grows when the weights follow it: then no run stays
-    there.
-    """
+    """Whether a small change of the weights grows, so that the fixed point is unstable."""
     nudge = 1e-3 * np.random.default_rng(0).normal(size=len(logs))
     moved = logs + nudge
     for _ in range(NUDGES):
         moved = moved + apart(moved) / 2
-    off = moved - logs
-    return bool(np.ptp(off) > np.ptp(nudge))
+    return bool(np.ptp(moved - logs) > np.ptp(nudge))
 
 
 def known_decay(solver: Solver) -> float:
@@ -127,7 +119,7 @@ def known_decay(solver: Solver) -> float:
 
 
 def _weights(weighting: Weighting, setting: Setting, looked: ReportedLosses) -> Floats:
-    """The coefficients of everyone at these losses."""
+    """The weights of all clients at these losses."""
     n, p = setting.clients, np.asarray(setting.importance, dtype=np.float64)
     updates = RoundUpdates.of_columns(
         p,
@@ -150,7 +142,7 @@ def surrogate_optimum(
     smoothness: float,
     passes: int = PASSES,
 ) -> torch.Tensor:
-    """The minimiser of sum_i q_i F_i, from a model nearby."""
+    """The minimiser of sum_i q_i F_i, found from a nearby model."""
     weights = torch.tensor(objective)[:, None].to(start)
 
     def together(rows: torch.Tensor) -> torch.Tensor:

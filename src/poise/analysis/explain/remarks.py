@@ -1,4 +1,4 @@
-"""What is wrong with a composition, in plain words, and what to do about it."""
+"""Warnings about a composition, each with its reason and a fix."""
 
 from __future__ import annotations
 
@@ -32,16 +32,15 @@ from poise.engine.plan import Parts
 from poise.samplers import MD, ClusteredBySize, Uniform
 
 UNSTEADY = 0.05
-"""Standard deviation of the sum of a round's weights up to which uniform sampling counts as
-steady."""
+"""Uniform sampling gets a warning if the sum of a round's weights deviates more than this."""
 
 SLOW = 0.05
-"""How far below 1 the mean weights may sum before that is worth a word."""
+"""Distance of the sum of the mean weights below 1 that gets a warning."""
 
 
 @dataclass(frozen=True)
 class Remark:
-    """A warning: what it is about, why, and the fix."""
+    """A warning: subject, reason and fix."""
 
     about: str
     reason: str
@@ -52,8 +51,8 @@ class Remark:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What remarks are made from."""
+class ExplainContext:
+    """The analysed composition, as input of remarks, bounds and advice."""
 
     parts: Parts
     setting: Setting
@@ -65,113 +64,120 @@ class Seen:
 
     @property
     def p(self) -> Floats:
-        """The importance asked for."""
+        """The requested importance."""
         return np.asarray(self.setting.importance, dtype=np.float64)
 
 
-def remarks(seen: Seen) -> tuple[Remark, ...]:
-    """All warnings; none for a composition that minimises what it was asked to, with weights that
-    are not noisy.
-    """
-    noisy = [*_uniform(seen), *_absent(seen)]
-    biased = [r for rule in (_loss_favouring, _times, _losses, _adjacency) for r in rule(seen)]
-    return (*unknowns(seen), *noisy, *(biased or _other(seen)), *_steps(seen))
+def remarks(context: ExplainContext) -> tuple[Remark, ...]:
+    """All warnings about bias, noise and unknown objectives."""
+    noisy = [*_uniform(context), *_absent(context)]
+    biased = [r for rule in (_loss_favouring, _times, _losses, _adjacency) for r in rule(context)]
+    return (*unknowns(context), *noisy, *(biased or _other(context)), *_steps(context))
 
 
-def unknowns(seen: Seen) -> tuple[Remark, ...]:
-    """Why nobody can say before training what is minimised; empty where it is known."""
-    if not seen.opaque:
-        return tuple(beyond_theory(seen.parts))
-    why = "its coefficients depend on the updates themselves, which nobody knows before training"
-    name = type(seen.parts.weighting).__name__
+def unknowns(context: ExplainContext) -> tuple[Remark, ...]:
+    """The reasons why the objective is unknown before training; empty if it is known."""
+    if not context.opaque:
+        return tuple(beyond_theory(context.parts))
+    why = "its weights depend on the updates themselves, which are unknown before training"
+    name = type(context.parts.weighting).__name__
     return (
-        Remark(name, why, "use Proportional() to know what is minimised"),
-        *beyond_theory(seen.parts),
+        Remark(name, why, "use Proportional() for a known objective"),
+        *beyond_theory(context.parts),
     )
 
 
 def in_theory(parts: Parts) -> bool:
-    """Whether the direction is a weighted sum of the updates that clients made: what all closed
-    forms are about.
-    """
+    """Whether the direction is a weighted sum of the updates, as all closed forms assume."""
     return not list(beyond_theory(parts))
 
 
 def beyond_theory(parts: Parts) -> Iterator[Remark]:
-    """Parts that no closed form and no bound speaks of."""
+    """Remarks on parts that no closed form and no bound covers."""
     if not traits_of(parts.aggregator, AggregatorTraits).linear:
         name = undeclared(parts.aggregator, AggregatorTraits) or type(parts.aggregator).__name__
-        why = "the direction is no weighted sum of the updates, so no closed form and no bound speaks of it"
-        yield Remark(name, why, "use WeightedSum() to know what is minimised")
+        why = (
+            "the direction is not a weighted sum of the updates, so no closed form or bound applies"
+        )
+        yield Remark(name, why, "use WeightedSum() for a known objective")
     if not traits_of(parts.channel, ChannelTraits).identity:
         name = undeclared(parts.channel, ChannelTraits) or type(parts.channel).__name__
-        why = "updates do not arrive as clients made them, so no closed form and no bound speaks of them"
-        yield Remark(name, why, "use Plain() to know what is minimised")
+        why = "the channel changes the updates, so no closed form or bound applies"
+        yield Remark(name, why, "use Plain() for a known objective")
     if parts.personal is not None:
-        why = "every client has a model of its own, so no closed form and no bound speaks of one model"
-        yield Remark(
-            type(parts.personal).__name__, why, "leave personal out to know what is minimised"
-        )
+        why = "every client has its own model, so no closed form or bound applies"
+        yield Remark(type(parts.personal).__name__, why, "leave out personal for a known objective")
 
 
 def factor(value: float) -> str:
-    """A factor in words."""
+    """A factor as text."""
     return f"{value:.2g} ×" if value < 10 else f"{value:.0f} ×"
 
 
-def _uniform(seen: Seen) -> Iterator[Remark]:
-    drawn, p = traits_of(seen.parts.sampler, SamplerTraits), seen.p
+def _uniform(context: ExplainContext) -> Iterator[Remark]:
+    drawn, p = traits_of(context.parts.sampler, SamplerTraits), context.p
     m = drawn.per_round
     if drawn.law != "uniform" or m is None or m >= len(p) or np.ptp(p) <= SAME * p.max():
         return
-    mine, other = Uniform(m).statistics(p), MD(m).statistics(p)
+    uniform = Uniform(m).statistics(p)
     squares, limit = theory.uniform_beats_md(p, m)
     if squares > limit:
-        ratio = theory.variance_ratio(mine, other)
-        why = f"variance {ratio:.2g} × MD's; Σ p² = {squares:.3g} > 1/(N−m+1) = {limit:.3g} [Fraboni 2023, Cor. 2.1]"
+        ratio = theory.variance_ratio(uniform, MD(m).statistics(p))
+        why = (
+            f"variance {ratio:.2g} × MD's; Σ p² = {squares:.3g} > 1/(N−m+1) = {limit:.3g} "
+            "[Fraboni 2023, Cor. 2.1]"
+        )
         fix = f"use MD({m}) or ClusteredBySize({m})"
-    elif mine.sum_variance <= UNSTEADY**2:
+    elif uniform.sum_variance <= UNSTEADY**2:
         return
     else:
-        quiet = ClusteredBySize(m).statistics(p).sigma
+        clustered = ClusteredBySize(m).statistics(p).sigma
+        deviation = np.sqrt(uniform.sum_variance)
         why = (
-            f"the weights of a round sum to 1 only in the mean (standard deviation {np.sqrt(mine.sum_variance):.2g}), "
-            f"with Σ Var ω = {mine.sigma:.3g} against {quiet:.3g} of ClusteredBySize"
+            "the weights of a round sum to 1 only on average (standard deviation "
+            f"{deviation:.2g}), and Σ Var ω = {uniform.sigma:.3g}, against {clustered:.3g} with "
+            "ClusteredBySize"
         )
-        fix = f"the weights of ClusteredBySize({m}) always sum to 1"
+        fix = f"use ClusteredBySize({m}), whose weights always sum to 1"
     yield Remark("uniform sampling with unequal importance", why, fix)
 
 
-def _absent(seen: Seen) -> Iterator[Remark]:
-    drawn, total = traits_of(seen.parts.sampler, SamplerTraits), float(seen.scheme.mean.sum())
+def _absent(context: ExplainContext) -> Iterator[Remark]:
+    drawn, total = traits_of(context.parts.sampler, SamplerTraits), float(context.scheme.mean.sum())
     if not drawn.absent_keep or total >= 1 - SAME:
         return
     m = drawn.per_round
-    why = f"E[ω_i] = {total:.3g} p_i instead of p_i: a round goes {total:.3g} of the way [Fraboni 2023, §3.1]"
-    fix = f"use Uniform({m}), whose weights make up for the absent, or MD({m})"
+    why = (
+        f"E[ω_i] = {total:.3g} p_i instead of p_i, so each round makes only {total:.3g} of the "
+        "full step [Fraboni 2023, §3.1]"
+    )
+    fix = f"use Uniform({m}), whose weights compensate for absent clients, or MD({m})"
     yield Remark("absent clients keep the old model", why, fix)
 
 
-def _loss_favouring(seen: Seen) -> Iterator[Remark]:
-    drawn, found = traits_of(seen.parts.sampler, SamplerTraits), seen.scheme.statistics
-    if not drawn.favours_losses or found is None:
+def _loss_favouring(context: ExplainContext) -> Iterator[Remark]:
+    drawn = traits_of(context.parts.sampler, SamplerTraits)
+    statistics = context.scheme.statistics
+    if not drawn.favours_losses or statistics is None:
         return
-    most = int(np.argmax(found.mean / np.maximum(seen.p, 1e-300)))
-    never = int((found.mean == 0).sum())
-    unheard = f"; {never} clients are never chosen at these losses" if never else ""
+    mean = statistics.mean
+    most = int(np.argmax(mean / np.maximum(context.p, 1e-300)))
+    never = int((mean == 0).sum())
+    unheard = f"; it never selects {never} clients at these losses" if never else ""
     why = (
-        "it asks whoever has the largest loss, so the objective is a surrogate: "
-        f"χ² ≈ {theory.chi_squared(seen.p, found.mean):.3g}, client {most} counts "
-        f"{factor(found.mean[most] / seen.p[most])} its importance{unheard} (estimated {seen.scheme.where})"
+        "it selects the clients with the largest losses, so the objective is a surrogate: "
+        f"χ² ≈ {theory.chi_squared(context.p, mean):.3g}, client {most} has "
+        f"{factor(mean[most] / context.p[most])} its importance{unheard} "
+        f"(estimated {context.scheme.where})"
     )
     m = drawn.per_round
-    fix = f"use MD({m}) or ClusteredBySize({m}) to minimise what was asked for"
-    yield Remark(f"{name_of(seen.parts.sampler)} is biased", why, fix)
+    fix = f"use MD({m}) or ClusteredBySize({m}) to minimise the requested objective"
+    yield Remark(f"{name_of(context.parts.sampler)} is biased", why, fix)
 
 
-def _times(seen: Seen) -> Iterator[Remark]:
-    """Weights that do not make up for how often each client answers."""
-    parts, scheme, p = seen.parts, seen.scheme, seen.p
+def _times(context: ExplainContext) -> Iterator[Remark]:
+    """Weights that do not compensate for how often each client arrives."""
+    parts, scheme, p = context.parts, context.scheme, context.p
     made_up = traits_of(scheme.weighting, WeightingTraits).times is not None
     if waits_for_all(parts.clock) or by_losses(scheme.weighting) or made_up:
         return
@@ -180,7 +186,7 @@ def _times(seen: Seen) -> Iterator[Remark]:
     fix = "use TimeBased()" if everyone else "use TimeBased(times='estimated')"
     if not scheme.biased(p):
         if total < 1 - SLOW:
-            why = f"the mean weights sum to {total:.2g}, so the model moves that much slower than it could"
+            why = f"the mean weights sum to {total:.2g} instead of 1, which slows training down"
             yield Remark(f"{clock} with {type(scheme.weighting).__name__}", why, fix)
         return
     kappa = theory.normalised(scheme.mean) / np.maximum(p, 1e-300)
@@ -189,82 +195,96 @@ def _times(seen: Seen) -> Iterator[Remark]:
     needs = ""
     if rule and scheme.balance is not None:
         needs = (
-            f"the weights are not {rule}, client {down} would need d = {scheme.balance[down]:.3g}; "
+            f"the weights are not {rule}; client {down} would need d = {scheme.balance[down]:.3g}; "
         )
-    reason = "whoever is drawn while at work is passed over"
+    reason = "clients that are still working are skipped when drawn"
     if selects_everyone(parts):
-        reason = "whoever answers more often counts more"
+        reason = "clients that answer more often count more"
+    chi2 = theory.chi_squared(p, scheme.mean)
     why = (
-        f"{needs}{reason}, so client {up} counts {factor(kappa[up])} its importance and "
-        f"client {down} {factor(kappa[down])}: χ² = {theory.chi_squared(p, scheme.mean):.3g} from what was asked for"
+        f"{needs}{reason}, so client {up} has {factor(kappa[up])} its importance and "
+        f"client {down} {factor(kappa[down])}: χ² = {chi2:.3g} from the requested objective"
     )
     yield Remark(f"{clock} with {type(scheme.weighting).__name__} weights", why, fix)
 
 
-def _losses(seen: Seen) -> Iterator[Remark]:
-    weighting, p, q = seen.scheme.weighting, seen.p, theory.normalised(seen.scheme.mean)
+def _losses(context: ExplainContext) -> Iterator[Remark]:
+    weighting, p, q = context.scheme.weighting, context.p, theory.normalised(context.scheme.mean)
     if not by_losses(weighting):
         return
     kappa = q / np.maximum(p, 1e-300)
-    if not seen.scheme.biased(p):
+    if not context.scheme.biased(p):
         return
     off = theory.total_variation(p, q)
     inner = weighting.inner if isinstance(weighting, WrapsWeighting) else weighting
     favours = traits_of(inner, WeightingTraits).favours or "report other losses count otherwise"
     up, down = int(kappa.argmax()), int(kappa.argmin())
     why = (
-        f"clients that {favours}: κ = ω/p from "
-        f"{kappa[down]:.2g} (client {down}) to {kappa[up]:.2g} (client {up}), {off:.0%} of the weight moves, "
-        f"χ² ≈ {theory.chi_squared(p, q):.3g}, {seen.scheme.where}"
+        f"clients that {favours}: κ = ω/p from {kappa[down]:.2g} (client {down}) to "
+        f"{kappa[up]:.2g} (client {up}); {off:.0%} of the weight moves, "
+        f"χ² ≈ {theory.chi_squared(p, q):.3g}, {context.scheme.where}"
     )
-    yield Remark(f"{type(weighting).__name__} minimises a surrogate", why, _milder(seen, inner))
+    yield Remark(f"{type(weighting).__name__} minimises a surrogate", why, _milder(context, inner))
 
 
-def _milder(seen: Seen, weighting: Weighting) -> str:
-    """The temperature from which on nobody counts less than half, or another weighting."""
-    losses, tilt = seen.table.get("before"), traits_of(weighting, WeightingTraits).tilt
+def _milder(context: ExplainContext, weighting: Weighting) -> str:
+    """A fix: the temperature that leaves every client half its weight, or another weighting."""
+    losses, tilt = context.table.get("before"), traits_of(weighting, WeightingTraits).tilt
     if losses is not None and tilt is not None:
         by_loss = tilt.of == "loss"
-        values = losses if by_loss else losses - seen.table["after"]
+        values = losses if by_loss else losses - context.table["after"]
         enough = theory.least_temperature(float(np.ptp(values)), 0.5)
         source = " [Mansour 2022, eq. 17]" if by_loss else ""
-        return f"{tilt.option} ≥ {enough:.3g} keeps every κ above 1/2{source}, Proportional() keeps the objective"
-    return "use Proportional() to keep the objective, or Switch to it when speed no longer matters [Mansour 2022, §3.2]"
-
-
-def _adjacency(seen: Seen) -> Iterator[Remark]:
-    by_degree = traits_of(seen.scheme.weighting, WeightingTraits).by_similarity
-    if not by_degree or not seen.scheme.biased(seen.p):
-        return
-    chi2 = theory.chi_squared(seen.p, seen.scheme.mean)
-    why = f"clients count by how many others are like them, χ² = {chi2:.3g} from the importance asked for [Buttaci 2024, §4.3]"
-    about = f"{type(seen.scheme.weighting).__name__} minimises its own objective"
-    yield Remark(about, why, "use Proportional() to keep the importance asked for")
-
-
-def _other(seen: Seen) -> Iterator[Remark]:
-    """A bias that none of the known parts explains."""
-    if not seen.scheme.biased(seen.p):
-        return
-    sampler, weighting = type(seen.parts.sampler).__name__, type(seen.scheme.weighting).__name__
-    chi2 = theory.chi_squared(seen.p, seen.scheme.mean)
-    why = f"the mean weights of a client are not its importance: χ² = {chi2:.3g} from what was asked for"
-    yield Remark(
-        f"{sampler} with {weighting}",
-        why,
-        "give those that are drawn weights with mean p_i, or use MD",
+        return (
+            f"{tilt.option} ≥ {enough:.3g} keeps every κ above 1/2{source}; "
+            "Proportional() keeps the objective"
+        )
+    return (
+        "use Proportional() to keep the objective, or Switch to it late in training "
+        "[Mansour 2022, §3.2]"
     )
 
 
-def _steps(seen: Seen) -> Iterator[Remark]:
-    a = seen.progress
+def _adjacency(context: ExplainContext) -> Iterator[Remark]:
+    by_degree = traits_of(context.scheme.weighting, WeightingTraits).by_similarity
+    if not by_degree or not context.scheme.biased(context.p):
+        return
+    chi2 = theory.chi_squared(context.p, context.scheme.mean)
+    why = (
+        "clients that resemble many others get more weight, "
+        f"χ² = {chi2:.3g} from the requested importance [Buttaci 2024, §4.3]"
+    )
+    about = f"{type(context.scheme.weighting).__name__} minimises its own objective"
+    yield Remark(about, why, "use Proportional() to keep the requested importance")
+
+
+def _other(context: ExplainContext) -> Iterator[Remark]:
+    """A bias without a more specific warning."""
+    if not context.scheme.biased(context.p):
+        return
+    sampler, weighting = (
+        type(context.parts.sampler).__name__,
+        type(context.scheme.weighting).__name__,
+    )
+    chi2 = theory.chi_squared(context.p, context.scheme.mean)
+    why = (
+        "the mean weight of a client is not its importance: "
+        f"χ² = {chi2:.3g} from the requested objective"
+    )
+    fix = "use MD, or give the selected clients weights with mean p_i"
+    yield Remark(f"{sampler} with {weighting}", why, fix)
+
+
+def _steps(context: ExplainContext) -> Iterator[Remark]:
+    a = context.progress
     if np.ptp(a) <= SAME * a.max():
         return
-    q = theory.normalised(seen.scheme.mean)
+    q = theory.normalised(context.scheme.mean)
     most, least = int(a.argmax()), int(a.argmin())
-    chi2 = theory.chi_squared(q, seen.objective)
+    chi2 = theory.chi_squared(q, context.objective)
     why = (
-        f"client {most} makes {a[most] / a[least]:.3g} × the local progress of client {least} and counts more by that: "
-        f"the objective has weights q_i a_i, χ² = {chi2:.3g} (objective inconsistency, [Fraboni 2023, Thm A.1])"
+        f"client {most} makes {a[most] / a[least]:.3g} × the local progress of client {least}, so "
+        f"it has more influence: the objective has weights q_i a_i, χ² = {chi2:.3g} (objective "
+        "inconsistency, [Fraboni 2023, Thm A.1])"
     )
-    yield Remark("unequal local steps", why, "give steps= instead of epochs=, or use Scaffold")
+    yield Remark("unequal local steps", why, "use steps= instead of epochs=, or Scaffold")

@@ -1,4 +1,4 @@
-"""The losses that clients would report: what loss-based parts decide by."""
+"""The losses that clients would report, as input of loss-based parts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from poise.engine.local_work import LocalWork, WorkGroup
 from poise.training import Composition
 
 ROOM = 6e9
-"""Multiplications that the probe may take."""
+"""Multiplication budget of the local training."""
 
 
 @dataclass(frozen=True)
 class ReportedLosses:
-    """Losses of some clients before and after one piece of work, and the norms of what they
-    changed.
-    """
+    """Losses of clients before and after one local training, and the norms of their updates."""
 
     numbers: Ints  # (m,)
     before: Floats
@@ -33,23 +31,25 @@ class ReportedLosses:
 
     @property
     def whole(self) -> bool:
-        """Whether all clients were asked."""
+        """Whether the losses of all clients are known."""
         return len(self.numbers) == self.clients
 
     def table(self, seed: int = 0) -> dict[str, Floats]:
-        """Values for every client, (N,); whoever was not asked gets those of a client that was."""
+        """Values for every client, (N,); other clients get the values of a random known client."""
         stand_in = np.random.default_rng(seed).integers(0, len(self.numbers), self.clients)
         stand_in[self.numbers] = np.arange(len(self.numbers))
-        found = {
+        table = {
             "before": self.before[stand_in],
             "after": self.after[stand_in],
             "norms": self.norms[stand_in],
         }
-        return found if self.whole else {**found, "like": stand_in.astype(np.float64)}
+        if not self.whole:
+            table["like"] = stand_in.astype(np.float64)
+        return table
 
 
 def reported_losses(composition: Composition, oracle: Oracle, theta: Vector) -> ReportedLosses:
-    """Let clients work once from a model, as many as there is room for."""
+    """Train once locally from a model, on as many clients as the budget allows."""
     federation = composition.federation
     solver = composition.parts.solver
     reports = composition.parts.reports
@@ -64,21 +64,24 @@ def reported_losses(composition: Composition, oracle: Oracle, theta: Vector) -> 
     numbers = some_clients(federation, int(np.clip(ROOM / (cost(oracle) * samples), 4, 200)), seed)
     order = np.argsort(-solver.steps_for(sizes[numbers]), kind="stable")
     numbers = numbers[order]
-    found: list[tuple[Floats, Floats, Floats]] = []
+    results: list[tuple[Floats, Floats, Floats]] = []
     local = LocalWork.plain(oracle, solver)
     width = max(1, min(oracle.rows(solver.batch_size), 32))
     for a in range(0, len(numbers), width):
-        some = numbers[a : a + width]
-        streams = keys(seed, "batches", 0, some, np.zeros_like(some))
-        done = local.run(theta.repeat(len(some), 1), WorkGroup(some, 0, streams, reports))
-        blank = np.full(len(some), np.nan)
+        group = numbers[a : a + width]
+        streams = keys(seed, "batches", 0, group, np.zeros_like(group))
+        done = local.run(theta.repeat(len(group), 1), WorkGroup(group, 0, streams, reports))
+        blank = np.full(len(group), np.nan)
         before = blank if done.loss_before is None else done.loss_before
         after = blank if done.loss_after is None else done.loss_after
         assert done.norms is not None
-        found.append((before, after, done.norms))
-    before, after, norms = (np.concatenate(c) for c in zip(*found, strict=True))
+        results.append((before, after, done.norms))
+    before, after, norms = (np.concatenate(column) for column in zip(*results, strict=True))
     if "loss_before" in reports and not np.isfinite(before).all():
-        raise PoiseError("the first model has losses that are not finite")
+        raise PoiseError(
+            "the losses of the initial model are not finite",
+            "check the data for NaN or very large values",
+        )
     back = np.argsort(numbers, kind="stable")
     return ReportedLosses(
         numbers[back], before[back], after[back], norms[back], int(federation.clients)

@@ -20,7 +20,7 @@ SINGLE = 4e7
 """Multiplications for gradients of single samples."""
 
 PER_CLIENT = 24
-"""Samples per client whose gradients are looked at."""
+"""Maximum number of samples per client."""
 
 
 def gradient_constants(
@@ -36,27 +36,31 @@ def gradient_constants(
     drawn = int(np.clip(room / 2, 4, PER_CLIENT)) if oracle.batches else 1
     most = int(np.clip(room / drawn, 2, 64))
     numbers = some_clients(federation, most, seed)
-    found = [
-        _at(oracle, numbers, theta=w, decay=decay, batch_size=batch_size, drawn=drawn, seed=seed)
+    values = [
+        _values_at(
+            oracle, numbers, theta=w, decay=decay, batch_size=batch_size, drawn=drawn, seed=seed
+        )
         for w in points
     ]
-    noises, norms, spreads = zip(*found, strict=True)
-    noise, norm, apart = max(noises), max(norms), max(spreads)
-    where = "at the first model" if len(points) == 1 else "at the first model and at the optimum"
-    some = len(numbers) < federation.clients
-    how = (
-        f"{drawn} samples of {len(numbers)} clients, {where}, the largest"
-        if oracle.batches
-        else f"exact {where}"
-    )
+    noises, norms, spreads = zip(*values, strict=True)
+    noise = max(noises)
+    norm = max(norms)
+    spread = max(spreads)
+    where = "at the initial model"
+    if len(points) > 1:
+        where = "at the initial model and at the optimum"
+    how = f"exact {where}"
+    if oracle.batches:
+        how = f"maximum over {drawn} samples of {len(numbers)} clients, {where}"
+    upper = inf if len(numbers) < federation.clients else spread
     return (
         Constant(noise[0], max(noise[0] - noise[1], 0.0), noise[0] + noise[1], how),
         Constant(norm[0], max(norm[0] - norm[1], 0.0), norm[0] + norm[1], how),
-        Constant(apart, apart, inf if some else apart, f"largest over {len(numbers)} clients"),
+        Constant(spread, spread, upper, f"maximum over {len(numbers)} clients"),
     )
 
 
-def _at(
+def _values_at(
     oracle: Oracle,
     numbers: Ints,
     theta: Vector,
@@ -65,9 +69,7 @@ def _at(
     drawn: int,
     seed: int,
 ) -> tuple[tuple[float, float], tuple[float, float], float]:
-    """(sigma^2, half-width), (G^2, half-width) of the largest client, and the spread of the mean
-    gradients.
-    """
+    """(sigma^2, half-width) and (G^2, half-width), largest over clients; gradient spread."""
     noises, norms, means = [], [], []
     for client in numbers.tolist():
         rows = _samples(oracle, client, theta=theta, decay=decay, drawn=drawn, seed=seed)
@@ -87,16 +89,14 @@ def _at(
         norms.append((exact + share * variance, half))
         means.append(mean)
     centre = torch.stack(means).mean(dim=0)
-    apart = max(float((m - centre).square().sum()) for m in means)
-    return max(noises), max(norms), apart
+    spread = max(float((mean - centre).square().sum()) for mean in means)
+    return max(noises), max(norms), spread
 
 
 def _samples(
     oracle: Oracle, client: int, theta: Vector, decay: float, drawn: int, seed: int
 ) -> torch.Tensor:
-    """Gradients of single samples of a client, (k, trainable); of small batches where a model takes
-    no single ones.
-    """
+    """Gradients of single samples of a client, or of small batches if needed, (k, trainable)."""
     size, trainable = _size(oracle, client), oracle.layout.trainable
     k = min(drawn, size) if oracle.batches else 1
     who = np.full(k, client, dtype=np.int64)

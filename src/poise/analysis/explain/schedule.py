@@ -1,4 +1,4 @@
-"""The schedule and the weights of a composition, simulated without learning anything."""
+"""Simulation of the schedule and the weights of a composition, without training."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from poise.engine.plan import Parts, Plan, simulated
 from poise.engine.state import State
 
 MOST_ARRIVALS = 40_000
-LEAST = 2_000  # aggregations, where the budget of arrivals allows
-BATCHES = 20  # for the confidence of means over a run of dependent aggregations
+LEAST = 2_000  # aggregations, if the budget of arrivals allows
+BATCHES = 20  # batch means: successive aggregations are dependent
 T_BATCHES = 2.093  # Student's 97.5 % quantile with 19 degrees of freedom
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What was counted over some aggregations; sums by client are kept in batches for intervals."""
+    """Totals over simulated aggregations; sums by client are kept in batches for intervals."""
 
     aggregations: int
     time: float  # simulated, at the last of them
@@ -50,26 +50,29 @@ class Schedule:
         return np.asarray(T_BATCHES * each.std(axis=0, ddof=1) / np.sqrt(len(each)))
 
     def ratio(self, like: Floats | None = None) -> tuple[Floats, Floats]:
-        """E[coefficient]/E[base weight] of each client and its half-width: what the weighting does.
+        """E[coefficient]/E[base weight] of each client, and its half-width.
 
-        ``like``, (N,), names the group of each client whose members have the same losses: they are
+        ``like``, (N,), is the group of each client; clients of a group have equal losses and are
         counted together.
         """
         groups = np.arange(self.bases.shape[1]) if like is None else like.astype(np.int64)
-        ours, bases = (
-            np.stack([np.bincount(groups, row) for row in table]).astype(np.float64)
-            for table in (self.coefficients, self.bases)
-        )
+        coefficients = _sum_by_group(self.coefficients, groups)
+        bases = _sum_by_group(self.bases, groups)
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = ours.sum(axis=0) / bases.sum(axis=0)
-            spread = (ours - found * bases).std(axis=0, ddof=1) / bases.mean(axis=0)
+            ratio = coefficients.sum(axis=0) / bases.sum(axis=0)
+            spread = (coefficients - ratio * bases).std(axis=0, ddof=1) / bases.mean(axis=0)
         half = T_BATCHES * spread / np.sqrt(len(bases))
-        return found[groups], half[groups]
+        return ratio[groups], half[groups]
 
     @property
     def variance(self) -> Floats:
         """Var omega_i of the coefficients, (N,)."""
         return np.maximum(self.squares / self.aggregations - self.mean**2, 0.0)
+
+
+def _sum_by_group(table: Floats, groups: Ints) -> Floats:
+    """Sums over the columns of each group, row by row."""
+    return np.stack([np.bincount(groups, row) for row in table]).astype(np.float64)
 
 
 def simulate(
@@ -80,13 +83,13 @@ def simulate(
     budget: int = MOST_ARRIVALS,
     late: bool = True,
 ) -> Schedule:
-    """Draw, start, wait and weigh, with losses that stay as they are in ``table``.
+    """Simulate sampling, clock and weighting with the constant losses of ``table``.
 
-    Seed, rounds and time are those of ``options``. ``late`` weighs as at the end of training (the
-    last stage of a `Switch`), else as at its beginning.
+    ``options`` gives seed, rounds and time. ``late`` selects the weights at the end of training
+    (the last stage of a `Switch`), otherwise those at its beginning.
     """
-    dull = replace(parts, solver=_Dull())  # type: ignore[arg-type]
-    plan = Plan(dull, setting, seed=options.seed, rounds=None, time=options.time)
+    without_training = replace(parts, solver=_NoSolver())  # type: ignore[arg-type]
+    plan = Plan(without_training, setting, seed=options.seed, rounds=None, time=options.time)
     losses, norms = table.get("before"), table.get("norms")
     past = History(
         last_loss={} if losses is None else dict(enumerate(losses.tolist())),
@@ -200,5 +203,5 @@ def _counted(
     )
 
 
-class _Dull:
-    """A solver that nobody asks to work."""
+class _NoSolver:
+    """A placeholder: the simulation never trains."""

@@ -1,6 +1,4 @@
-"""E[omega_i] of a composition: in closed form where there is one, else by simulating that part
-alone.
-"""
+"""E[omega_i] of a composition, in closed form or from a simulation of the schedule."""
 
 from __future__ import annotations
 
@@ -30,27 +28,37 @@ from poise.engine.plan import Parts
 from poise.weightings import Proportional
 
 SAME = 1e-9
-"""Objectives that differ by less than this in total variation are the same."""
+"""Objectives that differ by less than this in total variation count as equal."""
 
-SCHEDULE_ARRIVALS = 8_000  # where only the schedule is of interest
-DRAWS = 4_000  # of a sampler without closed form
+SCHEDULE_ARRIVALS = 8_000  # if only the schedule is needed
+DRAWS = 4_000  # for a sampler without closed form
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """How often and how much each client counts."""
+    """The mean weights of the clients, and the schedule behind them.
 
-    mean: Floats  # E[omega_i], (N,)
-    half_width: Floats | None  # of 95 % intervals, None for a closed form
+    Args:
+        mean: E[omega_i], (N,).
+        half_width: half-widths of the 95 % intervals of ``mean``; None for a closed form.
+        method: how ``mean`` was computed, in words.
+        statistics: weight statistics of the sampler, if known.
+        shares: long-run share of aggregations with each client, if all clients restart at once.
+        balance: d_i of the clock, (N,).
+        schedule: the simulated schedule.
+        weighting: the weighting at the end of training.
+        where: the model at which loss-based parts were evaluated, in words.
+    """
+
+    mean: Floats
+    half_width: Floats | None
     method: str
-    statistics: WeightStatistics | None  # of the sampler
-    shares: (
-        Floats | None
-    )  # long-run share of aggregations with each client, where everyone starts again at once
-    balance: Floats | None  # d_i of the clock, (N,)
+    statistics: WeightStatistics | None
+    shares: Floats | None
+    balance: Floats | None
     schedule: Schedule
-    weighting: Weighting  # the one that counts in the end
-    where: str = "at the first losses"  # at which model parts that decide by losses were looked at
+    weighting: Weighting
+    where: str = "at the initial model"
 
     @property
     def exact(self) -> bool:
@@ -60,9 +68,7 @@ class Scheme:
     def distance(
         self, importance: Floats, progress: Floats | float = 1.0
     ) -> tuple[float, tuple[float, float] | None]:
-        """chi^2 of the objective, and a 95 % interval (basic bootstrap) where the weights were
-        estimated.
-        """
+        """chi^2 of the objective, and a 95 % interval (basic bootstrap) for estimated weights."""
         ones = np.ones(len(self.mean)) * progress
         point = theory.chi_squared(importance, theory.with_local_work(self.mean, ones))
         point = 0.0 if point < 1e-15 else point
@@ -71,65 +77,63 @@ class Scheme:
         rng = np.random.default_rng(0)
         drawn = self.mean + rng.normal(size=(200, len(self.mean))) * self.half_width / 1.96
         drawn = np.maximum(drawn, 1e-3 * self.mean)
-        found = [theory.chi_squared(importance, theory.with_local_work(q, ones)) for q in drawn]
-        low, high = (2 * point - float(np.quantile(found, share)) for share in (0.975, 0.025))
+        values = [theory.chi_squared(importance, theory.with_local_work(q, ones)) for q in drawn]
+        low = 2 * point - float(np.quantile(values, 0.975))
+        high = 2 * point - float(np.quantile(values, 0.025))
         return point, (max(low, 0.0), max(high, 0.0))
 
     def biased(self, importance: Floats, progress: Floats | float = 1.0) -> bool:
-        """Whether another objective is minimised than the one asked for, beyond what the estimate
-        leaves open.
-        """
+        """Whether the objective differs from the requested one, beyond the estimation error."""
         point, interval = self.distance(importance, progress)
         if interval is not None:
             return interval[0] > 0
-        apart = theory.with_local_work(self.mean, np.ones(len(self.mean)) * progress)
-        return not np.isfinite(point) or theory.total_variation(importance, apart) > SAME
+        objective = theory.with_local_work(self.mean, np.ones(len(self.mean)) * progress)
+        return not np.isfinite(point) or theory.total_variation(importance, objective) > SAME
 
 
 def name_of(part: Fits) -> str:
-    """The registered name of a part, for people; the class name of a user's own."""
-    if isinstance(part, HasName) and is_part(part):
+    """The registered name of a part; the class name of a user-defined part."""
+    if isinstance(part, Named) and is_part(part):
         return part.name
     return type(part).__name__
 
 
 def last_stage(weighting: Weighting) -> Weighting:
-    """The weighting that is used in the end: of a `Switch` or an `Anneal` the last."""
+    """The weighting at the end of training: the last stage of a `Switch` or an `Anneal`."""
     while isinstance(weighting, EndsWith):
         weighting = weighting.finally_used
     return weighting
 
 
 def by_losses(weighting: Weighting) -> bool:
-    """Whether a weighting, or one inside it, looks at losses."""
+    """Whether a weighting, or its inner weighting, reads losses."""
     return bool(set(weighting.needs) & {"loss_before", "loss_after"})
 
 
 def reads_updates(parts: Parts) -> bool:
-    """Whether the weighting that is used in the end may look at the updates themselves."""
+    """Whether the weighting at the end of training reads the updates themselves."""
     return traits_of(last_stage(parts.weighting), WeightingTraits).reads_updates
 
 
 def scheme_of(
     parts: Parts, setting: Setting, table: dict[str, Floats], options: RunOptions
 ) -> Scheme:
-    """Look at sampler, clock and weighting together."""
+    """The mean weights that sampler, clock and weighting give together."""
     weighting = last_stage(parts.weighting)
     ended = replace(parts, weighting=weighting)
     statistics = statistics_of(parts.sampler, setting, table)
     shares = shares_of(parts.clock, setting) if selects_everyone(parts) else None
     balance = None if shares is None else np.asarray(setting.importance / shares)
-    found = closed_form(ended, setting, statistics, shares)
-    plain = replace(parts, weighting=Proportional()) if found is not None else ended
-    budget = MOST_ARRIVALS if found is None else SCHEDULE_ARRIVALS
-    schedule = simulate(plain, setting, table, options, budget=budget)
-    if found is not None:
+    exact = closed_form(ended, setting, statistics, shares)
+    simulated = replace(parts, weighting=Proportional()) if exact is not None else ended
+    budget = MOST_ARRIVALS if exact is None else SCHEDULE_ARRIVALS
+    schedule = simulate(simulated, setting, table, options, budget=budget)
+    if exact is not None:
         estimated = traits_of(weighting, WeightingTraits).times == "estimated"
-        long = "in the long run" if estimated else "closed form"
         return Scheme(
-            mean=found,
+            mean=exact,
             half_width=None,
-            method=long,
+            method="in the long run" if estimated else "closed form",
             statistics=statistics,
             shares=shares,
             balance=balance,
@@ -138,10 +142,11 @@ def scheme_of(
         )
     mean, half = schedule.mean, schedule.half_width
     if waits_for_all(parts.clock) and statistics is not None and not statistics.estimated:
-        ratio, spread = schedule.ratio(table.get("like"))  # the sampler's part is known exactly
-        seen = np.isfinite(ratio)
-        mean = statistics.mean * np.where(seen, ratio, np.nanmean(ratio))
-        half = statistics.mean * np.where(seen, spread, np.nanmean(ratio))
+        # the statistics of the sampler are exact: only the ratio needs the simulation
+        ratio, spread = schedule.ratio(table.get("like"))
+        known = np.isfinite(ratio)
+        mean = statistics.mean * np.where(known, ratio, np.nanmean(ratio))
+        half = statistics.mean * np.where(known, spread, np.nanmean(ratio))
     method = f"estimated from {schedule.aggregations} simulated aggregations"
     return Scheme(
         mean=mean,
@@ -156,32 +161,32 @@ def scheme_of(
 
 
 def waits_for_all(clock: Clock) -> bool:
-    """Whether everyone who was asked is heard, however long that takes."""
+    """Whether the clock waits for every selected client."""
     return not traits_of(clock, ClockTraits).leaves_clients_behind
 
 
 def selects_everyone(parts: Parts) -> bool:
-    """Whether every client is drawn in every round."""
+    """Whether the sampler selects every client in every round."""
     return traits_of(parts.sampler, SamplerTraits).selects_everyone
 
 
 def closed_form(
     parts: Parts, setting: Setting, statistics: WeightStatistics | None, shares: Floats | None
 ) -> Floats | None:
-    """E[omega_i] where it is known."""
+    """E[omega_i] in closed form, or None."""
     weighting = parts.weighting
     if not isinstance(weighting, KnowsMeanCoefficients) or not still_holds(
         weighting, "mean_coefficients"
     ):
         return None
-    found = weighting.mean_coefficients(long_run(parts, setting, statistics, shares))
-    return None if found is None else np.asarray(found)
+    mean = weighting.mean_coefficients(long_run(parts, setting, statistics, shares))
+    return None if mean is None else np.asarray(mean)
 
 
 def long_run(
     parts: Parts, setting: Setting, statistics: WeightStatistics | None, shares: Floats | None
 ) -> LongRun:
-    """How often each client is heard, and with which mean base weight, where that is known."""
+    """How often each client arrives, and its mean base weight if known."""
     p = np.asarray(setting.importance, dtype=np.float64)
     if not waits_for_all(parts.clock):
         return LongRun(setting, parts.clock, p, shares)
@@ -193,7 +198,7 @@ def long_run(
 def statistics_of(
     sampler: Sampler, setting: Setting, table: dict[str, Floats]
 ) -> WeightStatistics | None:
-    """The sampler's own statistics, with what is known of losses and norms."""
+    """The weight statistics of the sampler, given the known losses and norms; None if unknown."""
     p = np.asarray(setting.importance, dtype=np.float64)
     draws = int(np.clip(2e7 / len(p) ** 1.5, 200, DRAWS))
     known = ClientFacts(table.get("before"), table.get("norms"), setting.majority, draws)
@@ -208,9 +213,7 @@ def statistics_of(
 
 
 def shares_of(clock: Clock, setting: Setting) -> Floats | None:
-    """The long-run share of aggregations with each client, (N,), when everyone starts again at
-    once.
-    """
+    """The long-run share of aggregations with each client, (N,), if all clients restart at once."""
     if not isinstance(clock, KnowsLongRunWeights) or not still_holds(clock, "unbiased_weights"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""An explanation as plain values, and in words."""
+"""Explanations as JSON data, as table rows and as text."""
 
 from __future__ import annotations
 
@@ -13,40 +13,43 @@ from poise.core.types import Floats
 Rows = list[tuple[str, str]]
 
 SHOWN = 8
-"""Clients whose weights are spelt out in words."""
+"""Maximum number of clients whose weights are listed one by one."""
 
 HOLDS = {True: "holds", False: "broken", None: "unknown"}
 
 
-def plain(found: Explanation) -> dict[str, Any]:
-    """What ``--json`` prints."""
-    scheme, statistics = found.scheme, None if found.scheme is None else found.scheme.statistics
-    pi, most = found.weight_range
+def plain(explanation: Explanation) -> dict[str, Any]:
+    """The explanation as plain values for ``--json``."""
+    scheme = explanation.scheme
+    statistics = None if scheme is None else scheme.statistics
+    pi, most = explanation.weight_range
     data: dict[str, Any] = {
-        "name": found.name,
-        "clients": len(found.importance),
-        "unbiased": found.unbiased,
-        "chi2": found.chi2,
-        "chi2 interval": found.chi2_interval,
-        "importance": found.importance,
-        "mean weights": found.mean,
-        "objective": found.objective,
+        "name": explanation.name,
+        "clients": len(explanation.importance),
+        "unbiased": explanation.unbiased,
+        "chi2": explanation.chi2,
+        "chi2 interval": explanation.chi2_interval,
+        "importance": explanation.importance,
+        "mean weights": explanation.mean,
+        "objective": explanation.objective,
         "pi": pi,
         "Pi": most,
-        "local progress": found.progress,
+        "local progress": explanation.progress,
         "sampler": None,
         "clock": None,
-        "window": found.window,
-        "rounds": found.rounds,
-        "time": found.time,
-        "bytes up": found.bytes_up,
-        "bytes down": found.bytes_down,
-        "conditions": {a.text: a.holds for a in found.conditions},
-        "constants": None if found.constants is None else found.constants.as_data(),
-        "bounds": [t.as_data() for t in found.terms.values()],
-        "warnings": [{"about": r.about, "reason": r.reason, "fix": r.fix} for r in found.remarks],
-        "advice": list(found.advice),
-        "notes": list(found.notes),
+        "window": explanation.window,
+        "rounds": explanation.rounds,
+        "time": explanation.time,
+        "bytes up": explanation.bytes_up,
+        "bytes down": explanation.bytes_down,
+        "conditions": {a.text: a.holds for a in explanation.conditions},
+        "constants": None if explanation.constants is None else explanation.constants.as_data(),
+        "bounds": [t.as_data() for t in explanation.terms.values()],
+        "warnings": [
+            {"about": r.about, "reason": r.reason, "fix": r.fix} for r in explanation.remarks
+        ],
+        "advice": list(explanation.advice),
+        "notes": list(explanation.notes),
     }
     if statistics is not None:
         data["sampler"] = {
@@ -63,69 +66,74 @@ def plain(found: Explanation) -> dict[str, Any]:
             "d": scheme.balance,
             "shares": scheme.shares,
         }
-        data["method"], data["half-widths"] = scheme.method, scheme.half_width
+        data["method"] = scheme.method
+        data["half-widths"] = scheme.half_width
     return data
 
 
-def facts(found: Explanation) -> Rows:
-    """The figures, one line each."""
-    scheme = found.scheme
-    rows: Rows = [("objective", verdict(found)), ("χ² to what was asked for", _chi2(found))]
+def facts(explanation: Explanation) -> Rows:
+    """The main facts as (name, value)."""
+    scheme = explanation.scheme
+    rows: Rows = [
+        ("objective", objective_sentence(explanation)),
+        ("χ² to the requested objective", _chi2(explanation)),
+    ]
     if scheme is None:
         return rows
-    pi, most = found.weight_range
+    pi, most = explanation.weight_range
     half = "" if scheme.half_width is None else f" ± {scheme.half_width.max():.2g}"
-    rows.append(("E[ω]", f"{_some(found.mean)}{half} ({scheme.method})"))
-    if found.unbiased is not None:
-        rows.append(("q̃, what is minimised", _some(found.objective)))
+    rows.append(("E[ω]", f"{_values_or_range(explanation.mean)}{half} ({scheme.method})"))
+    if explanation.unbiased is not None:
+        rows.append(("q̃, true objective", _values_or_range(explanation.objective)))
         rows.append(("κ = q̃/p", f"π = {pi:.3g}, Π = {most:.3g}"))
     if (s := scheme.statistics) is not None:
         alpha = "pairwise" if s.alpha is None else f"{s.alpha:.3g}"
-        rows.append(
-            (
-                "sampler",
-                f"Σ = {s.sigma:.4g}, γ = {s.gamma:.4g}, α = {alpha}, Var Σω = {s.sum_variance:.3g}",
-            )
-        )
+        text = f"Σ = {s.sigma:.4g}, γ = {s.gamma:.4g}, α = {alpha}, Var Σω = {s.sum_variance:.3g}"
+        rows.append(("sampler", text))
         rows.append(("clients per round", f"{s.expected_clients:.4g}"))
-    window = (
-        "unknown"
-        if found.window is None
-        else "endless"
-        if not isfinite(found.window)
-        else f"{found.window:,.0f}"
+    schedule = scheme.schedule
+    window = _window(explanation.window)
+    rows.append(
+        ("window W, staleness", f"{window}; at most {schedule.oldest}, mean {schedule.age:.2g}")
+    )
+    if scheme.balance is not None and np.ptp(scheme.balance - explanation.importance) > 0:
+        rows.append(("d_i that keep the objective", _values_or_range(scheme.balance)))
+    rows.append(
+        ("aggregations, simulated time", f"{explanation.rounds:,.0f}; {explanation.time:,.4g}")
     )
     rows.append(
         (
-            "window W, staleness",
-            f"{window}; at most {scheme.schedule.oldest}, mean {scheme.schedule.age:.2g}",
+            "communication",
+            f"{_bytes(explanation.bytes_up)} up, {_bytes(explanation.bytes_down)} down",
         )
     )
-    if scheme.balance is not None and np.ptp(scheme.balance - found.importance) > 0:
-        rows.append(("d_i that keep the objective", _some(scheme.balance)))
-    rows.append(("aggregations, simulated time", f"{found.rounds:,.0f}; {found.time:,.4g}"))
-    rows.append(("communication", f"{_bytes(found.bytes_up)} up, {_bytes(found.bytes_down)} down"))
     return rows
 
 
-def verdict(found: Explanation) -> str:
+def _window(window: float | None) -> str:
+    if window is None:
+        return "unknown"
+    return f"{window:,.0f}" if isfinite(window) else "infinite"
+
+
+def objective_sentence(explanation: Explanation) -> str:
     """One sentence about the objective."""
-    if found.unbiased is None and found.scheme is None:
-        return "not known: the parts do not fit"
-    if found.unbiased is None:
-        return f"not known: {found.remarks[0].about}: {found.remarks[0].reason}"
-    if found.unbiased:
-        return "unbiased: it minimises what was asked for"
-    if found.chi2 < 1e-12:
+    if explanation.unbiased is None and explanation.scheme is None:
+        return "unknown: the parts do not fit together"
+    if explanation.unbiased is None:
+        return f"unknown: {explanation.remarks[0].about}: {explanation.remarks[0].reason}"
+    if explanation.unbiased:
+        return "unbiased: training minimises the requested objective"
+    if explanation.chi2 < 1e-12:
         return (
-            "in proportion to what was asked for, but the mean weights sum to "
-            f"{found.mean.sum():.3g}"
+            "proportional to the requested objective, but the mean weights sum to "
+            f"{explanation.mean.sum():.3g}"
         )
-    return "biased: it minimises Σ q̃_i L_i instead of Σ p_i L_i"
+    return "biased: training minimises Σ q̃_i L_i instead of Σ p_i L_i"
 
 
-def constants_in_words(found: Explanation) -> Rows:
-    """The constants with their methods."""
+def constant_rows(explanation: Explanation) -> Rows:
+    """The constants and their methods, as (symbol, text)."""
     names = {
         "smoothness": "L",
         "convexity": "μ",
@@ -135,51 +143,50 @@ def constants_in_words(found: Explanation) -> Rows:
         "distance": "|w⁰ − w*|²",
         "gap": "F(w⁰) − F*",
     }
-    if found.constants is None:
+    if explanation.constants is None:
         return []
-    known = found.constants.by_name()
+    known = explanation.constants.by_name()
     return [(sign, str(known[name])) for name, sign in names.items()]
 
 
-def bounds_in_words(found: Explanation) -> Rows:
-    """The bounds, term by term."""
+def bound_rows(explanation: Explanation) -> Rows:
+    """The bounds with their terms, as (name, text)."""
     rows: Rows = []
-    for terms in found.terms.values():
-        parts = ", ".join(f"{k} {v:.3g}" for k, v in terms.values.items())
+    for terms in explanation.terms.values():
+        text = ", ".join(f"{name} {value:.3g}" for name, value in terms.values.items())
         broken = [a.text for a in terms.assumptions if a.holds is False]
-        but = f"; does not hold here: {'; '.join(broken)}" if broken else ""
-        rows.append((f"{terms.name} {terms.source}", f"{terms.total:.4g} = {parts}{but}"))
+        if broken:
+            text += f"; violated assumptions: {'; '.join(broken)}"
+        rows.append((f"{terms.name} {terms.source}", f"{terms.total:.4g} = {text}"))
     return rows
 
 
-def lines(found: Explanation) -> list[str]:
-    """All of it, for people."""
-    text = [found.name, *(f"  {k}: {v}" for k, v in facts(found))]
-    text += [
-        f"  {'holds' if a.holds else 'unknown' if a.holds is None else 'broken'}: {a.text}"
-        for a in found.conditions
-    ]
-    text += [f"  {k} = {v}" for k, v in constants_in_words(found)]
-    text += [f"  {k}: {v}" for k, v in bounds_in_words(found)]
-    text += [f"  warning: {w}" for w in found.warnings]
-    text += [f"  advice: {a}" for a in found.advice]
-    return text + [f"  note: {n}" for n in found.notes]
+def lines(explanation: Explanation) -> list[str]:
+    """The whole explanation as lines of text."""
+    text = [explanation.name, *(f"  {k}: {v}" for k, v in facts(explanation))]
+    text += [f"  {HOLDS[a.holds]}: {a.text}" for a in explanation.conditions]
+    text += [f"  {k} = {v}" for k, v in constant_rows(explanation)]
+    text += [f"  {k}: {v}" for k, v in bound_rows(explanation)]
+    text += [f"  warning: {w}" for w in explanation.warnings]
+    text += [f"  advice: {a}" for a in explanation.advice]
+    return text + [f"  note: {n}" for n in explanation.notes]
 
 
-def _chi2(found: Explanation) -> str:
-    if not isfinite(found.chi2):
-        return "not known"
-    if found.chi2_interval is None:
-        return f"{found.chi2:.4g}"
-    return f"{found.chi2:.3g} [{found.chi2_interval[0]:.3g}, {found.chi2_interval[1]:.3g}] (95 %)"
+def _chi2(explanation: Explanation) -> str:
+    if not isfinite(explanation.chi2):
+        return "unknown"
+    if explanation.chi2_interval is None:
+        return f"{explanation.chi2:.4g}"
+    low, high = explanation.chi2_interval
+    return f"{explanation.chi2:.3g} [{low:.3g}, {high:.3g}] (95 %)"
 
 
-def _some(v: Floats) -> str:
-    """A few values, or their range."""
+def _values_or_range(v: Floats) -> str:
+    """The values, or their range if there are many."""
     if len(v) <= SHOWN:
         return ", ".join(f"{x:.3g}" for x in v)
     if np.ptp(v) <= 1e-12 * abs(v).max():
-        return f"{v[0]:.3g} for everyone"
+        return f"{v[0]:.3g} for every client"
     return f"{v.min():.3g} (client {int(v.argmin())}) to {v.max():.3g} (client {int(v.argmax())})"
 
 

@@ -177,7 +177,9 @@ def bounds_figure(curves: BoundCurves) -> Figure:
         "Dashed lines: upper bounds, valid under the assumptions of their theorems. Dotted line: "
         "final value predicted for the objective that is really minimised."
     )
-    figure = empty_figure("Bounds and measured run", note, "aggregations", "training loss − minimum")
+    figure = empty_figure(
+        "Bounds and measured run", note, "aggregations", "training loss − minimum"
+    )
     for k, (name, values) in enumerate(curves.bounds.items()):
         line = {"color": PALETTE[(k + 1) % len(PALETTE)], "dash": DASHES[1]}
         figure.add_trace(

@@ -94,9 +94,7 @@ def weight_map(run: Run, title: str = "Weight of each client in each aggregation
     import plotly.graph_objects as go
 
     image = heat(run, MOST_CLIENTS, MOST_ROUNDS)
-    figure = empty_figure(
-        title, f"Blank: weight 0. {image.note}".strip(), "aggregation", "client"
-    )
+    figure = empty_figure(title, f"Blank: weight 0. {image.note}".strip(), "aggregation", "client")
     z = np.where(image.values == 0, np.nan, image.values).T.astype(np.float32)
     low = min(0.0, image.values.min(initial=0.0))
     high = max(image.values.max(initial=0.0), 1e-12)

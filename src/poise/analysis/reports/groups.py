@@ -156,9 +156,7 @@ def labels(experiments: list[dict[str, Any]]) -> list[str]:
     return _distinct(names)
 
 
-def _label_part(
-    section: str, experiment: dict[str, Any], experiments: list[dict[str, Any]]
-) -> str:
+def _label_part(section: str, experiment: dict[str, Any], experiments: list[dict[str, Any]]) -> str:
     """The part of a label for one section, e.g. ``sampler=uniform(m=5)`` or ``attacks=none``."""
     table = experiment.get(section)
     if not isinstance(table, Mapping):

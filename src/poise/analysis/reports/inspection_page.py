@@ -65,9 +65,7 @@ def misalignment_map(graph: SimilarityGraph, most: int = MOST_CELLS) -> Figure:
         "Clients are sorted into eight clusters."
     )
     if binned.width > 1:
-        note += (
-            f" {graph.clients:,} clients in bins of {binned.width}; each bin shows its first client."
-        )
+        note += f" Bins of {binned.width} of {graph.clients:,} clients, named after their first."
     figure = empty_figure("Misalignment of the clients", note, "client", "client")
     figure.add_trace(
         go.Heatmap(

@@ -28,9 +28,7 @@ NOTES = {
         "change; lower is smoother"
     ),
     "weighted client accuracy": "final accuracy per client, averaged by client importance",
-    "client loss spread": (
-        "standard deviation of the final loss over clients; lower is fairer"
-    ),
+    "client loss spread": ("standard deviation of the final loss over clients; lower is fairer"),
     "clients per round": "mean number of different clients in an aggregation",
     "classes per round": "mean number of different classes that the clients of an aggregation own",
     "sent to the server": "bytes sent by all clients",

@@ -13,7 +13,15 @@ import typer
 from poise.apps.cli.backend_options import BackendOptions
 from poise.apps.cli.deploy_verbs import deploy
 from poise.apps.cli.export import export
-from poise.apps.cli.options import AsJson, OptionValues, Plan, PresetArm, Training, declared_options, dataclass_options
+from poise.apps.cli.options import (
+    AsJson,
+    OptionValues,
+    Plan,
+    PresetArm,
+    Training,
+    dataclass_options,
+    declared_options,
+)
 from poise.apps.cli.ui import ui
 from poise.config.run_options import RunOptions
 from poise.config.unlearn_request import UnlearnRequest
@@ -38,9 +46,7 @@ app.command()(ui)
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Handle ``poise --version``."""
     if version:

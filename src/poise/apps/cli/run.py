@@ -42,7 +42,9 @@ def run_file(
             experiment, folder, seeds=chosen, observe=observe, stop=stop, backend=backend
         )
     if stop.raised:
-        remark(f"stopped after round {runs[-1].rounds}; continue with: poise resume {runs[-1].path}")
+        remark(
+            f"stopped after round {runs[-1].rounds}; continue with: poise resume {runs[-1].path}"
+        )
         started = {int(run.meta["seed"]) for run in runs}
         missing = [seed for seed in chosen if seed not in started]
         if missing:
@@ -77,7 +79,9 @@ def resume_runs(
                 resume(folder, callbacks=callbacks, stop=stop, rounds=rounds, backend=backend)
             )
             if stop():
-                remark(f"stopped after round {runs[-1].rounds}; continue with: poise resume {folder}")
+                remark(
+                    f"stopped after round {runs[-1].rounds}; continue with: poise resume {folder}"
+                )
                 break
     show_runs(runs, json)
 

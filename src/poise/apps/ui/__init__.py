@@ -1,6 +1,4 @@
-"""The console: what ledgers hold, in a browser. It reads run folders and never touches a process
-that writes them.
-"""
+"""The console: a web app that shows run folders and never interferes with running processes."""
 
 from poise.apps.ui.app import create_app
 

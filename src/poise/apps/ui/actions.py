@@ -1,6 +1,4 @@
-"""What the console can do to a run, each as the command that a user would type; pages and the API
-call these.
-"""
+"""The actions of the console on a run; each starts the ``poise`` command for the action."""
 
 from __future__ import annotations
 
@@ -9,19 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from poise.apps.ui import quarantine
-from poise.apps.ui.jobs import FOLDER, Job, Jobs
-from poise.apps.ui.library import Library, NotThere
+from poise.apps.ui.jobs import FOLDER, ConsoleJob, ConsoleJobs
+from poise.apps.ui.library import Library, NotInRun
 from poise.apps.ui.views.listing import BRANCHES
 from poise.core.errors import IncompatibleParts, InvalidOption, require
 
 if TYPE_CHECKING:
-    from poise.apps.ui.views.unlearning import Asked
+    from poise.apps.ui.views.unlearning import RequestOptions
 
 
-def compare(library: Library, name: str) -> Job:
-    """Make the similarity graph of a simulated run from the data that its experiment names: ``poise
-    inspect``.
-    """
+def compare(library: Library, name: str) -> ConsoleJob:
+    """Compute the similarity graph of a simulated run: ``poise inspect``."""
     from poise.apps.ui.views import federation as views
 
     folder = library.folder(name)
@@ -30,33 +26,28 @@ def compare(library: Library, name: str) -> Job:
             raise IncompatibleParts(why)
         seed = run.meta["seed"]
     arguments = ["inspect", str(folder / "experiment.toml"), "--seed", seed]
-    arguments += [
-        "--keep",
-        str(views.graph_file(folder)),
-        "--out",
-        str(folder / FOLDER / views.PAGE),
-    ]
-    return Jobs(folder).start("inspect", "compare the clients' data", arguments)
+    arguments += ["--keep", str(views.graph_file(folder))]
+    arguments += ["--out", str(folder / FOLDER / views.PAGE)]
+    return ConsoleJobs(folder).start("inspect", "compare the clients' data", arguments=arguments)
 
 
-def forget(library: Library, name: str, asked: Asked, deployment: Path | None = None) -> Job:
-    """Honour a request to forget: ``poise unlearn``, or ``poise deploy unlearn`` for the nodes of a
-    deployment.
-    """
+def unlearn(
+    library: Library, name: str, options: RequestOptions, deployment: Path | None = None
+) -> ConsoleJob:
+    """Unlearn clients: ``poise unlearn``, or ``poise deploy unlearn`` for runs of nodes."""
     from poise.apps.ui.views import federation
     from poise.apps.ui.views import unlearning as views
     from poise.unlearning.proof import require_proof
 
     with library.open(name) as run, views.opened(run) as histories:
-        cost = asked.cost(
-            run, histories
-        )  # what the command would refuse is refused here, before anything is started
-        require_proof(cost.not_proved, asked.heuristic)
-        training, nodes = histories.root.path, federation.on_nodes(histories.root.experiment)
-        branch = histories.branch_folder(histories.newest + 1)
+        cost = options.cost(run, histories)  # raises the errors of the command before it starts
+        refuse(cost.not_proved, options.heuristic)
+        training = histories.root.path
+        nodes = federation.on_nodes(histories.root.experiment)
+        branch = histories.place(histories.newest + 1)
     assert training is not None
     assert branch is not None
-    arguments = ["unlearn", str(training), *asked.arguments()]
+    arguments = ["unlearn", str(training), *options.arguments()]
     if nodes:
         if deployment is None:
             raise InvalidOption(
@@ -64,72 +55,68 @@ def forget(library: Library, name: str, asked: Asked, deployment: Path | None = 
                 "start the console with --deployment DIR",
             )
         arguments = ["deploy", *arguments, "--to", str(deployment)]
-    about = {"clients": asked.clients, "grows": str(branch.resolve()), "of": asked.max_rounds}
-    return Jobs(training).start("unlearn", f"forget {_clients(asked.clients)}", arguments, about)
+    about = {"clients": options.clients, "grows": str(branch.resolve()), "of": options.max_rounds}
+    title = f"unlearn {_clients(options.clients)}"
+    return ConsoleJobs(training).start("unlearn", title, arguments=arguments, about=about)
 
 
-def verify(library: Library, name: str, request: int) -> Job:
-    """Hold a certificate against the ledgers and models that it rests on: ``poise verify``."""
+def verify(library: Library, name: str, request: int) -> ConsoleJob:
+    """Check a certificate against its ledgers and models: ``poise verify``."""
     from poise.apps.ui.views import unlearning as views
     from poise.unlearning.histories import CERTIFICATE
 
     with library.open(name) as run, views.opened(run) as histories:
         if not 1 <= request <= len(histories.finished):
-            raise NotThere(f"there is no certificate of request {request}")
-        training, place, seen = (
-            histories.root.path,
-            histories.branch_folder(request),
-            views.fingerprint(histories, request),
-        )
+            raise NotInRun(f"request {request} has no certificate")
+        training = histories.root.path
+        branch = histories.place(request)
+        about = {"request": request, "seen": views.fingerprint(histories, request)}
     assert training is not None
-    assert place is not None
-    arguments = ["verify", str(place / CERTIFICATE)]
-    return Jobs(training).start(
-        "verify", f"verify certificate {request}", arguments, {"request": request, "seen": seen}
-    )
+    assert branch is not None
+    arguments = ["verify", str(branch / CERTIFICATE)]
+    title = f"verify certificate {request}"
+    return ConsoleJobs(training).start("verify", title, arguments=arguments, about=about)
 
 
-def train_without(library: Library, name: str, clients: Sequence[int]) -> Job:
-    """Train again without some clients, as a new run beside this one: ``poise run``."""
+def train_without(library: Library, name: str, clients: Sequence[int]) -> ConsoleJob:
+    """Train a new run, next to this one, without these clients: ``poise run``."""
     from poise.apps.ui.views import federation
 
     folder = library.folder(name)
-    require(len(clients) > 0, "nobody is in quarantine", "decide about a client first")
+    require(len(clients) > 0, "no client is in quarantine", "put a client into quarantine first")
     require(
         folder.parent.name != BRANCHES,
-        "this run was made by a request to forget",
-        "train its training again",
+        "this run is a branch of an unlearning request",
+        "train the original run again",
     )
     with library.open(name) as run:
         if federation.on_nodes(run.experiment):
             raise IncompatibleParts(
-                "the clients of this run are nodes of a deployment", "use the command shown"
+                "the clients of this run are nodes of a deployment",
+                "run the command that the page shows",
             )
         file = quarantine.write_experiment(run, clients)
         seed = run.meta["seed"]
-    out = beside(library, folder, quarantine.without_name(clients))
+    out = follow_up_folder(library, folder, quarantine.without_name(clients))
     arguments = ["run", str(file), "--out", str(out)]
     about = {"grows": str(out.resolve() / f"seed-{seed}")}
-    return Jobs(folder).start(
-        "run", f"train again without {_clients(','.join(map(str, clients)))}", arguments, about
-    )
+    title = f"train again without {_clients(','.join(map(str, clients)))}"
+    return ConsoleJobs(folder).start("run", title, arguments=arguments, about=about)
 
 
-def beside(library: Library, folder: Path, what: str) -> Path:
-    """A folder for runs that follow from one: beside its experiment's, never outside the console's
-    folder.
-    """
+def follow_up_folder(library: Library, folder: Path, suffix: str) -> Path:
+    """A folder for new runs: next to the experiment's folder, inside the console's folder."""
     home = folder.parent if folder.name.startswith("seed-") else folder
-    inside = home.resolve()
-    if not inside.is_relative_to(library.root.resolve()) or inside == library.root.resolve():
-        return folder / FOLDER / what
-    return home.with_name(f"{home.name}-{what}")
+    root = library.root.resolve()
+    if not home.resolve().is_relative_to(root) or home.resolve() == root:
+        return folder / FOLDER / suffix
+    return home.with_name(f"{home.name}-{suffix}")
 
 
-def jobs_of(library: Library, name: str) -> Jobs:
-    """The jobs of a run; those of a branch are its training's."""
+def jobs_of(library: Library, name: str) -> ConsoleJobs:
+    """The jobs of a run; a branch shares the jobs of its training."""
     folder = library.folder(name)
-    return Jobs(folder.parent.parent if folder.parent.name == BRANCHES else folder)
+    return ConsoleJobs(folder.parent.parent if folder.parent.name == BRANCHES else folder)
 
 
 def _clients(text: str) -> str:

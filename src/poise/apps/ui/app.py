@@ -1,4 +1,4 @@
-"""The console's app: routers, guard, static files, and what becomes of errors."""
+"""The web app of the console: routers, guard, static files and error responses."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from poise.core.errors import InvalidOption, PoiseError, RunLocked
 
 HERE = Path(__file__).parent
 
-ABOUT = """What the ledgers in a folder hold. Everything can be read without a token; actions need the one that the
-terminal shows, as `Authorization: Bearer`."""
+ABOUT = """Read access to the ledgers of a folder of runs. Reading needs no token. Actions need the
+token that the terminal shows, as `Authorization: Bearer`."""
 
 
 def create_app(
@@ -35,13 +35,13 @@ def create_app(
     host: str = "127.0.0.1",
     deployments: Iterable[Path] = (),
 ) -> FastAPI:
-    """The console of a folder of runs.
+    """Create the console of a folder of runs.
 
     Args:
-        runs: the folder; nothing outside of it is shown.
-        keys: the token and the cookie of the actions; new ones by default.
-        host: what the server listens on.
-        deployments: folders of deployments whose nodes may be asked to forget.
+        runs: the folder; the console shows nothing outside it.
+        keys: the token and the cookie for actions; default: new ones.
+        host: the address that the server listens on.
+        deployments: folders of deployments whose nodes may unlearn clients.
     """
     keys = keys or Keys()
     app = FastAPI(
@@ -52,7 +52,9 @@ def create_app(
         redoc_url=None,
         openapi_url="/api/openapi.json",
     )
-    app.state.library, app.state.keys, app.state.templates = Library(runs), keys, _templates()
+    app.state.library = Library(runs)
+    app.state.keys = keys
+    app.state.templates = _templates()
     app.state.tags = Tags(app.state.library.root)
     app.state.deployments = tuple(path.resolve() for path in deployments)
     for router in api.ROUTERS:
@@ -83,37 +85,44 @@ def _templates() -> Jinja2Templates:
 
 
 def _status(error: PoiseError) -> int:
-    """404 for what is not there, 422 for questions without sense, 409 for what cannot be read or
-    done as it is.
+    """The HTTP status of an error.
+
+    404: missing resource; 422: invalid request; 409: the current state of the run forbids it.
     """
     if isinstance(error, NoSuchRun):
         return 404
-    return 422 if isinstance(error, InvalidOption) and not isinstance(error, RunLocked) else 409
+    if isinstance(error, InvalidOption) and not isinstance(error, RunLocked):
+        return 422
+    return 409
 
 
 def _poise_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PoiseError)
-    return _problem(request, _status(error), error.message, error.hint)
+    return _error_response(request, _status(error), error=error.message, hint=error.hint)
 
 
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"][1:])
-    return _problem(request, 422, f"{where}: {first['msg']}" if where else str(first["msg"]), "")
+    field = ".".join(str(part) for part in first["loc"][1:])
+    message = f"{field}: {first['msg']}" if field else str(first["msg"])
+    return _error_response(request, 422, error=message, hint="")
 
 
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    hint = "the runs are listed at /" if error.status_code == 404 else ""
-    what = f"there is no page {request.url.path}" if error.status_code == 404 else str(error.detail)
-    made = _problem(request, error.status_code, what, hint)
-    made.headers.update(error.headers or {})
-    return made
+    message = str(error.detail)
+    hint = ""
+    if error.status_code == 404:
+        message = f"no such page: {request.url.path}"
+        hint = "the list of runs is at /"
+    response = _error_response(request, error.status_code, error=message, hint=hint)
+    response.headers.update(error.headers or {})
+    return response
 
 
-def _problem(request: Request, status: int, error: str, hint: str) -> Response:
-    """An error as a document for programs, and as a page for people."""
+def _error_response(request: Request, status: int, error: str, hint: str) -> Response:
+    """An error as JSON for the API, as a page otherwise."""
     if request.url.path.startswith("/api/"):
         return JSONResponse({"error": error, "hint": hint}, status)
     return page(request, "problem.html", status, error=error, hint=hint, code=status)

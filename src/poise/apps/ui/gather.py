@@ -1,6 +1,6 @@
-"""What pages and the API tell of a run: from its ledger, or from memory where that has not changed.
+"""The data behind pages and API responses, read from the ledger or from the cache.
 
-Everything heavy is imported when it is first asked for: the console begins without PyTorch.
+Heavy modules are imported on first use, so that the console starts without PyTorch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from poise.analysis.reports.tables import finite
 from poise.apps.ui import models, quarantine
 from poise.apps.ui.actions import jobs_of
-from poise.apps.ui.jobs import Job
+from poise.apps.ui.jobs import ConsoleJob
 from poise.apps.ui.library import Library
 from poise.apps.ui.views.drawing import drawn
 from poise.core.errors import IncompatibleParts, InvalidOption, PoiseError
@@ -25,13 +25,13 @@ from poise.ledger.summary import read_summary
 
 if TYPE_CHECKING:
     from poise.analysis.reports.graphs import KeptGraph
-    from poise.apps.ui.views.audit import Judged
-    from poise.apps.ui.views.unlearning import Asked
+    from poise.apps.ui.views.audit import KeptAudit
+    from poise.apps.ui.views.unlearning import RequestOptions
     from poise.privacy.budget import Budget
 
 
-SOON = 20_000
-"""Clients times rounds up to which a run is audited in a moment."""
+FAST_AUDIT = 20_000
+"""Clients times rounds up to which an audit takes less than a second."""
 
 
 def client_of(library: Library, name: str, client: int, page: int = 1) -> models.ClientOf:
@@ -40,28 +40,25 @@ def client_of(library: Library, name: str, client: int, page: int = 1) -> models
     from poise.apps.ui.views import client as views
 
     with library.open(name) as run:
-        own = views.part(run, views.checked(run, client))
-        kept, promised = _graph(library.folder(name)), _budget(run)
-        psi, trouble = _psi(run, client, promised)
-        last = 0.0 if psi is None else float(psi[-1])
-        judged, unjudged = _judged_if_possible(library, name, run)
+        history = views.client_history(run, views.checked(run, client))
+        kept = _graph(library.folder(name))
+        position = None
+        if kept is not None and kept.graph.clients == run.clients:
+            position = views.graph_position(kept, client)
+        audited, no_audit = _audit_if_fast(library, name, run)
+        refused = []
+        for n, reason in history.refused:
+            refused.append(models.RefusedUpdate(aggregation=n, reason=reason))
         return models.ClientOf(
             profile=views.profile(run, client),
-            participation=own.facts,
-            events=own.events,
-            refused=[models.Refusal(aggregation=n, reason=why) for n, why in own.refused],
-            place=views.place(kept, client)
-            if kept is not None and kept.graph.clients == run.clients
-            else None,
-            contributions=own.page(page),
-            no_verdict=unjudged,
-            verdict=None if judged is None else audit.verdict(judged, client),
-            sensitivity=models.Sensitivity(
-                psi=None if psi is None else finite(last),
-                limit=promised.limit,
-                beyond=last > promised.limit,
-                trouble=trouble,
-            ),
+            participation=history.facts,
+            events=history.events,
+            refused=refused,
+            place=position,
+            contributions=history.page(page),
+            no_verdict=no_audit,
+            verdict=None if audited is None else audit.audit_result(audited, client),
+            sensitivity=_sensitivity(run, client),
         )
 
 
@@ -71,17 +68,22 @@ def client_figures(library: Library, name: str, client: int) -> str:
 
     with library.open(name) as run:
         views.checked(run, client)
-        judged, _ = _judged_if_possible(library, name, run)
+        audited, _ = _audit_if_fast(library, name, run)
 
         def make() -> str:
-            own, promised = views.part(run, client), _budget(run)
-            psi, _ = _psi(run, client, promised)
-            found = None if judged is None else judged.audit
-            return drawn(
-                views.plots(run, client, own=own, psi=psi, limit=promised.limit, found=found)
+            budget = _budget(run)
+            psi, _ = _psi(run, client, budget)
+            plots = views.plots(
+                run,
+                client,
+                history=views.client_history(run, client),
+                psi=psi,
+                limit=budget.limit,
+                audit=None if audited is None else audited.audit,
             )
+            return drawn(plots)
 
-        return library.kept(name, ("client", client, judged is None), make)
+        return library.cached(name, ("client", client, audited is None), make)
 
 
 def federation_of(library: Library, name: str) -> models.FederationOf:
@@ -100,55 +102,55 @@ def federation_of(library: Library, name: str) -> models.FederationOf:
 
 
 def federation_figures(library: Library, name: str) -> str:
-    """How much everyone holds, and of which classes (`Drawings`)."""
+    """Sizes and classes of the clients (`Drawings`)."""
     from poise.apps.ui.views import federation as views
 
     def make() -> str:
         with library.open(name) as run:
             return drawn(views.plots(run))
 
-    return library.kept(name, "federation", make)
+    return library.cached(name, "federation", make)
 
 
 def graph_figures(library: Library, name: str) -> str:
-    """The similarity graph that was made for a run (`Drawings`); no figures where none was."""
+    """The figures of the similarity graph of a run (`Drawings`); empty without a graph."""
     from poise.apps.ui.views import federation as views
 
     folder = library.folder(name)
     file = views.graph_file(folder)
-    made_at = file.stat().st_mtime_ns if file.exists() else 0
+    changed = file.stat().st_mtime_ns if file.exists() else 0
 
     def make() -> str:
         kept = _graph(folder)
         return drawn([] if kept is None else views.graph_plots(kept))
 
-    return library.kept(name, ("graph", made_at), make)
+    return library.cached(name, ("graph", changed), make)
 
 
 def unlearning_of(library: Library, name: str) -> models.UnlearningOf:
-    """What a run was asked to forget; raises where a certificate is not as it was written."""
+    """The unlearning requests of a run; raises an error for an altered certificate."""
     from poise.apps.ui.views import unlearning as views
 
     jobs = jobs_of(library, name).all()
     with library.open(name) as run, views.opened(run) as histories:
-        told = views.tell(run, histories)
+        view = views.unlearning_view(run, histories)
         assert histories.root.path is not None
         return models.UnlearningOf(
             training=library.name(histories.root.path),
-            forgotten=told.forgotten,
-            limit=told.budget.limit,
-            budget=asdict(told.budget),
-            open=None if told.open is None else told.open.form(),
-            requests=[_certificate(row, jobs, told.head) for row in told.rows],
+            forgotten=view.forgotten,
+            limit=view.budget.limit,
+            budget=asdict(view.budget),
+            open=None if view.open is None else view.open.form(),
+            requests=[_certificate(row, jobs, view.head) for row in view.rows],
         )
 
 
 def _certificate(
-    row: dict[str, Any], jobs: list[Job], head: tuple[str, ...]
+    row: dict[str, Any], jobs: list[ConsoleJob], head: tuple[str, ...]
 ) -> models.CertificateOf:
     from poise.apps.ui.views.unlearning import verification
 
-    state, words = verification(row["request"], row["seen"], jobs)
+    state, words = verification(row["request"], row["fingerprint"], jobs)
     return models.CertificateOf(
         request=row["request"],
         summary=dict(zip(head, row["cells"], strict=True)),
@@ -159,49 +161,51 @@ def _certificate(
 
 
 def unlearning_figures(library: Library, name: str) -> str:
-    """The tree of histories and the sensitivities (`Drawings`)."""
+    """The restart tree and the sensitivities (`Drawings`)."""
     from poise.apps.ui.views import unlearning as views
 
     with library.open(name) as run, views.opened(run) as histories:
-        done = len(histories.finished)
-        return library.kept(
-            name, ("unlearning", done), lambda: drawn(views.tell(run, histories).plots)
-        )
+
+        def make() -> str:
+            return drawn(views.unlearning_view(run, histories).plots)
+
+        return library.cached(name, ("unlearning", len(histories.finished)), make)
 
 
-def cost_of(library: Library, name: str, asked: Asked) -> models.Cost:
-    """What a request would cost."""
+def cost_of(library: Library, name: str, options: RequestOptions) -> models.Cost:
+    """The cost of an unlearning request."""
     from poise.apps.ui.views.unlearning import opened
 
     with library.open(name) as run, opened(run) as histories:
-        looked = asked.cost(run, histories)
-        command = shlex.join(["poise", "unlearn", str(histories.root.path), *asked.arguments()])
+        cost = options.cost(run, histories)
+        command = shlex.join(["poise", "unlearn", str(histories.root.path), *options.arguments()])
     return models.Cost(
-        restart=list(looked.restart),
-        ideal=list(looked.ideal),
-        given_up=looked.given_up,
-        sigma=looked.sigma,
-        limit=looked.limit,
-        psi={str(c): finite(v) for c, v in looked.psi.items()},
-        not_proved=list(looked.not_proved),
-        words=models.facts(looked.rows()),
+        restart=list(cost.restart),
+        ideal=list(cost.ideal),
+        given_up=cost.given_up,
+        sigma=cost.sigma,
+        limit=cost.limit,
+        psi={str(c): finite(v) for c, v in cost.psi.items()},
+        not_proved=list(cost.not_proved),
+        words=models.facts(cost.rows()),
         command=command,
     )
 
 
 def audit_of(library: Library, name: str, alarm: float, page: int = 1) -> models.AuditOf:
-    """Who only pretends to work."""
+    """The audit of a run at a false-alarm rate."""
     from poise.apps.ui.views import audit as views
 
     with library.open(name) as run:
-        found, true = _judged(library, name, run).at(alarm), views.free_riders(run)
-        known = bool(true) and len(true) < run.clients
+        kept = _audited(library, name, run).at(alarm)
+        free_riders = views.free_riders(run)
+        known = bool(free_riders) and len(free_riders) < run.clients
         return models.AuditOf(
             alarm=alarm,
-            ranking=views.ranking(found, page, true=true),
-            thresholds=views.thresholds(found, true),
-            auc=found.audit.auc(true) if known else None,
-            news=views.live_news(run),
+            ranking=views.ranking(kept, page, free_riders=free_riders),
+            thresholds=views.thresholds(kept, free_riders),
+            auc=kept.audit.auc(free_riders) if known else None,
+            news=views.live_events(run),
         )
 
 
@@ -211,66 +215,69 @@ def audit_figures(library: Library, name: str, alarm: float) -> str:
 
     def make() -> str:
         with library.open(name) as run:
-            return drawn(
-                views.plots(run, _judged(library, name, run).at(alarm), views.free_riders(run))
-            )
+            kept = _audited(library, name, run).at(alarm)
+            return drawn(views.plots(run, kept, views.free_riders(run)))
 
-    return library.kept(name, ("audit", alarm), make)
+    return library.cached(name, ("audit", alarm), make)
 
 
 def quarantine_of(library: Library, name: str) -> models.QuarantineOf:
-    """Who is in quarantine, and the experiment and the command that go on without them."""
+    """The clients in quarantine, and the experiment and command that train without them."""
     from poise.apps.ui.views.federation import on_nodes
 
     folder = library.folder(name)
-    made = quarantine.decisions(folder)
-    inside = quarantine.excluded(made)
-    text, command, trouble = "", "", ""
+    decisions = quarantine.decisions(folder)
+    excluded = quarantine.excluded(decisions)
+    experiment = ""
+    command = ""
+    trouble = ""
     with library.open(name) as run:
-        if inside:
-            file = f"{quarantine.without_name(inside)}.toml"
-            to = " --to DIR" if on_nodes(run.experiment) else ""
-            command = f"poise {'deploy ' if to else ''}run {file}{to}"
+        if excluded:
+            file = f"{quarantine.without_name(excluded)}.toml"
+            command = f"poise run {file}"
+            if on_nodes(run.experiment):
+                command = f"poise deploy run {file} --to DIR"
             try:
-                text = quarantine.experiment_without(run, inside)
+                experiment = quarantine.experiment_without(run, excluded)
             except PoiseError as error:
-                command, trouble = "", str(error)
+                command = ""
+                trouble = str(error)
     return models.QuarantineOf(
-        excluded=inside,
-        decisions=[models.DecisionOf(**vars(one)) for one in made],
-        experiment=text,
+        excluded=excluded,
+        decisions=[models.DecisionOf(**vars(decision)) for decision in decisions],
+        experiment=experiment,
         command=command,
         trouble=trouble,
     )
 
 
-def decide(library: Library, name: str, verb: models.Verb) -> models.DecisionOf:
-    """Write a decision about a client down, with what the audit said at the time."""
-    from poise.apps.ui.views.audit import verdict
+def decide(library: Library, name: str, form: models.DecisionForm) -> models.DecisionOf:
+    """Record a decision about a client, with its current audit result."""
+    from poise.apps.ui.views.audit import audit_result
     from poise.apps.ui.views.client import checked
 
     with library.open(name) as run:
-        checked(run, verb.client)
-        judged, _ = _judged_if_possible(library, name, run)
-        said = None if judged is None else verdict(judged, verb.client)
-        made = quarantine.decide(
+        checked(run, form.client)
+        audited, _ = _audit_if_fast(library, name, run)
+        result = None if audited is None else audit_result(audited, form.client)
+        decision = quarantine.decide(
             run,
-            verb.client,
-            action=verb.action,
-            who=verb.who,
-            why=verb.why,
-            score=said.score if said else None,
-            p=said.p if said else None,
+            form.client,
+            action=form.action,
+            who=form.who,
+            why=form.why,
+            score=result.score if result else None,
+            p=result.p if result else None,
         )
-    return models.DecisionOf(**vars(made))
+    return models.DecisionOf(**vars(decision))
 
 
-def job_of(job: Job) -> models.JobOf:
-    """An action and how far it is."""
+def job_of(job: ConsoleJob) -> models.JobOf:
+    """An action and its progress."""
     grows = job.about.get("grows")
-    rounds = (
-        read_summary(Path(grows)).rounds if grows and (Path(grows) / DATABASE).exists() else None
-    )
+    rounds = None
+    if grows and (Path(grows) / DATABASE).exists():
+        rounds = read_summary(Path(grows)).rounds
     return models.JobOf(
         id=job.id,
         kind=job.kind,
@@ -287,38 +294,37 @@ def job_of(job: Job) -> models.JobOf:
 
 
 def deployment_named(known: tuple[Path, ...], name: str | None) -> Path | None:
-    """One of the deployments that the console was told of; the only one where none is named."""
+    """A deployment of the console by name; without a name, the only deployment."""
     if not name:
         return known[0] if len(known) == 1 else None
     for path in known:
         if str(path) == name:
             return path
     raise InvalidOption(
-        f"the console does not know the deployment {name!r}", "start it with --deployment DIR"
+        f"the console does not know the deployment {name!r}",
+        "start the console with --deployment DIR",
     )
 
 
-def _judged(library: Library, name: str, run: Run) -> Judged:
-    from poise.apps.ui.views.audit import judge
+def _audited(library: Library, name: str, run: Run) -> KeptAudit:
+    from poise.apps.ui.views.audit import audit_run
 
-    return library.kept(name, "audit", lambda: judge(run))
+    return library.cached(name, "audit", lambda: audit_run(run))
 
 
-def _judged_if_possible(library: Library, name: str, run: Run) -> tuple[Judged | None, str]:
-    """The audit, or why there is none: a page that is about something else does not wait for a long
-    one.
-    """
-    from poise.apps.ui.views.audit import judge
+def _audit_if_fast(library: Library, name: str, run: Run) -> tuple[KeptAudit | None, str]:
+    """The audit if it is cached or fast, otherwise the reason; other pages do not wait for it."""
+    from poise.apps.ui.views.audit import audit_run
 
-    def make() -> Judged:
-        if run.clients * run.rounds > SOON:
+    def make() -> KeptAudit:
+        if run.clients * run.rounds > FAST_AUDIT:
             raise IncompatibleParts(
-                "this run has not been audited yet", "its audit page does that, and takes a while"
+                "this run has not been audited yet", "open its audit page; this takes a while"
             )
-        return judge(run)
+        return audit_run(run)
 
     try:
-        return library.kept(name, "audit", make), ""
+        return library.cached(name, "audit", make), ""
     except PoiseError as error:
         return None, str(error)
 
@@ -332,17 +338,29 @@ def _graph(folder: Path) -> KeptGraph | None:
 
 
 def _budget(run: Run) -> Budget:
-    """What requests to forget are promised: as the training declared, or as usual."""
+    """The budget of unlearning requests: declared at training time, or the default."""
     from poise.unlearning.preview import declared_budget
 
     return declared_budget(run)
 
 
-def _psi(run: Run, client: int, promised: Budget) -> tuple[np.ndarray | None, str]:
-    """Psi of one client after each aggregation, (R + 1,), or why it cannot be counted."""
-    from poise.unlearning.ledger_sensitivity import budget_sensitivity
+def _sensitivity(run: Run, client: int) -> models.Sensitivity:
+    budget = _budget(run)
+    psi, trouble = _psi(run, client, budget)
+    last = 0.0 if psi is None else float(psi[-1])
+    return models.Sensitivity(
+        psi=None if psi is None else finite(last),
+        limit=budget.limit,
+        beyond=last > budget.limit,
+        trouble=trouble,
+    )
+
+
+def _psi(run: Run, client: int, budget: Budget) -> tuple[np.ndarray | None, str]:
+    """Psi of one client after each aggregation, (R + 1,), or the reason why it is unknown."""
+    from poise.unlearning.ledger_sensitivity import counted
 
     try:
-        return budget_sensitivity(run, promised, [client])[:, 0], ""
+        return counted(run, budget, [client])[:, 0], ""
     except PoiseError as error:
         return None, str(error)

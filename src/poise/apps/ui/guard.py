@@ -1,13 +1,9 @@
-"""Who may ask the console what: its own pages may read, its own pages with the token may act,
-nobody else anything.
+"""Access control of the console: its own pages may read; actions also need the token.
 
-- A name that another site points at this machine (DNS rebinding) is no name of the console: `Host`
-  is checked.
-- Another page in the same browser can send requests here, but not with this `Origin`: actions are
-  same-origin.
-- Actions need the token, as ``Authorization: Bearer`` or exchanged for a cookie that is sent to
-  this site alone.
-- What is shown comes from this host only (Content-Security-Policy).
+- DNS rebinding: the guard checks `Host` and refuses names that are not the console's.
+- Cross-site requests: actions must be same-origin, so pages of other sites cannot trigger them.
+- Actions need the token, as ``Authorization: Bearer`` or as a same-site cookie.
+- Pages load content from this host only (Content-Security-Policy).
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-UNLOCK = "/unlock"  # where the token is exchanged for the cookie
+UNLOCK = "/unlock"  # exchanges the token for the cookie
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 POLICY = (
@@ -32,8 +28,7 @@ POLICY = (
     "img-src 'self' data: blob:; connect-src 'self'; font-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing from another host. Plotly sets styles on the elements it draws, hence 'unsafe-inline' for
-styles alone."""
+"""Nothing from other hosts. Plotly sets inline styles, hence 'unsafe-inline' for styles only."""
 
 HEADERS = {
     "content-security-policy": POLICY,
@@ -47,13 +42,13 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Keys:
-    """The token that the terminal shows, and the value of the cookie that it is exchanged for."""
+    """The token that the terminal shows, and the value of the session cookie."""
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     session: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
 
     def fits(self, token: str) -> bool:
-        """Whether this is the token; takes as long for a nearly right one."""
+        """Whether this is the token, compared in constant time."""
         return secrets.compare_digest(token.encode(), self.token.encode())
 
     def unlocks(self, headers: Headers, cookie: str) -> bool:
@@ -61,36 +56,37 @@ class Keys:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and self.fits(given.strip()):
             return True
-        own = cookie_parser(headers.get("cookie", "")).get(cookie, "")
-        return secrets.compare_digest(own.encode(), self.session.encode())
+        value = cookie_parser(headers.get("cookie", "")).get(cookie, "")
+        return secrets.compare_digest(value.encode(), self.session.encode())
 
 
 def cookie_name(port: int | None) -> str:
-    """A name for each port: cookies of one host are shared by all its ports."""
+    """The cookie name of a port; all ports of a host share their cookies."""
     return f"poise-console-{port or 80}"
 
 
 class Guard:
-    """The checks around an app.
+    """Middleware that checks every request.
 
     Args:
-        app: what is guarded.
-        keys: of the actions.
-        host: what the server listens on; only a loopback address may be called by loopback names
-            alone.
+        app: the app to guard.
+        keys: token and cookie for actions.
+        host: the address that the server listens on; a loopback address accepts loopback names
+            only.
     """
 
     def __init__(self, app: ASGIApp, keys: Keys, host: str = "127.0.0.1") -> None:
-        self.app, self.keys = app, keys
+        self.app = app
+        self.keys = keys
         self.open = host not in LOOPBACK
         self.names = LOOPBACK | ({host, socket.gethostname().lower()} if self.open else frozenset())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or pass on and add the headers."""
+        """Refuse the request, or pass it on and add the security headers."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
-            return  # there is nothing to talk to but pages
+            return  # the console has no websockets
         headers = Headers(scope=scope)
         server = scope.get("server") or ("", None)
         unlocked = self.keys.unlocks(headers, cookie_name(server[1]))
@@ -99,42 +95,40 @@ class Guard:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = MutableHeaders(scope=message)
+                response_headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
-                    own.setdefault(name, value)
-                own.setdefault("cache-control", "no-store")
+                    response_headers.setdefault(name, value)
+                response_headers.setdefault("cache-control", "no-store")
             await send(message)
 
         await (self.app if refusal is None else refusal)(scope, receive, with_headers)
 
     def _refusal(self, scope: Scope, headers: Headers, unlocked: bool) -> Response | None:
-        """Why a request is not served; None where it is."""
+        """The error response for a refused request; None if the request may pass."""
         if not self._known(headers.get("host", "")):
-            return _no(
+            return _refuse(
                 421,
-                f"the console is not called {headers.get('host', '')!r}",
-                "use the address of the terminal",
+                error=f"{headers.get('host', '')!r} is not an address of this console",
+                hint="use the address that the terminal shows",
             )
         if scope["method"] in SAFE:
             return None
         if not _same_origin(headers):
-            return _no(
+            return _refuse(
                 403,
-                "actions are taken on the console's own pages",
-                "open the console and act there",
+                error="only the console's own pages may start actions",
+                hint="open the console and start the action there",
             )
         if not unlocked and scope["path"] != UNLOCK:
-            return _no(
+            return _refuse(
                 401,
-                "actions need the token",
-                "it stands in the terminal that runs the console; see /unlock",
+                error="actions need the token",
+                hint="copy it from the terminal that runs the console, and enter it at /unlock",
             )
         return None
 
     def _known(self, host: str) -> bool:
-        """Whether a Host header is a name of this server: no site can point a name of its own here
-        unnoticed.
-        """
+        """Whether a Host header names this server; protects against DNS rebinding."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower()
         except ValueError:
@@ -143,9 +137,7 @@ class Guard:
 
 
 def _same_origin(headers: Headers) -> bool:
-    """Whether one of the console's pages asks, or something that is no browser (and so carries no
-    cookie).
-    """
+    """Whether the request comes from a page of the console, or from a client without cookies."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
         return False
@@ -162,5 +154,5 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _no(status: int, error: str, hint: str) -> Response:
+def _refuse(status: int, error: str, hint: str) -> Response:
     return JSONResponse({"error": error, "hint": hint}, status)

@@ -1,9 +1,8 @@
-"""Long actions as processes of their own: one at a time per run, with a log, and none the worse for
-a killed console.
+"""Long actions as separate processes: one at a time per run, each with a log.
 
-A job is a `poise` command with ``--json``: the one document that it prints is its outcome. It is
-started in a session of its own and holds the lock of its folder for as long as it lives, however it
-ends; so whether it runs can be seen by any console, also by one that was started later.
+A job is a `poise` command with ``--json``; the JSON document that it prints is its outcome. It
+runs in a separate session, so it survives the console. It holds a file lock while it lives, so
+every console can see whether it runs.
 """
 
 from __future__ import annotations
@@ -24,40 +23,43 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from poise.apps.ui.library import NotThere
+from poise.apps.ui.library import NotInRun
 from poise.core.errors import LedgerError, PoiseError
 from poise.ledger.files import write_failure, write_whole
 
 FOLDER = "console"
-"""Where, in a run's folder, the console keeps what it adds; the ledger is not touched."""
+"""Folder of the console's files in a run folder; the console never changes the ledger."""
 
-JOB, OUT, LOG, LOCK = "job.json", "out.json", "log.txt", "lock"
+JOB = "job.json"
+OUT = "out.json"
+LOG = "log.txt"
+LOCK = "lock"
 MOST_LOG = 16_000
-"""Characters of a log that are shown: its end."""
+"""Number of characters shown from the end of a log."""
 
 State = Literal["running", "done", "failed"]
-_testing = threading.Lock()  # one look at a lock at a time, or two looks would see each other
+_testing = threading.Lock()  # two threads that test the lock at once would see each other
 
 
 class Busy(PoiseError):
-    """An action cannot begin or be stopped now: another one goes on, or it has ended."""
+    """An action cannot start because another one runs, or cannot stop because it has ended."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """An action that was started, and what has come of it so far.
+class ConsoleJob:
+    """A started action and its state.
 
     Attributes:
-        id: its folder's name.
+        id: name of its folder.
         kind: ``unlearn``, ``verify``, ``inspect`` or ``run``.
-        title: what it does, in words.
-        command: as a user would type it.
-        began: when, UTC.
+        title: description for people.
+        command: the command as a user would type it.
+        began: start time, UTC.
         state: ``running``, ``done`` or ``failed``.
-        outcome: the document that it printed; ``{"error": …, "hint": …}`` where it failed.
-        log: the end of what it said on the way.
-        about: facts for those who show it: which certificate, which folder grows.
-        pid: of its process; only valid while it runs.
+        outcome: the JSON document that it printed; ``{"error": …, "hint": …}`` after a failure.
+        log: the end of its log.
+        about: facts for pages, e.g. the certificate or the folder that it writes.
+        pid: process id; only valid while the action runs.
     """
 
     id: str
@@ -73,11 +75,11 @@ class Job:
 
     @property
     def error(self) -> str:
-        """Why it failed; empty where it did not."""
+        """The error message; empty unless the action failed."""
         return str(self.outcome.get("error", ""))
 
 
-class Jobs:
+class ConsoleJobs:
     """The jobs of one run, in ``RUN/console/jobs``."""
 
     def __init__(self, run: Path) -> None:
@@ -89,21 +91,24 @@ class Jobs:
         title: str,
         arguments: Sequence[str],
         about: Mapping[str, Any] | None = None,
-    ) -> Job:
-        """Start ``poise ARGUMENTS --json``; raises `Busy` while another job of this run goes on."""
+    ) -> ConsoleJob:
+        """Start ``poise ARGUMENTS --json``; raises `Busy` while another job of this run runs."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            held = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+            lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise write_failure(self.folder, error) from error
         try:
-            if not _taken(held):
-                found = self.running()
-                what = f": {found.title}" if found else ""
-                raise Busy(f"an action on this run goes on{what}", "wait for its end, or stop it")
+            if not _acquire(lock):
+                running = self.running()
+                title = f": {running.title}" if running else ""
+                raise Busy(
+                    f"another action on this run is in progress{title}",
+                    "wait until it ends, or stop it",
+                )
             name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-            os.ftruncate(held, 0)
-            os.pwrite(held, name.encode(), 0)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, name.encode(), 0)
             command = shlex.join(["poise", *arguments])
             facts: dict[str, Any] = {
                 "kind": kind,
@@ -114,45 +119,47 @@ class Jobs:
                 "pid": None,
             }
             write_whole(self.folder / name / JOB, json.dumps(facts, indent=1).encode())
-            facts["pid"] = _spawn(self.folder / name, [*arguments, "--json"], held)
+            facts["pid"] = _spawn(self.folder / name, [*arguments, "--json"], lock)
             write_whole(self.folder / name / JOB, json.dumps(facts, indent=1).encode())
         finally:
-            os.close(held)  # the job has it too, and keeps it locked
+            os.close(lock)  # the job inherited the descriptor and keeps the lock
         return self.get(name)
 
-    def get(self, name: str) -> Job:
+    def get(self, name: str) -> ConsoleJob:
         """One job by its id."""
-        place = self.folder / Path(name).name
+        folder = self.folder / Path(name).name
         try:
-            facts = json.loads((place / JOB).read_text(encoding="utf-8"))
+            facts = json.loads((folder / JOB).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise NotThere(f"there is no action {name!r} of this run") from error
-        log = _text(place / LOG)[-MOST_LOG:]
-        if self._holder() == place.name:
-            return Job(place.name, **facts, state="running", log=log)
-        outcome = _outcome(place / OUT)
+            raise NotInRun(f"this run has no action {name!r}") from error
+        log = _text(folder / LOG)[-MOST_LOG:]
+        if self._holder() == folder.name:
+            return ConsoleJob(folder.name, **facts, state="running", log=log)
+        outcome = _outcome(folder / OUT)
         state: State = "failed" if "error" in outcome else "done"
-        return Job(place.name, **facts, state=state, outcome=outcome, log=log)
+        return ConsoleJob(folder.name, **facts, state=state, outcome=outcome, log=log)
 
-    def all(self) -> list[Job]:
+    def all(self) -> list[ConsoleJob]:
         """Every job, the newest first."""
         names = sorted((p.parent.name for p in self.folder.glob(f"*/{JOB}")), reverse=True)
         return [self.get(name) for name in names]
 
-    def running(self) -> Job | None:
-        """The job that goes on."""
+    def running(self) -> ConsoleJob | None:
+        """The running job, or None."""
         holder = self._holder()
-        return self.get(holder) if holder and (self.folder / holder / JOB).exists() else None
+        if holder and (self.folder / holder / JOB).exists():
+            return self.get(holder)
+        return None
 
     def stop(self, name: str) -> None:
-        """Ask a job to stop, as Ctrl-C does: at the end of the round it is in."""
+        """Stop a job at the end of its current round, like Ctrl-C."""
         job = self.get(name)
         if job.state != "running" or job.pid is None:
-            raise Busy(f"the action {name} has ended already")
+            raise Busy(f"the action {name} has already ended")
         os.kill(job.pid, signal.SIGINT)
 
     def _holder(self) -> str:
-        """The id of the job that lives; empty where none does."""
+        """The id of the running job; empty if none runs."""
         try:
             file = os.open(self.folder / LOCK, os.O_RDONLY)
         except FileNotFoundError:
@@ -169,14 +176,12 @@ class Jobs:
                 os.close(file)
 
 
-def _taken(held: int) -> bool:
-    """Take the lock; tried more than once, since another console may be looking at it for a
-    moment.
-    """
+def _acquire(lock: int) -> bool:
+    """Try to take the lock, several times: another console may be testing it for a moment."""
     for _ in range(5):
         with _testing:
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
             except BlockingIOError:
                 pass
@@ -184,16 +189,16 @@ def _taken(held: int) -> bool:
     return False
 
 
-def _spawn(place: Path, arguments: Sequence[str], held: int) -> int:
-    """Start the process, which inherits the lock; who ends is waited for by a thread."""
-    with (place / OUT).open("wb") as out, (place / LOG).open("wb") as log:
+def _spawn(folder: Path, arguments: Sequence[str], lock: int) -> int:
+    """Start the process, which inherits the lock; a thread reaps it when it ends."""
+    with (folder / OUT).open("wb") as out, (folder / LOG).open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "poise", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=log,
             start_new_session=True,
-            pass_fds=[held],
+            pass_fds=[lock],
         )
     threading.Thread(target=process.wait, daemon=True).start()
     return process.pid
@@ -202,14 +207,14 @@ def _spawn(place: Path, arguments: Sequence[str], held: int) -> int:
 def _outcome(file: Path) -> dict[str, Any]:
     """The document that a job printed."""
     try:
-        found = json.loads(_text(file))
+        document = json.loads(_text(file))
     except ValueError:
-        found = None
-    if isinstance(found, dict):
-        return found
+        document = None
+    if isinstance(document, dict):
+        return document
     return {
-        "error": "it ended without a result",
-        "hint": "its log may say why; what it had finished is kept",
+        "error": "the action ended without a result",
+        "hint": "see its log for the reason; all finished rounds are saved",
     }
 
 

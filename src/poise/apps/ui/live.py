@@ -1,6 +1,4 @@
-"""Server-sent events: what became of a run since the last look. The ledger is asked, never the
-process.
-"""
+"""Server-sent events about the progress of a run, read from its ledger."""
 
 from __future__ import annotations
 
@@ -14,38 +12,40 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
 from poise.apps.ui.library import Library, NoSuchRun
-from poise.apps.ui.shared import PROBLEMS, ClientStateStore, RunName
+from poise.apps.ui.shared import PROBLEMS, RunLibrary, RunName
 from poise.apps.ui.views.listing import line_of
 
 router = APIRouter(tags=["runs"], responses=PROBLEMS)
 
 PAUSE = 0.5
-"""Seconds between two looks; a look at a run that nobody writes is a look at the times of its
-files."""
+"""Seconds between two polls; polling an unchanged run only reads file times."""
 
 SILENCE = 15.0
-"""Seconds after which a stream without news says that it is still there, so that nobody in between
-cuts it."""
+"""Seconds without events after which the stream sends a comment, so that proxies keep it open."""
 
 
 async def follow(library: Library, name: str, most: int | None = None) -> AsyncIterator[str]:
-    """An event ``run`` with the run's line (`RunLine`) whenever it changed, the first at once;
-    ``gone`` ends it.
+    """Yield an event ``run`` with the `RunLine` at once and after every change.
+
+    An event ``gone`` ends the stream when the run is deleted.
     """
-    told, spoke, sent = "", time.monotonic(), 0
+    last_line = ""
+    last_time = time.monotonic()
+    sent = 0
     while most is None or sent < most:
         try:
-            line = (
-                await run_sync(lambda: line_of(name, library.read_summary(name)))
-            ).model_dump_json()
+            run_line = await run_sync(lambda: line_of(name, library.read_summary(name)))
         except NoSuchRun:
             yield "event: gone\ndata: {}\n\n"
             return
-        if line != told:
-            told, spoke, sent = line, time.monotonic(), sent + 1
+        line = run_line.model_dump_json()
+        if line != last_line:
+            last_line = line
+            last_time = time.monotonic()
+            sent += 1
             yield f"event: run\ndata: {line}\n\n"
-        elif time.monotonic() - spoke > SILENCE:
-            spoke = time.monotonic()
+        elif time.monotonic() - last_time > SILENCE:
+            last_time = time.monotonic()
             yield ": still here\n\n"
         if most is None or sent < most:
             await anyio.sleep(PAUSE)
@@ -58,7 +58,7 @@ EVENT = {
         "data": {
             "type": "string",
             "contentMediaType": "application/json",
-            "description": "The run's line, as JSON.",
+            "description": "The `RunLine` as JSON.",
         },
     },
     "required": ["event", "data"],
@@ -73,9 +73,11 @@ STREAM: dict[int | str, dict[str, Any]] = {
 @router.get("/live/{name:path}", response_class=Response, responses=STREAM)
 def live(
     name: RunName,
-    library: ClientStateStore,
-    events: Annotated[int | None, Query(ge=1, description="End after so many.")] = None,
+    library: RunLibrary,
+    events: Annotated[
+        int | None, Query(ge=1, description="End after this number of events.")
+    ] = None,
 ) -> Response:
-    """The run's line whenever it changes, as server-sent events."""
+    """The `RunLine` after every change, as server-sent events."""
     library.folder(name)
     return StreamingResponse(follow(library, name, events), media_type="text/event-stream")

@@ -1,4 +1,4 @@
-"""What the API says of clients, federations, requests to forget, audits and actions."""
+"""API models of clients, federations, unlearning requests, audits and actions."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from poise.config.entries import OptionEntry, entries_of
 from poise.config.unlearn_request import UnlearnRequest
 
 Verification = Literal["unknown", "running", "holds", "broken", "stale"]
-"""What is known of a certificate: ``stale`` where it or the ledgers changed since it was looked
-at."""
+"""State of a certificate; ``stale``: certificate or ledgers changed since the verification."""
 
 
 LARGEST = {int: 10**9, float: 1e6}
-"""The largest numbers that the API takes for an option with a lower bound and no upper one."""
+"""Upper limit of the API for options that declare only a lower limit."""
 
 LONGEST = 100_000
-"""The longest text that the API takes for an option."""
+"""Maximum length of a text option."""
 
 
 def fields_of(kind: type, without: Iterable[str] = ()) -> dict[str, Any]:
-    """The declared options of a dataclass as fields of a model of the API."""
+    """The declared options of a dataclass as fields of an API model."""
     return {key: (entry.type, _field(entry)) for key, entry in entries_of(kind, without).items()}
 
 
-def _field(entry: OptionEntry) -> Any:
-    """Default, bounds and description of one option."""
+def _field(entry: Entry) -> Any:
+    """Default, limits and description of one option."""
     declared = entry.option.declared
     limits: dict[str, Any] = {
         "gt": declared.above,
@@ -48,37 +47,39 @@ def _field(entry: OptionEntry) -> Any:
 
 
 class Fact(BaseModel):
-    """Something in words."""
+    """A named fact in words."""
 
     name: str
     value: str
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> list[Fact]:
-    """Names and values as the API tells them."""
+    """(name, value) pairs as facts."""
     return [Fact(name=name, value=value) for name, value in pairs]
 
 
-class Refusal(BaseModel):
-    """An update that was not averaged in; aggregations are counted from 1."""
+class RefusedUpdate(BaseModel):
+    """An update that the server refused; aggregations count from 1."""
 
     aggregation: int
     reason: str
 
 
 class Profile(BaseModel):
-    """What a client holds; null where the ledger has no table of the clients."""
+    """The data of a client; null if the ledger has no client table."""
 
     client: int
     clients: int
     owner: int = Field(
-        description="Its number among all owners of the data, where some had left before the run."
+        description="Number among all data owners; differs if owners left before the run."
     )
     samples: int | None
-    share: float | None = Field(description="Of the samples of all clients.")
+    share: float | None = Field(description="Share of the samples of all clients.")
     importance: float | None
     classes: list[int] | None
-    divergence: dict[str, float] = Field(description="Of its class composition from that of all.")
+    divergence: dict[str, float] = Field(
+        description="Divergence of its class distribution from that of all clients."
+    )
     traits: dict[str, float]
 
 
@@ -89,33 +90,33 @@ class Neighbour(BaseModel):
     misalignment: float
 
 
-class Place(BaseModel):
-    """Where a client stands in the similarity graph."""
+class GraphPosition(BaseModel):
+    """The position of a client in the similarity graph."""
 
     degree: float
-    rank: int = Field(description="By degree; 1 is the most typical.")
+    rank: int = Field(description="Rank by degree; 1 is the most typical client.")
     clients: int
     outlier: bool
     nearest: list[Neighbour]
 
 
 class Participation(BaseModel):
-    """A client's part in a run."""
+    """The participation of a client in a run."""
 
-    rounds: int = Field(description="Aggregations it took part in.")
+    rounds: int = Field(description="Number of aggregations with this client.")
     of: int
     first: int | None
     last: int | None
     mean_weight: float | None
     mean_staleness: float | None
     largest_staleness: int | None
-    samples: int = Field(description="Worked on, all rounds together.")
+    samples: int = Field(description="Samples processed in all rounds.")
     steps: int
     refused: int
 
 
-class Contribution(BaseModel):
-    """A client's part in one aggregation, counted from 1."""
+class ContributionRow(BaseModel):
+    """The contribution of a client to one aggregation; aggregations count from 1."""
 
     aggregation: int
     version: int
@@ -130,16 +131,16 @@ class Contribution(BaseModel):
 
 
 class Contributions(BaseModel):
-    """A page of a client's contributions, the newest first."""
+    """A page of a client's contributions, newest first."""
 
     page: int
     pages: int
     total: int
-    rows: list[Contribution]
+    rows: list[ContributionRow]
 
 
-class Verdict(BaseModel):
-    """What the audit says of a client."""
+class AuditResult(BaseModel):
+    """The audit result of a client."""
 
     client: int
     score: float
@@ -148,15 +149,15 @@ class Verdict(BaseModel):
     suspected: bool
 
 
-class Ranked(Verdict):
-    """A line of the ranking; ``free_rider`` is null where nobody knows."""
+class Ranked(AuditResult):
+    """A line of the ranking; ``free_rider`` is null if the truth is unknown."""
 
     rank: int
     free_rider: bool | None
 
 
 class Ranking(BaseModel):
-    """A page of the clients, from the most suspected on."""
+    """A page of the clients, most suspicious first."""
 
     page: int
     pages: int
@@ -166,7 +167,7 @@ class Ranking(BaseModel):
 
 
 class Threshold(BaseModel):
-    """How many are suspected at a false-alarm rate and, where it is known, how many rightly."""
+    """Number of suspects at a false-alarm rate, and the hits if the truth is known."""
 
     alarm: float
     suspected: int
@@ -177,9 +178,7 @@ class Threshold(BaseModel):
 
 
 class Sensitivity(BaseModel):
-    """How far a client has moved the model; ``psi`` is null where it is beyond every limit or
-    cannot be counted.
-    """
+    """How far a client has moved the model; ``psi`` is null if infinite or unknown."""
 
     psi: float | None
     limit: float
@@ -188,35 +187,35 @@ class Sensitivity(BaseModel):
 
 
 class ClientOf(BaseModel):
-    """Everything about one client of a run."""
+    """All data about one client of a run."""
 
     profile: Profile
-    place: Place | None
+    place: GraphPosition | None
     participation: Participation
-    refused: list[Refusal]
+    refused: list[RefusedUpdate]
     contributions: Contributions
     sensitivity: Sensitivity
-    verdict: Verdict | None
-    no_verdict: str = Field(description="Why there is none.")
+    verdict: AuditResult | None
+    no_verdict: str = Field(description="Why there is no audit result; empty if there is one.")
     events: list[str]
 
 
 class FederationOf(BaseModel):
-    """The clients of a run together: facts in words."""
+    """Facts about all clients of a run."""
 
     facts: list[Fact]
     graph: list[Fact] = Field(
-        description="What the similarity graph says; empty where none was made."
+        description="Findings of the similarity graph; empty without a graph."
     )
     typical: dict[str, list[int]]
     same_data: bool | None = Field(
-        description="Whether the graph was made of the data that the run has."
+        description="Whether the graph was computed from the data of this run."
     )
-    no_graph: str = Field(description="Why no graph can be made here; empty where it can.")
+    no_graph: str = Field(description="Why the console cannot compute the graph; empty if it can.")
 
 
 class JobOf(BaseModel):
-    """An action that was started."""
+    """A started action."""
 
     id: str
     kind: str
@@ -227,12 +226,12 @@ class JobOf(BaseModel):
     error: str
     hint: str
     log: str
-    rounds: int | None = Field(description="Rounds so far of the run that it makes.")
+    rounds: int | None = Field(description="Finished rounds of the run that the action makes.")
     of: int | None
 
 
 class CertificateOf(BaseModel):
-    """A request that was honoured: its certificate, and whether it was verified here."""
+    """A finished unlearning request: certificate and verification state."""
 
     request: int
     summary: dict[str, str]
@@ -242,38 +241,34 @@ class CertificateOf(BaseModel):
 
 
 class UnlearningOf(BaseModel):
-    """What a run was asked to forget."""
+    """The unlearning requests of a run."""
 
     training: str
     forgotten: list[int]
     limit: float
-    budget: dict[str, float | str | None] = Field(
-        description="What requests are promised, unless they say otherwise."
-    )
+    budget: dict[str, float | str | None] = Field(description="Default privacy budget of requests.")
     requests: list[CertificateOf]
-    open: dict[str, str] | None = Field(
-        description="The options of a request that is not finished."
-    )
+    open: dict[str, str] | None = Field(description="The options of the unfinished request.")
 
 
-# The fields of a wish are the options of UnlearnRequest, so that the API cannot drift from the
-# command.
+# The fields are the options of UnlearnRequest, so that the API and the command stay in step.
 _Request: Any = create_model("_Request", **fields_of(UnlearnRequest, without=("out",)))
 
 
-class Wish(_Request):  # type: ignore[misc]
-    """A request to forget: the options of ``poise unlearn``; null is as the training declared it,
-    or as usual.
+class RequestBody(_Request):  # type: ignore[misc]
+    """An unlearning request: the options of ``poise unlearn``.
+
+    Null uses the value declared at training time, or the default.
     """
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Cost(BaseModel):
-    """What a request would cost; nothing is changed by looking."""
+    """The cost of an unlearning request; computing it changes nothing."""
 
-    restart: list[int] = Field(description="Branch and round of the model it would restart from.")
-    ideal: list[int] = Field(description="Likewise, if every model had been kept.")
+    restart: list[int] = Field(description="Branch and round of the model to restart from.")
+    ideal: list[int] = Field(description="The same, if the run had kept every model.")
     given_up: int
     sigma: float
     psi: dict[str, float | None]
@@ -289,12 +284,12 @@ class AuditOf(BaseModel):
     alarm: float
     ranking: Ranking
     thresholds: list[Threshold]
-    auc: float | None = Field(description="Where it is known who free-rides.")
-    news: list[str] = Field(description="What the audit said while the run went on.")
+    auc: float | None = Field(description="AUC of the scores; null if the truth is unknown.")
+    news: list[str] = Field(description="Events of the audit during the run.")
 
 
-class Verb(BaseModel):
-    """A decision about a client."""
+class DecisionForm(BaseModel):
+    """A quarantine decision about a client."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -304,8 +299,8 @@ class Verb(BaseModel):
     why: str = Field(max_length=2000)
 
 
-class DecisionOf(Verb):
-    """A decision as it is kept beside the run."""
+class DecisionOf(DecisionForm):
+    """A recorded quarantine decision."""
 
     owner: int
     when: str
@@ -315,10 +310,12 @@ class DecisionOf(Verb):
 
 
 class QuarantineOf(BaseModel):
-    """Who is in quarantine, how it came to that, and how to go on without them."""
+    """The clients in quarantine, all decisions, and how to train without these clients."""
 
     excluded: list[int]
     decisions: list[DecisionOf]
-    experiment: str = Field(description="The experiment file without them; empty where nobody is.")
+    experiment: str = Field(
+        description="The experiment file without the excluded clients; empty if there are none."
+    )
     command: str
     trouble: str

@@ -1,8 +1,7 @@
-"""Decisions to go on without a client: who decided, when, why, and the experiment that leaves it
-out.
+"""Quarantine decisions about clients, and the experiment without the excluded clients.
 
-They are kept beside the run, one line each, and never changed: a client comes back by another line.
-The run itself is not touched; what was trained stays as it was.
+A file in the run folder stores one decision per line: who decided, when and why. Lines are never
+changed; a later line releases a client. Decisions do not change the run or its model.
 """
 
 from __future__ import annotations
@@ -24,24 +23,23 @@ from poise.ledger.run import Run
 
 FILE = "quarantine.jsonl"
 LONGEST = 2000
-"""Characters of a reason."""
+"""Maximum length of a reason."""
 
 
 @dataclass(frozen=True)
-class Decision:
+class QuarantineDecision:
     """One line of the file.
 
     Args:
-        client: its number in the run.
-        owner: its number among all owners of the experiment's data; another one where some had left
-            before.
-        action: ``quarantine``, or ``release`` for a client that comes back.
-        who: the name of who decided, as they gave it.
-        why: their reason.
-        when: UTC.
-        rounds: aggregations that the run had by then.
-        score: of the audit at that time; None where it was not audited.
-        p: its p-value.
+        client: number of the client in the run.
+        owner: number among all data owners; differs if owners left before the run.
+        action: ``quarantine`` or ``release``.
+        who: name of the person who decided.
+        why: the reason.
+        when: time, UTC.
+        rounds: number of aggregations of the run at that time.
+        score: audit score at that time; None without an audit.
+        p: p-value at that time; None without an audit.
     """
 
     client: int
@@ -55,23 +53,24 @@ class Decision:
     p: float | None = None
 
 
-def decisions(folder: Path) -> list[Decision]:
-    """What was decided about the clients of a run, in order."""
+def decisions(folder: Path) -> list[QuarantineDecision]:
+    """All decisions about the clients of a run, in order."""
     file = folder / FOLDER / FILE
     if not file.exists():
         return []
     try:
         return [
-            Decision(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()
+            QuarantineDecision(**json.loads(line))
+            for line in file.read_text(encoding="utf-8").splitlines()
         ]
     except (OSError, ValueError, TypeError) as error:
-        raise LedgerError(f"{file} cannot be read: {error}") from error
+        raise LedgerError(f"cannot read {file}: {error}") from error
 
 
-def excluded(made: Sequence[Decision]) -> list[int]:
-    """The clients that are in quarantine now."""
-    last = {one.client: one.action for one in made}
-    return sorted(client for client, action in last.items() if action == "quarantine")
+def excluded(made: Sequence[QuarantineDecision]) -> list[int]:
+    """The clients that are currently in quarantine."""
+    last_action = {decision.client: decision.action for decision in made}
+    return sorted(client for client, action in last_action.items() if action == "quarantine")
 
 
 def decide(
@@ -82,26 +81,27 @@ def decide(
     why: str,
     score: float | None = None,
     p: float | None = None,
-) -> Decision:
-    """Write a decision down; one that changes nothing is refused."""
+) -> QuarantineDecision:
+    """Record a decision; raises an error if it changes nothing."""
     assert run.path is not None
     require(
         0 <= client < run.clients,
-        f"there is no client {client} in this run",
-        f"clients are 0 to {run.clients - 1}",
+        f"this run has no client {client}",
+        f"choose a client from 0 to {run.clients - 1}",
     )
-    require(bool(who.strip()), "who decides this?", "give a name: it is kept with the decision")
-    require(bool(why.strip()), "why?", "give a reason: it is kept with the decision")
+    require(bool(who.strip()), "the name of who decides is missing", "give a name; it is recorded")
+    require(bool(why.strip()), "the reason is missing", "give a reason; it is recorded")
     require(
         len(who) <= 200 and len(why) <= LONGEST,
-        f"a name or a reason is longer than {LONGEST} characters",
+        "the name or the reason is too long",
+        f"use at most 200 characters for the name and {LONGEST} for the reason",
     )
     inside = client in excluded(decisions(run.path))
     if action not in ("quarantine", "release") or inside == (action == "quarantine"):
-        state = "in quarantine already" if inside else "not in quarantine"
+        state = "already in quarantine" if inside else "not in quarantine"
         raise InvalidOption(f"client {client} is {state}")
     members = run.array("members")
-    made = Decision(
+    decision = QuarantineDecision(
         client=client,
         owner=client if members is None else int(members[client]),
         action="release" if inside else "quarantine",
@@ -112,12 +112,12 @@ def decide(
         score=score,
         p=p,
     )
-    _append(run.path / FOLDER / FILE, json.dumps(asdict(made)) + "\n")
-    return made
+    _append(run.path / FOLDER / FILE, json.dumps(asdict(decision)) + "\n")
+    return decision
 
 
 def _append(file: Path, line: str) -> None:
-    """Add a line, durably; lines of two writers do not mix."""
+    """Append a line durably; lines of concurrent writers do not mix."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         out = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -131,11 +131,11 @@ def _append(file: Path, line: str) -> None:
 
 
 def experiment_without(run: Run, clients: Sequence[int]) -> str:
-    """The experiment file of a run for the clients that stay.
+    """The experiment file of a run for the remaining clients.
 
-    ``[data] without`` names the owners that leave, whom the run may count otherwise; what was given
-    client by client (durations, groups, attacks) is given for those that stay, renumbered, as
-    retraining after a request does.
+    ``[data] without`` lists the excluded data owners, whose numbers may differ from those in the
+    run. Options per client (durations, groups, attacks) are renumbered for the remaining clients,
+    as in retraining after an unlearning request.
     """
     import tomli_w
 
@@ -145,12 +145,12 @@ def experiment_without(run: Run, clients: Sequence[int]) -> str:
     from poise.unlearning.retraining import for_clients
 
     stay = [c for c in range(run.clients) if c not in set(clients)]
-    require(len(stay) > 0, "nobody would be left", "keep one client")
+    require(len(stay) > 0, "no client would remain", "keep at least one client")
     tables: dict[str, Any] = tomllib.loads(run.experiment)
     require(
         "source" in tables.get("data", {}),
-        "the data of this run were given as Python objects",
-        "train again from Python, with federation.without(clients)",
+        "the data of this run are Python objects",
+        "train again in Python, with federation.without(clients)",
     )
     members = run.array("members")
     owners = {c if members is None else int(members[c]) for c in clients}
@@ -160,12 +160,12 @@ def experiment_without(run: Run, clients: Sequence[int]) -> str:
     tables.pop("attacks", None)
     if parts.attacks:
         tables["attacks"] = [describe(attack) for attack in parts.attacks]
-    tables["run"].pop("start", None)  # a branch begins from a model of its own; this begins anew
+    tables["run"].pop("start", None)  # branches start from a given model; this run starts anew
     return tomli_w.dumps(tables)
 
 
 def without_name(clients: Sequence[int]) -> str:
-    """A name for what leaves these clients out.
+    """A file name for an experiment without these clients.
 
     >>> without_name([7, 2]), without_name(range(20))
     ('without-2-7', 'without-20-clients-5aff54')
@@ -177,7 +177,7 @@ def without_name(clients: Sequence[int]) -> str:
 
 
 def write_experiment(run: Run, clients: Sequence[int]) -> Path:
-    """`experiment_without` as a file beside the run."""
+    """Write `experiment_without` to a file in the run folder."""
     assert run.path is not None
     file = run.path / FOLDER / f"{without_name(clients)}.toml"
     write_whole(file, experiment_without(run, clients).encode())

@@ -1,4 +1,4 @@
-"""What routers share: the library, the name of a run in an address, a page from a template."""
+"""Shared parts of the routers: dependencies, error responses, and pages from templates."""
 
 from __future__ import annotations
 
@@ -15,63 +15,62 @@ from poise.apps.ui.tags import Tags
 
 
 def _library(request: Request) -> Library:
-    found: Library = request.app.state.library
-    return found
+    library: Library = request.app.state.library
+    return library
 
 
-ClientStateStore = Annotated[Library, Depends(_library)]
-"""The library, as the parameter of a route."""
+RunLibrary = Annotated[Library, Depends(_library)]
+"""Route parameter: the library of runs."""
 
 
 def _tags(request: Request) -> Tags:
-    found: Tags = request.app.state.tags
-    return found
+    tags: Tags = request.app.state.tags
+    return tags
 
 
-Labels = Annotated[Tags, Depends(_tags)]
-"""The tags of the runs, as the parameter of a route."""
+RunTags = Annotated[Tags, Depends(_tags)]
+"""Route parameter: the tags of the runs."""
 
 
 def _deployments(request: Request) -> tuple[Folder, ...]:
-    found: tuple[Folder, ...] = request.app.state.deployments
-    return found
+    deployments: tuple[Folder, ...] = request.app.state.deployments
+    return deployments
 
 
 Deployments = Annotated[tuple[Folder, ...], Depends(_deployments)]
-"""The deployments whose nodes may be asked to retrain, as the parameter of a route."""
+"""Route parameter: the deployments whose nodes may retrain."""
 
 RunName = Annotated[
-    str, Path(description="The run's folder, relative to the folder that the console shows.")
+    str, Path(description="Folder of the run, relative to the folder of the console.")
 ]
-"""The name of a run in an address; it stands last (``/run/{name:path}``), for it has slashes of its
-own."""
+"""Route parameter: the name of a run. It comes last (``/run/{name:path}``): it contains slashes."""
 
 
-class Problem(BaseModel):
-    """What went wrong, and what to do about it."""
+class ErrorBody(BaseModel):
+    """An error message and a hint."""
 
     error: str
     hint: str = ""
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem, "description": "No such run."},
-    409: {"model": Problem, "description": "The run cannot be read, or not that of it."},
-    421: {"model": Problem, "description": "Called by a name that is not the console's."},
-    422: {"model": Problem, "description": "The question makes no sense."},
+    404: {"model": ErrorBody, "description": "The run, or this part of it, does not exist."},
+    409: {"model": ErrorBody, "description": "The current state of the run forbids the request."},
+    421: {"model": ErrorBody, "description": "The Host header does not name this console."},
+    422: {"model": ErrorBody, "description": "The request is invalid."},
 }
-"""How a question can go wrong; every router of the API declares them."""
+"""Error responses of every API route."""
 
 LOCKED: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "The body is not JSON."},
-    401: {"model": Problem, "description": "The token is missing."},
-    403: {"model": Problem, "description": "Not asked by one of the console's pages."},
+    400: {"model": ErrorBody, "description": "The body is not JSON."},
+    401: {"model": ErrorBody, "description": "The token is missing."},
+    403: {"model": ErrorBody, "description": "The request does not come from a console page."},
 }
-"""How an action can be refused beside."""
+"""Additional error responses of actions."""
 
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
-    """A page from a template."""
+    """Render a template as a page."""
     templates: Jinja2Templates = request.app.state.templates
     unlocked = bool(getattr(request.state, "unlocked", False))
     return templates.TemplateResponse(request, template, {"unlocked": unlocked, **values}, status)

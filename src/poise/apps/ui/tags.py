@@ -1,6 +1,4 @@
-"""Words that people put on runs. They are kept in a small file beside the runs: the ledger tells
-only what happened.
-"""
+"""Tags of runs, stored in a small file next to the runs and not in their ledgers."""
 
 from __future__ import annotations
 
@@ -13,7 +11,8 @@ from poise.core.errors import LedgerError, require
 from poise.ledger.files import write_whole
 
 FILE = "console-tags.json"
-LONGEST, MOST = 40, 12
+LONGEST = 40
+MOST = 12
 
 
 class Tags:
@@ -24,29 +23,35 @@ class Tags:
         self._lock = Lock()
 
     def all(self) -> dict[str, list[str]]:
-        """Tags by the name of their run."""
+        """The tags of all runs, by run name."""
         if not self.path.exists():
             return {}
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-            return {str(name): [str(tag) for tag in tags] for name, tags in found.items()}
+            data = json.loads(self.path.read_text(encoding="utf-8"))
+            return {str(name): [str(tag) for tag in tags] for name, tags in data.items()}
         except (OSError, ValueError, AttributeError, TypeError) as error:
             raise LedgerError(
-                f"{self.path} cannot be read: {error}", "put it right, or remove it"
+                f"cannot read {self.path}: {error}", "repair or delete the file"
             ) from error
 
     def set(self, name: str, tags: Sequence[str]) -> list[str]:
-        """Give a run these tags instead of those that it had."""
+        """Replace the tags of a run."""
         chosen = list(dict.fromkeys(filter(None, (" ".join(tag.split()) for tag in tags))))
-        require(len(chosen) <= MOST, f"{len(chosen)} tags for one run", f"at most {MOST}")
+        require(
+            len(chosen) <= MOST,
+            f"too many tags for one run: {len(chosen)}",
+            f"use at most {MOST}",
+        )
         for tag in chosen:
             require(
                 len(tag) <= LONGEST,
                 f"the tag {tag[:LONGEST]!r}… is too long",
-                f"at most {LONGEST} characters",
+                f"use at most {LONGEST} characters",
             )
         with self._lock:
-            found = {key: kept for key, kept in self.all().items() if key != name}
-            found |= {name: chosen} if chosen else {}
-            write_whole(self.path, json.dumps(found, indent=2, sort_keys=True).encode())
+            all_tags = self.all()
+            all_tags.pop(name, None)
+            if chosen:
+                all_tags[name] = chosen
+            write_whole(self.path, json.dumps(all_tags, indent=2, sort_keys=True).encode())
         return chosen

@@ -1,4 +1,4 @@
-"""The JSON API: one router per subject. A new one is a line here."""
+"""The JSON API: one router per subject, listed here."""
 
 from fastapi import APIRouter
 

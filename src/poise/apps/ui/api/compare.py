@@ -1,4 +1,4 @@
-"""Several runs side by side."""
+"""API routes that compare several runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from starlette.responses import Response
 from poise.analysis.reports import compare, comparison_as_data, group_runs
 from poise.analysis.reports.groups import Group
 from poise.apps.ui.library import Library
-from poise.apps.ui.shared import PROBLEMS, ClientStateStore
+from poise.apps.ui.shared import PROBLEMS, RunLibrary
 from poise.apps.ui.views.drawing import Drawings, drawn, side_by_side
 
 router = APIRouter(tags=["compare"], responses=PROBLEMS)
 
 MOST = 40
-"""Runs that are compared at once."""
+"""Maximum number of runs in one comparison."""
 
 Chosen = Annotated[
     list[str], Query(alias="run", description="Names of runs.", min_length=1, max_length=MOST)
@@ -36,7 +36,7 @@ class Mean(BaseModel):
 
 
 class ScoreOf(Mean):
-    """A score of a group: over its runs, and of each."""
+    """A score of a group: mean over its runs, and all values."""
 
     values: list[float | None]
     unit: str
@@ -53,7 +53,7 @@ class GroupOf(BaseModel):
 
 
 class ContrastOf(BaseModel):
-    """One score of a group against that of the first one."""
+    """One score of a group compared with the first group."""
 
     score: str
     label: str
@@ -65,7 +65,7 @@ class ContrastOf(BaseModel):
 
 
 class ComparisonOf(BaseModel):
-    """What can be said about the differences of experiments."""
+    """Scores of experiments and their differences."""
 
     groups: list[GroupOf]
     contrasts: list[ContrastOf]
@@ -73,32 +73,30 @@ class ComparisonOf(BaseModel):
 
 @contextmanager
 def grouped(library: Library, names: list[str]) -> Iterator[list[Group]]:
-    """Runs opened and put together by experiment, for the time of the block."""
+    """Open runs and group them by experiment, for the duration of the block."""
     with ExitStack() as stack:
         yield group_runs([stack.enter_context(library.open(name)) for name in dict.fromkeys(names)])
 
 
 @router.get("/compare", response_model=ComparisonOf)
-def comparison(names: Chosen, library: ClientStateStore) -> object:
-    """Scores by experiment, and which differences are significant; the first run's experiment is
-    the baseline.
-    """
+def comparison(names: Chosen, library: RunLibrary) -> object:
+    """Scores by experiment, and significant differences from the first run's experiment."""
 
     def make() -> object:
         with grouped(library, names) as groups:
             return comparison_as_data(compare(groups))
 
-    return library.kept_of(names, "comparison", make)
+    return library.cached_for(names, "comparison", make)
 
 
 @router.get("/compare/figures", response_model=Drawings)
-def figures(names: Chosen, library: ClientStateStore) -> Response:
-    """Curves of several runs, means over seeds with 95 % bands."""
+def figures(names: Chosen, library: RunLibrary) -> Response:
+    """Curves of several runs: means over seeds with 95 % bands."""
 
     def make() -> str:
         with grouped(library, names) as groups:
             return drawn(side_by_side(groups))
 
     return Response(
-        library.kept_of(names, "comparison of curves", make), media_type="application/json"
+        library.cached_for(names, "comparison of curves", make), media_type="application/json"
     )

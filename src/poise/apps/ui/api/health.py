@@ -1,17 +1,17 @@
-"""Whether a run's records are as they were written."""
+"""API route that checks the integrity of a ledger."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from poise.apps.ui.shared import PROBLEMS, ClientStateStore, RunName
+from poise.apps.ui.shared import PROBLEMS, RunLibrary, RunName
 
 router = APIRouter(tags=["runs"], responses=PROBLEMS)
 
 
 class Health(BaseModel):
-    """What recomputing every digest of the ledger showed."""
+    """Result of recomputing every digest of a ledger."""
 
     rounds: int
     damage: str
@@ -19,13 +19,11 @@ class Health(BaseModel):
 
 
 @router.get("/health/{name:path}")
-def health(name: RunName, library: ClientStateStore) -> Health:
-    """Recompute the digests of a run; ``damage`` names the first round that is not as it was
-    recorded.
-    """
+def health(name: RunName, library: RunLibrary) -> Health:
+    """Recompute the digests of a run; ``damage`` names the first damaged round."""
 
     def make() -> Health:
         with library.open(name) as run:
             return Health(rounds=run.rounds, damage=run.damage, digest=run.digest)
 
-    return library.kept(name, "health", make)
+    return library.cached(name, "health", make)

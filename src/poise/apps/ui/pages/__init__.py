@@ -1,6 +1,4 @@
-"""The pages: one router per page. A new one is a line here, and one in `TABS` where it shows
-something of a run.
-"""
+"""The pages: one router per page, listed here; pages of a run are also listed in `TABS`."""
 
 from fastapi import APIRouter
 
@@ -37,4 +35,4 @@ TABS: tuple[tuple[str, str], ...] = (
     ("Unlearning", "/unlearning"),
     ("Audit", "/audit"),
 )
-"""What there is to see of a run: name and address, which the name of the run follows."""
+"""The pages of a run: title, and address without the name of the run."""

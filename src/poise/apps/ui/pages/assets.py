@@ -1,4 +1,4 @@
-"""Plotly's script, from its package: nothing is fetched from another host."""
+"""Plotly's script, served from its Python package instead of another host."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ router = APIRouter()
 def _plotly() -> Path:
     from importlib.util import find_spec
 
-    found = find_spec("plotly")  # without importing it, which takes half a second
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "package_data" / "plotly.min.js"
+    spec = find_spec("plotly")  # avoids the import, which takes half a second
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "package_data" / "plotly.min.js"
 
 
 @router.get("/plotly.js")
 def plotly() -> Response:
-    """The script; a browser asks for it once a day."""
+    """The script; browsers cache it for a day."""
     return FileResponse(
         _plotly(), media_type="text/javascript", headers={"cache-control": "max-age=86400"}
     )
@@ -31,5 +31,5 @@ def plotly() -> Response:
 
 @router.get("/favicon.ico")
 def icon() -> Response:
-    """There is none, which is no error."""
+    """The console has no icon; answer without an error."""
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""One client of a run."""
+"""The page of one client."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from starlette.responses import Response
 
 from poise.apps.ui import gather
 from poise.apps.ui.api.clients import Number, Page
-from poise.apps.ui.shared import ClientStateStore, RunName, page
+from poise.apps.ui.shared import RunLibrary, RunName, page
 
 router = APIRouter()
 
 
 @router.get("/client/{name:path}")
 def client(
-    request: Request, name: RunName, library: ClientStateStore, number: Number = 0, rounds: Page = 1
+    request: Request, name: RunName, library: RunLibrary, number: Number = 0, rounds: Page = 1
 ) -> Response:
-    """What it holds, what it did, how far it moved the model, what the audit says; the first one by
-    default.
-    """
-    found = gather.client_of(library, name, number, rounds)
-    return page(request, "client.html", name=name, here="/client", found=found)
+    """Data, contributions, sensitivity and audit result of a client; default: client 0."""
+    client_data = gather.client_of(library, name, client=number, page=rounds)
+    return page(request, "client.html", name=name, here="/client", found=client_data)

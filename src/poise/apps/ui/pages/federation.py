@@ -1,4 +1,4 @@
-"""All clients of a run: who holds what, and how alike they are."""
+"""The page of all clients of a run: their data, and how alike they are."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from starlette.responses import RedirectResponse, Response
 
 from poise.apps.ui import actions, gather
 from poise.apps.ui.pages.jobs import latest, to_actions
-from poise.apps.ui.shared import ClientStateStore, RunName, page
+from poise.apps.ui.shared import RunLibrary, RunName, page
 
 router = APIRouter()
 
 
 @router.get("/federation/{name:path}")
-def federation(request: Request, name: RunName, library: ClientStateStore) -> Response:
-    """Facts and figures; the similarity graph where it was made, a button that makes it where it
-    can be.
-    """
-    found = gather.federation_of(library, name)
+def federation(request: Request, name: RunName, library: RunLibrary) -> Response:
+    """Facts and figures, and the similarity graph or a button to compute it."""
+    federation_data = gather.federation_of(library, name)
     clients = library.read_summary(name).meta["clients"]
     jobs = latest(library, name, "inspect")
     return page(
@@ -25,14 +23,14 @@ def federation(request: Request, name: RunName, library: ClientStateStore) -> Re
         "federation.html",
         name=name,
         here="/federation",
-        found=found,
+        found=federation_data,
         clients=int(clients),
         jobs=jobs,
     )
 
 
 @router.post("/federation/{name:path}")
-def compare(name: RunName, library: ClientStateStore) -> RedirectResponse:
-    """Make the graph."""
+def compare(name: RunName, library: RunLibrary) -> RedirectResponse:
+    """Compute the similarity graph."""
     actions.compare(library, name)
     return to_actions("/federation", name)

@@ -1,4 +1,4 @@
-"""One run, live."""
+"""The page of one run, with live updates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from poise.analysis.reports import score_table, sections
 from poise.analysis.reports.bounds_vs_run import kept_explanation
 from poise.analysis.reports.groups import group_runs
 from poise.apps.ui.library import Library
-from poise.apps.ui.shared import ClientStateStore, Labels, RunName, page
+from poise.apps.ui.shared import RunLibrary, RunName, RunTags, page
 from poise.apps.ui.views.listing import RunLine, line_of
 from poise.ledger.run import Run
 
@@ -25,19 +25,19 @@ SECTIONS = (
     ("times", "Time and staleness"),
     ("clients", "Clients"),
 )
-"""The figures of the page, and the headings they stand under."""
+"""The kinds of figures on the page, and their headings."""
 
 MOST_EVENTS = 200
 
 
 @router.get("/run/{name:path}")
-def run(request: Request, name: RunName, library: ClientStateStore, tags: Labels) -> Response:
-    """The page of a run; its figures are fetched by its script."""
+def run(request: Request, name: RunName, library: RunLibrary, tags: RunTags) -> Response:
+    """The page of a run; a script loads the figures."""
     line = line_of(name, library.read_summary(name), tags.all().get(name, ()))
     if line.state == "damaged" or line.clients is None:
         return _unreadable(request, library, name, line)
     folder = library.folder(name)
-    kept = library.kept(name, "page", lambda: _read(library, name))
+    kept = library.cached(name, "page", lambda: _read(library, name))
     return page(
         request,
         "run.html",
@@ -52,7 +52,7 @@ def run(request: Request, name: RunName, library: ClientStateStore, tags: Labels
 
 
 def _read(library: Library, name: str) -> dict[str, Any]:
-    """What the page tells in words."""
+    """The texts and tables of the page."""
     with library.open(name) as run:
         groups = group_runs([run])
         return {
@@ -75,12 +75,12 @@ def _facts(run: Run) -> dict[str, object]:
 
 
 def _missing(library: Library, name: str, run: Run) -> str:
-    """What is wrong where fewer rounds can be read than were recorded."""
+    """The damage, if fewer rounds are readable than were recorded; otherwise empty."""
     return run.damage if run.rounds < library.read_summary(name).rounds else ""
 
 
 def _unreadable(request: Request, library: Library, name: str, line: RunLine) -> Response:
-    """The page of a run whose ledger cannot be read, or is not there yet."""
+    """The page of a run whose ledger is damaged or does not exist yet."""
     begun = line.state != "damaged"
     return page(
         request,

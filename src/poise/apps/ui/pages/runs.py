@@ -6,19 +6,17 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from poise.apps.ui.api.runs import listed
-from poise.apps.ui.shared import ClientStateStore, Labels, page
+from poise.apps.ui.shared import RunLibrary, RunTags, page
 from poise.apps.ui.views.listing import main_score
 
 router = APIRouter()
 
 
 @router.get("/")
-def runs(request: Request, library: ClientStateStore, tags: Labels) -> Response:
-    """Every run as a row."""
-    found = listed(library, tags)
-    scores = list(dict.fromkeys(name for line in found for name in line.scores))
+def runs(request: Request, library: RunLibrary, tags: RunTags) -> Response:
+    """A table with one row per run."""
+    lines = listed(library, tags)
+    scores = list(dict.fromkeys(name for line in lines for name in line.scores))
     first = main_score(scores)
-    shown = [name for name in (first, *scores) if name is not None]
-    return page(
-        request, "runs.html", lines=found, scores=list(dict.fromkeys(shown))[:3], root=library.root
-    )
+    ordered = dict.fromkeys(name for name in (first, *scores) if name is not None)
+    return page(request, "runs.html", lines=lines, scores=list(ordered)[:3], root=library.root)

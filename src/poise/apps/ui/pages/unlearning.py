@@ -1,6 +1,4 @@
-"""Requests to forget: the tree of histories, certificates, and a form that says what a request
-costs first.
-"""
+"""The unlearning page: restart tree, certificates, and a form that shows the cost first."""
 
 from __future__ import annotations
 
@@ -10,54 +8,62 @@ from fastapi import APIRouter, Form, Request
 from pydantic import model_validator
 from starlette.responses import RedirectResponse, Response
 
+from poise.analysis.reports.unlearning_page import REQUEST_NOTE
 from poise.apps.ui import actions, gather
-from poise.apps.ui.models import Wish
+from poise.apps.ui.models import RequestBody
 from poise.apps.ui.pages.jobs import latest, to_actions
-from poise.apps.ui.shared import ClientStateStore, Deployments, RunName, page
+from poise.apps.ui.shared import Deployments, RunLibrary, RunName, page
 from poise.core.errors import LedgerError, PoiseError
 
 router = APIRouter()
 
 
-class WishForm(Wish):
-    """The form: a request and, for runs of nodes, the deployment that they belong to."""
+class RequestFormData(RequestBody):
+    """The submitted form: a request and, for runs of nodes, the deployment."""
 
     to: str = ""
 
     @model_validator(mode="before")
     @classmethod
     def _filled(cls, given: Any) -> Any:
-        """A field that was left empty was not given."""
+        """Drop empty fields."""
         return {k: v for k, v in given.items() if v != ""} if isinstance(given, dict) else given
 
 
 @router.get("/unlearning/{name:path}")
 def unlearning(
-    request: Request, name: RunName, library: ClientStateStore, known: Deployments
+    request: Request, name: RunName, library: RunLibrary, known: Deployments
 ) -> Response:
-    """The page; with options of a request in the address, also what it would cost."""
+    """The page; with the options of a request in the query, also the cost of the request."""
     from poise.apps.ui.views import federation
     from poise.apps.ui.views import unlearning as views
 
-    told, trouble = None, ""
+    unlearning_data = None
+    trouble = ""
     try:
-        told = gather.unlearning_of(library, name)
+        unlearning_data = gather.unlearning_of(library, name)
     except LedgerError as error:
         trouble = str(error)
     given = dict(request.query_params)
-    filled = {**views.Asked({}).form(), **((told and told.open) or {}), **given}
-    cost, mistake = None, ""
-    try:
-        cost = gather.cost_of(library, name, views.Asked.of(given)) if given.get("method") else None
-    except PoiseError as error:
-        mistake = str(error)
+    filled = views.RequestOptions({}).form()
+    if unlearning_data is not None and unlearning_data.open is not None:
+        filled |= unlearning_data.open
+    filled |= given
+    cost = None
+    mistake = ""
+    if given.get("method"):
+        try:
+            options = views.RequestOptions.from_form(given)
+            cost = gather.cost_of(library, name, options)
+        except PoiseError as error:
+            mistake = str(error)
     nodes = federation.on_nodes(library.read_summary(name).experiment)
     return page(
         request,
         "unlearning.html",
         name=name,
         here="/unlearning",
-        told=told,
+        unlearning=unlearning_data,
         trouble=trouble,
         filled=filled,
         cost=cost,
@@ -65,25 +71,28 @@ def unlearning(
         asked={k: v for k, v in given.items() if v},
         nodes=nodes,
         deployments=known,
-        fields=views.form_fields(told.budget if told else None),
+        note=REQUEST_NOTE,
+        heuristic=views.ENTRIES["heuristic"].label,
+        fields=views.form_fields(unlearning_data.budget if unlearning_data else None),
         jobs=latest(library, name, "unlearn", "verify"),
     )
 
 
 @router.post("/unlearning/{name:path}")
-def forget(
-    name: RunName, library: ClientStateStore, known: Deployments, wish: Annotated[WishForm, Form()]
+def unlearn(
+    name: RunName, library: RunLibrary, known: Deployments, form: Annotated[RequestFormData, Form()]
 ) -> RedirectResponse:
-    """Honour the request that the page showed the cost of."""
-    from poise.apps.ui.views.unlearning import Asked
+    """Start the request whose cost the page showed."""
+    from poise.apps.ui.views.unlearning import RequestOptions
 
-    asked = Asked.wished(wish.model_dump(exclude={"to"}))
-    actions.forget(library, name, asked, gather.deployment_named(known, wish.to))
+    options = RequestOptions.from_api(form.model_dump(exclude={"to"}))
+    deployment = gather.deployment_named(known, form.to)
+    actions.unlearn(library, name, options, deployment=deployment)
     return to_actions("/unlearning", name)
 
 
 @router.post("/verification/{request}/{name:path}")
-def verify(request: int, name: RunName, library: ClientStateStore) -> RedirectResponse:
+def verify(request: int, name: RunName, library: RunLibrary) -> RedirectResponse:
     """Verify a certificate."""
     actions.verify(library, name, request)
     return to_actions("/unlearning", name)

@@ -1,4 +1,4 @@
-"""The token of the terminal for a cookie of this browser."""
+"""The page that exchanges the token of the terminal for a cookie."""
 
 from __future__ import annotations
 
@@ -16,25 +16,23 @@ router = APIRouter()
 @router.get("/unlock")
 def ask(request: Request, back: str = "/") -> Response:
     """Ask for the token."""
-    return page(request, "unlock.html", back=_own(back), wrong=False)
+    return page(request, "unlock.html", back=_safe_address(back), wrong=False)
 
 
 @router.post("/unlock")
 def unlock(
     request: Request, token: Annotated[str, Form()] = "", back: Annotated[str, Form()] = "/"
 ) -> Response:
-    """Give a cookie for the token: scripts cannot read it, the browser sends it from the console's
-    pages alone.
-    """
+    """Set the session cookie (HTTP-only, same-site) if the token is right."""
     keys: Keys = request.app.state.keys
     if not keys.fits(token.strip()):
-        return page(request, "unlock.html", 401, back=_own(back), wrong=True)
-    answer = RedirectResponse(_own(back), 303)
+        return page(request, "unlock.html", 401, back=_safe_address(back), wrong=True)
+    answer = RedirectResponse(_safe_address(back), 303)
     port = (request.scope.get("server") or ("", None))[1]
     answer.set_cookie(cookie_name(port), keys.session, httponly=True, samesite="strict", path="/")
     return answer
 
 
-def _own(back: str) -> str:
-    """An address of the console; whatever leads elsewhere leads to the list."""
+def _safe_address(back: str) -> str:
+    """The address if it is a page of the console, otherwise the list of runs."""
     return back if back.startswith("/") and not back.startswith("//") and "\\" not in back else "/"

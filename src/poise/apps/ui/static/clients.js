@@ -1,4 +1,4 @@
-// A figure whose points are clients ([data-clients]: the address that a client's number follows) leads to their pages.
+// In figures under [data-clients], a click on a client opens its page ([data-clients] + number).
 (() => {
   for (const place of document.querySelectorAll("[data-clients]")) {
     const link = () => {

@@ -1,23 +1,23 @@
-// Draws what [data-src] answers ({plots: [{title, note, height, views: [{name, figure}]}]}) into that element.
-// With data-follow="s" it asks again after an event "poise:round", at most every s seconds.
+// Fetches the figures of [data-src] ({plots: [{title, note, height, views: [{name, figure}]}]}) and draws them there.
+// With data-follow="s" it fetches again after an event "poise:round", at most every s seconds.
 (() => {
   const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const narrow = () => innerWidth < 600;
   const coloured = (layout) => {
     const [ink, grid, line, card] = ["--ink", "--grid", "--line", "--card"].map(variable);
-    const found = { ...layout, autosize: true, font: { ...layout.font, color: ink, size: narrow() ? 11 : 13 },
+    const themed = { ...layout, autosize: true, font: { ...layout.font, color: ink, size: narrow() ? 11 : 13 },
       hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } } };
     for (const key of Object.keys(layout)) {
       if (/^[xy]axis\d*$/.test(key)) {
-        found[key] = { ...layout[key], gridcolor: grid, zerolinecolor: line, linecolor: line };
+        themed[key] = { ...layout[key], gridcolor: grid, zerolinecolor: line, linecolor: line };
       }
     }
-    return found;
+    return themed;
   };
   const element = (tag, properties = {}, ...inside) => {
-    const made = Object.assign(document.createElement(tag), properties);
-    made.append(...inside);
-    return made;
+    const node = Object.assign(document.createElement(tag), properties);
+    node.append(...inside);
+    return node;
   };
   let count = 0;
 
@@ -40,7 +40,7 @@
       this.choice.replaceChildren();
       this.choice.hidden = this.plot.views.length < 2;
       if (this.choice.hidden) return;
-      this.choice.append(element("legend", { textContent: "against" }), ...this.plot.views.map((view, k) => {
+      this.choice.append(element("legend", { textContent: "x-axis" }), ...this.plot.views.map((view, k) => {
         const input = element("input", { type: "radio", name: this.group, value: String(k), checked: k === this.chosen });
         input.addEventListener("change", () => { this.chosen = k; this.draw(); });
         return element("label", {}, input, ` ${view.name}`);
@@ -73,17 +73,17 @@
       last = Date.now();
       try {
         const answer = await fetch(place.dataset.src);
-        const told = await answer.json();
-        if (!answer.ok) throw new Error(told.error);
-        if (told.plots.length !== drawings.length || place.dataset.drawn === undefined) {
+        const data = await answer.json();
+        if (!answer.ok) throw new Error(data.error);
+        if (data.plots.length !== drawings.length || place.dataset.drawn === undefined) {
           drawings.forEach((old) => Plotly.purge(old.canvas));
-          drawings = told.plots.map((plot) => new Drawing(plot));
-          place.replaceChildren(...drawings.map((made) => made.node));
+          drawings = data.plots.map((plot) => new Drawing(plot));
+          place.replaceChildren(...drawings.map((drawing) => drawing.node));
           if (!drawings.length && place.dataset.quiet === undefined) {
-            place.append(element("p", { className: "note", textContent: "Nothing was recorded that could be drawn." }));
+            place.append(element("p", { className: "note", textContent: "The run recorded no data to plot." }));
           }
         }
-        await Promise.all(told.plots.map((plot, k) => drawings[k].update(plot)));
+        await Promise.all(data.plots.map((plot, k) => drawings[k].update(plot)));
         place.dataset.drawn = String(Number(place.dataset.drawn || 0) + 1);
       } catch (error) {
         if (!drawings.length) place.replaceChildren(element("p", { className: "warning", textContent: String(error.message) }));
@@ -98,10 +98,10 @@
       waiting = setTimeout(() => { waiting = null; fetchAll(); }, Math.max(due, 0));
     };
     addEventListener("poise:round", () => { if (last) follow(); });
-    addEventListener("poise:theme", () => drawings.forEach((made) => made.draw()));
-    const seen = new IntersectionObserver((entries) => {  // what nobody scrolled to is not asked for
-      if (entries.some((entry) => entry.isIntersecting)) { seen.disconnect(); fetchAll(); }
+    addEventListener("poise:theme", () => drawings.forEach((drawing) => drawing.draw()));
+    const observer = new IntersectionObserver((entries) => {  // load figures only when they come into view
+      if (entries.some((entry) => entry.isIntersecting)) { observer.disconnect(); fetchAll(); }
     }, { rootMargin: "500px" });
-    seen.observe(place);
+    observer.observe(place);
   }
 })();

@@ -1,19 +1,19 @@
-// Actions that go on: how far they are, once a second; when one ends, the page is read anew.
+// Polls running actions once a second and shows their progress; reloads the page when one ends.
 (() => {
   for (const job of document.querySelectorAll('[data-job][data-state="running"]')) {
     const words = job.querySelector("[data-progress]"), log = job.querySelector("[data-log]");
-    const look = async () => {
+    const poll = async () => {
       try {
         const answer = await fetch(job.dataset.job);
-        const told = await answer.json();
+        const state = await answer.json();
         if (answer.ok) {
-          if (told.state !== "running") { location.reload(); return; }
-          if (told.rounds !== null) words.textContent = told.of ? `${told.rounds} of at most ${told.of} rounds` : `${told.rounds} rounds`;
-          if (told.log) { log.textContent = told.log; log.hidden = false; }
+          if (state.state !== "running") { location.reload(); return; }
+          if (state.rounds !== null) words.textContent = state.of ? `${state.rounds} of at most ${state.of} rounds` : `${state.rounds} rounds`;
+          if (state.log) { log.textContent = state.log; log.hidden = false; }
         }
-      } catch { /* the console is gone for a moment; the job is not */ }
-      setTimeout(look, 1000);
+      } catch { /* the console does not answer; try again */ }
+      setTimeout(poll, 1000);
     };
-    setTimeout(look, 1000);
+    setTimeout(poll, 1000);
   }
 })();

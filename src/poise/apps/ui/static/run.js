@@ -1,4 +1,4 @@
-// A run's page: what server-sent events tell of it, and the check of its records.
+// The page of a run: live updates through server-sent events, and the check of its ledger.
 (() => {
   const live = document.getElementById("live");
   const field = (name) => live.querySelector(`[data-field="${name}"]`);
@@ -28,8 +28,8 @@
       button.disabled = true;
       place.textContent = "recomputing every digest …";
       const answer = await fetch(button.dataset.check);
-      const told = await answer.json();
-      place.textContent = !answer.ok ? told.error : told.damage || `all ${told.rounds} rounds are as they were recorded`;
+      const health = await answer.json();
+      place.textContent = !answer.ok ? health.error : health.damage || `all ${health.rounds} rounds are intact`;
       button.disabled = false;
     });
   }

@@ -1,4 +1,4 @@
-// The list of runs: filter, and the newest state, progress and scores of runs that are going on.
+// The list of runs: filter, tags, and live state, progress and scores of running runs.
 (() => {
   const table = document.getElementById("runs");
   if (!table) return;
@@ -48,7 +48,7 @@
         const answer = await fetch("/api/runs");
         const lines = new Map((await answer.json()).map((line) => [line.name, line]));
         for (const row of rows()) if (lines.has(row.dataset.run)) update(row, lines.get(row.dataset.run));
-      } catch { /* the console is gone for a moment; the next look will tell */ }
+      } catch { /* the console does not answer; try again */ }
     }
     setTimeout(refresh, 2000);
   };
@@ -59,7 +59,7 @@
       const row = button.closest("tr"), place = row.querySelector("[data-tags]");
       const input = document.createElement("input");
       input.value = [...place.querySelectorAll(".tag")].map((tag) => tag.textContent).join(", ");
-      input.setAttribute("aria-label", `tags of ${row.dataset.run}, with commas between`);
+      input.setAttribute("aria-label", `tags of ${row.dataset.run}, separated by commas`);
       place.replaceChildren(input);
       input.focus();
       input.addEventListener("keydown", async (event) => {
@@ -68,9 +68,9 @@
         const address = `/api/tags/${row.dataset.run.split("/").map(encodeURIComponent).join("/")}`;
         const answer = await fetch(address, { method: "PUT", headers: { "content-type": "application/json" },
           body: JSON.stringify({ tags: input.value.split(",") }) });
-        const told = await answer.json();
-        if (!answer.ok) { input.setCustomValidity(told.error); input.reportValidity(); return; }
-        place.replaceChildren(...told.tags.map((tag) => Object.assign(document.createElement("span"), { className: "tag", textContent: tag })));
+        const result = await answer.json();
+        if (!answer.ok) { input.setCustomValidity(result.error); input.reportValidity(); return; }
+        place.replaceChildren(...result.tags.map((tag) => Object.assign(document.createElement("span"), { className: "tag", textContent: tag })));
         button.focus();
       });
     });

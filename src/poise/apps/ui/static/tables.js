@@ -1,9 +1,9 @@
-// Tables with class "sortable": every button of the head sorts by its column; aria-sort says how.
+// Tables with class "sortable": a click on a column heading sorts by that column.
 (() => {
   const key = (cell) => cell.dataset.sort !== undefined ? cell.dataset.sort : cell.textContent.trim();
   const compare = (a, b) => {
     const [x, y] = [Number(a), Number(b)];
-    if (a === "" || b === "") return a === b ? 0 : a === "" ? 1 : -1; // what is missing comes last
+    if (a === "" || b === "") return a === b ? 0 : a === "" ? 1 : -1; // empty cells come last
     if (!Number.isNaN(x) && !Number.isNaN(y)) return x - y;
     return a.localeCompare(b, "en", { numeric: true });
   };

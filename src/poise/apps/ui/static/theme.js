@@ -1,4 +1,4 @@
-// Light or dark: as the system says, or as the reader chose.
+// Light or dark theme: the system's, or the reader's choice.
 (() => {
   const root = document.documentElement;
   const stored = () => { try { return localStorage.getItem("poise-theme"); } catch { return null; } };

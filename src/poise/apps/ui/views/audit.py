@@ -1,6 +1,4 @@
-"""The audit of a run: a ranking with reasons, thresholds, and how well it does where the truth is
-known.
-"""
+"""The audit of a run: ranking with evidence, thresholds, and quality if the truth is known."""
 
 from __future__ import annotations
 
@@ -12,26 +10,26 @@ import numpy as np
 
 from poise.analysis.reports.audit_page import history_figure, norm_figure, roc_figure, score_figure
 from poise.analysis.reports.plots import Plot, plot_of
-from poise.apps.ui.models import Ranked, Ranking, Threshold, Verdict
+from poise.apps.ui.models import AuditResult, Ranked, Ranking, Threshold
 from poise.auditing.audit import ALARM, Audit, audit
 from poise.auditing.auditor import Auditor
 from poise.core.errors import IncompatibleParts, require
 from poise.ledger.run import Run
 
 MOST_CELLS = 20_000_000
-"""Clients times rounds up to which a run is audited here: the audit has a score for each."""
+"""Maximum of clients times rounds for an audit in the console; each has a score."""
 
 THRESHOLDS = (0.1, 0.05, 0.01, 0.001, 0.0001)
 PER_PAGE = 50
 
 
 @dataclass(frozen=True)
-class Judged:
-    """An audit without what it was worked out from: small enough to be kept.
+class KeptAudit:
+    """An audit without its raw data, small enough for the cache.
 
     Attributes:
-        audit: scores, p-values, scores by round; its auditor is empty.
-        words: what is held against each client.
+        audit: scores, p-values and scores by round; its auditor is empty.
+        words: the evidence about each client.
     """
 
     audit: Audit
@@ -39,120 +37,108 @@ class Judged:
 
     @property
     def nbytes(self) -> int:
-        """What it weighs in memory, about."""
+        """Approximate size in memory."""
         return int(self.audit.by_round.nbytes + sum(map(len, self.words)) + 100 * len(self.words))
 
-    def at(self, alarm: float) -> Judged:
-        """The same with another false-alarm rate."""
-        require(0 < alarm < 1, f"alarm must lie between 0 and 1, not {alarm}")
+    def at(self, alarm: float) -> KeptAudit:
+        """The same audit at another false-alarm rate."""
+        require(0 < alarm < 1, f"alarm must be between 0 and 1, not {alarm}")
         return replace(self, audit=replace(self.audit, alarm=alarm))
 
 
-def judge(run: Run) -> Judged:
-    """Audit a run, as `poise audit` does."""
+def audit_run(run: Run) -> KeptAudit:
+    """Audit a run, like `poise audit`."""
     if run.clients * run.rounds > MOST_CELLS:
         raise IncompatibleParts(
-            (
-                f"{run.clients:,} clients in {run.rounds:,} rounds are too many to be audited while "
-                "you wait"
-            ),
-            f"poise audit {run.path}",
+            f"{run.clients:,} clients in {run.rounds:,} rounds are too many for the console",
+            f"audit the run in a terminal: poise audit {run.path}",
         )
-    found = audit(run)
-    words = tuple(
-        said.partition(": ")[2] or said for said in found.auditor.explain_all(run.clients)
-    )
+    full = audit(run)
+    sentences = full.auditor.explain_all(run.clients)
+    words = tuple(sentence.partition(": ")[2] or sentence for sentence in sentences)
     light = replace(
-        found, by_round=found.by_round.astype(np.float32), auditor=Auditor(found.auditor.dimension)
+        full, by_round=full.by_round.astype(np.float32), auditor=Auditor(full.auditor.dimension)
     )
-    return Judged(light, words)
+    return KeptAudit(light, words)
 
 
 def free_riders(run: Run) -> list[int]:
-    """Who really is dishonest: the clients of the experiment's attacks; empty where nobody
-    knows.
-    """
-    tables = tomllib.loads(run.experiment).get("attacks", [])
-    return sorted(
-        {int(c) for attack in tables for c in attack.get("clients", ()) if int(c) < run.clients}
-    )
+    """The clients of the experiment's attacks; empty if the truth is unknown."""
+    attackers: set[int] = set()
+    for attack in tomllib.loads(run.experiment).get("attacks", []):
+        attackers.update(int(client) for client in attack.get("clients", ()))
+    return sorted(client for client in attackers if client < run.clients)
 
 
 def ranking(
-    found: Judged, number: int = 1, size: int = PER_PAGE, true: Sequence[int] = ()
+    kept: KeptAudit, number: int = 1, size: int = PER_PAGE, free_riders: Sequence[int] = ()
 ) -> Ranking:
-    """A page of the clients from the most suspected on; pages are counted from 1."""
-    one = found.audit
-    order = np.lexsort((one.p_values, -one.scores))
+    """A page of the clients, most suspicious first; pages count from 1."""
+    audit = kept.audit
+    order = np.lexsort((audit.p_values, -audit.scores))
     pages = max(1, -(-len(order) // size))
     number = min(max(number, 1), pages)
-    first, bad = (number - 1) * size, set(true)
-    rows = [
-        Ranked(
-            **verdict(found, i).model_dump(),
-            rank=first + k + 1,
-            free_rider=i in bad if true else None,
-        )
-        for k, i in enumerate(order[first : first + size].tolist())
-    ]
+    first = (number - 1) * size
+    rows = []
+    for rank, client in enumerate(order[first : first + size].tolist(), start=first + 1):
+        is_free_rider = client in free_riders if free_riders else None
+        result = audit_result(kept, client).model_dump()
+        rows.append(Ranked(**result, rank=rank, free_rider=is_free_rider))
     return Ranking(
-        page=number, pages=pages, total=len(order), suspects=len(one.suspects), rows=rows
+        page=number, pages=pages, total=len(order), suspects=len(audit.suspects), rows=rows
     )
 
 
-def verdict(found: Judged, client: int) -> Verdict:
-    """What the audit says of one client."""
-    one = found.audit
-    p = float(one.p_values[client])
-    return Verdict(
+def audit_result(kept: KeptAudit, client: int) -> AuditResult:
+    """The audit result of one client."""
+    audit = kept.audit
+    p = float(audit.p_values[client])
+    return AuditResult(
         client=client,
-        score=float(one.scores[client]),
+        score=float(audit.scores[client]),
         p=p,
-        why=found.words[client],
-        suspected=p <= one.alarm,
+        why=kept.words[client],
+        suspected=p <= audit.alarm,
     )
 
 
-def thresholds(found: Judged, true: Sequence[int] = ()) -> list[Threshold]:
-    """How many are suspected at some false-alarm rates and, where it is known, how many of them
-    rightly.
-    """
-    bad, rows = set(true), []
-    for alarm in sorted({*THRESHOLDS, found.audit.alarm}, reverse=True):
-        suspects = set(found.at(alarm).audit.suspects)
-        row = Threshold(alarm=alarm, suspected=len(suspects), chosen=alarm == found.audit.alarm)
-        if bad:
-            row.found, row.free_riders, row.false_alarms = (
-                len(suspects & bad),
-                len(bad),
-                len(suspects - bad),
-            )
+def thresholds(kept: KeptAudit, free_riders: Sequence[int] = ()) -> list[Threshold]:
+    """The number of suspects at several false-alarm rates, and the hits if the truth is known."""
+    guilty = set(free_riders)
+    rows = []
+    for alarm in sorted({*THRESHOLDS, kept.audit.alarm}, reverse=True):
+        suspects = set(kept.at(alarm).audit.suspects)
+        row = Threshold(alarm=alarm, suspected=len(suspects), chosen=alarm == kept.audit.alarm)
+        if guilty:
+            row.found = len(suspects & guilty)
+            row.free_riders = len(guilty)
+            row.false_alarms = len(suspects - guilty)
         rows.append(row)
     return rows
 
 
-def plots(run: Run, found: Judged, true: Sequence[int] = ()) -> list[Plot]:
-    """The figures of `poise audit`, and the ROC where it is known who free-rides."""
-    one = found.audit
-    drawn = [score_figure(one), history_figure(one), norm_figure(run, one)]
-    if true and len(true) < run.clients:
-        drawn.insert(0, roc_figure(one, true))
-    return [plot_of([figure], [""]) for figure in drawn]
+def plots(run: Run, kept: KeptAudit, free_riders: Sequence[int] = ()) -> list[Plot]:
+    """The figures of `poise audit`, and the ROC curve if the free-riders are known."""
+    audit = kept.audit
+    figures = [score_figure(audit), history_figure(audit), norm_figure(run, audit)]
+    if free_riders and len(free_riders) < run.clients:
+        figures.insert(0, roc_figure(audit, free_riders))
+    return [plot_of([figure], [""]) for figure in figures]
 
 
-def live_news(run: Run) -> list[str]:
-    """What the audit said while the run went on (``audit`` under ``[run]``)."""
+def live_events(run: Run) -> list[str]:
+    """The events of the audit during the run (``audit`` under ``[run]``)."""
     return [event for event in run.events if event.startswith("audit:")]
 
 
 __all__ = [
     "ALARM",
-    "Judged",
+    "KeptAudit",
+    "audit_result",
+    "audit_run",
     "free_riders",
-    "judge",
-    "live_news",
+    "live_events",
     "plots",
     "ranking",
     "thresholds",
-    "verdict",
 ]

@@ -1,6 +1,4 @@
-"""One client of a run: what it holds, what it did in every round, how far it moved the model, what
-the audit says.
-"""
+"""One client of a run: data, contributions, sensitivity, audit result, and their figures."""
 
 from __future__ import annotations
 
@@ -16,13 +14,13 @@ from poise.analysis.reports.plots import Plot, plot_of
 from poise.analysis.reports.tables import finite
 from poise.analysis.reports.unlearning_page import sensitivity_figure
 from poise.analysis.reports.wording import sentence
-from poise.apps.ui.library import NotThere
+from poise.apps.ui.library import NotInRun
 from poise.apps.ui.models import (
-    Contribution,
+    ContributionRow,
     Contributions,
+    GraphPosition,
     Neighbour,
     Participation,
-    Place,
     Profile,
 )
 from poise.apps.ui.views.audit import MOST_CELLS
@@ -35,23 +33,25 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 PER_PAGE = 50
-"""Rounds of a client's table that are shown at once."""
+"""Rows per page of a client's table of rounds."""
 
 NEIGHBOURS = 5
 
 
 def checked(run: Run, client: int) -> int:
-    """A client's number; refused where the run has none of it."""
+    """The client's number; raises `NotInRun` if the run has no such client."""
     if not 0 <= client < run.clients:
-        raise NotThere(
-            f"there is no client {client} in this run", f"clients are 0 to {run.clients - 1}"
+        raise NotInRun(
+            f"this run has no client {client}", f"choose a client from 0 to {run.clients - 1}"
         )
     return client
 
 
 def profile(run: Run, client: int) -> Profile:
-    """What a client holds, as far as the ledger has a table of the clients."""
-    sizes, importance, members = run.array("sizes"), run.array("importance"), run.array("members")
+    """The data of a client, if the ledger has a client table."""
+    sizes = run.array("sizes")
+    importance = run.array("importance")
+    members = run.array("members")
     counts = run.array("label_counts")
     return Profile(
         client=client,
@@ -67,14 +67,11 @@ def profile(run: Run, client: int) -> Profile:
 
 
 def _divergence(counts: Ints | None, client: int) -> dict[str, float]:
-    """How far its class composition is from that of all; empty where it holds nothing, or nothing
-    is known.
-    """
+    """Divergence of its class distribution from that of all clients; empty if unknown."""
     if counts is None or not counts[client].sum():
         return {}
-    both = np.stack(
-        [counts[client], counts.sum(axis=0) - counts[client]]
-    )  # the totals are those of all clients
+    # client and all others: the totals are those of all clients
+    both = np.stack([counts[client], counts.sum(axis=0) - counts[client]])
     if not both[1].sum():
         return {"Jensen-Shannon": 0.0, "total variation": 0.0}
     return {
@@ -83,27 +80,26 @@ def _divergence(counts: Ints | None, client: int) -> dict[str, float]:
     }
 
 
-def place(kept: KeptGraph, client: int) -> Place:
-    """Where a client stands in the similarity graph: how typical it is, and whom it resembles
-    most.
-    """
+def graph_position(kept: KeptGraph, client: int) -> GraphPosition:
+    """How typical a client is in the similarity graph, and its most similar clients."""
     graph = kept.graph
-    apart = np.where(np.arange(graph.clients) == client, np.inf, graph.misalignment[client])
-    nearest = np.argsort(apart, kind="stable")[: min(NEIGHBOURS, graph.clients - 1)].tolist()
-    return Place(
+    others = np.arange(graph.clients) != client
+    misalignment = np.where(others, graph.misalignment[client], np.inf)
+    nearest = np.argsort(misalignment, kind="stable")[: min(NEIGHBOURS, graph.clients - 1)]
+    return GraphPosition(
         degree=float(graph.degree[client]),
         rank=int(np.flatnonzero(graph.typical() == client)[0]) + 1,
         clients=graph.clients,
         outlier=client in graph.outliers().tolist(),
-        nearest=[Neighbour(client=j, misalignment=float(apart[j])) for j in nearest],
+        nearest=[
+            Neighbour(client=j, misalignment=float(misalignment[j])) for j in nearest.tolist()
+        ],
     )
 
 
 @dataclass(frozen=True)
-class Part:
-    """A client's part in a run, from its contributions (the rows of `Run.contributions` that are
-    its own).
-    """
+class ClientHistory:
+    """The contributions of a client to a run (its rows of `Run.contributions`) and events."""
 
     rows: np.ndarray
     rounds: int
@@ -112,24 +108,25 @@ class Part:
 
     @property
     def facts(self) -> Participation:
-        """How often it took part, from how old a model, and how much it weighed."""
-        r, some = self.rows, len(self.rows) > 0
-        stale = r["round"] - r["version"]
+        """Number of rounds, weight and staleness of the client."""
+        rows = self.rows
+        took_part = len(rows) > 0
+        staleness = rows["round"] - rows["version"]
         return Participation(
-            rounds=len(np.unique(r["round"])),
+            rounds=len(np.unique(rows["round"])),
             of=self.rounds,
-            first=int(r["round"].min()) + 1 if some else None,
-            last=int(r["round"].max()) + 1 if some else None,
-            mean_weight=float(r["coefficient"].mean()) if some else None,
-            mean_staleness=float(stale.mean()) if some else None,
-            largest_staleness=int(stale.max()) if some else None,
-            samples=int(r["samples"].sum()),
-            steps=int(r["steps"].sum()),
+            first=int(rows["round"].min()) + 1 if took_part else None,
+            last=int(rows["round"].max()) + 1 if took_part else None,
+            mean_weight=float(rows["coefficient"].mean()) if took_part else None,
+            mean_staleness=float(staleness.mean()) if took_part else None,
+            largest_staleness=int(staleness.max()) if took_part else None,
+            samples=int(rows["samples"].sum()),
+            steps=int(rows["steps"].sum()),
             refused=len(self.refused),
         )
 
     def page(self, number: int, size: int = PER_PAGE) -> Contributions:
-        """A page of the table of its rounds, the newest first; pages are counted from 1."""
+        """A page of the table of its rounds, newest first; pages count from 1."""
         pages = max(1, -(-len(self.rows) // size))
         number = min(max(number, 1), pages)
         shown = self.rows[::-1][(number - 1) * size : number * size]
@@ -138,18 +135,21 @@ class Part:
         )
 
 
-def part(run: Run, client: int) -> Part:
-    """What a client did in a run."""
+def client_history(run: Run, client: int) -> ClientHistory:
+    """The contributions, refused updates and audit events of a client."""
     c = run.contributions
-    refused = [(n + 1, reason) for n, who, reason in run.refusals if who == client]
-    said = f"client {client} "
-    events = [e for e in run.events if e.startswith("audit:") and said in f"{e} "]
-    return Part(c[c["client"] == client], run.rounds, refused, events)
+    refused = []
+    for n, refused_client, reason in run.refusals:
+        if refused_client == client:
+            refused.append((n + 1, reason))
+    name = f"client {client} "
+    events = [e for e in run.events if e.startswith("audit:") and name in f"{e} "]
+    return ClientHistory(c[c["client"] == client], run.rounds, refused=refused, events=events)
 
 
-def _row(r: np.void) -> Contribution:
-    """One contribution; what was not reported is None."""
-    return Contribution(
+def _row(r: np.void) -> ContributionRow:
+    """One contribution; values that were not reported are None."""
+    return ContributionRow(
         aggregation=int(r["round"]) + 1,
         version=int(r["version"]),
         staleness=int(r["round"] - r["version"]),
@@ -164,44 +164,61 @@ def _row(r: np.void) -> Contribution:
 
 
 def plots(
-    run: Run, client: int, own: Part, psi: Floats | None, limit: float, found: Audit | None
+    run: Run,
+    client: int,
+    history: ClientHistory,
+    psi: Floats | None,
+    limit: float,
+    audit: Audit | None,
 ) -> list[Plot]:
-    """The figures of a client; ``psi`` is its sensitivity after each aggregation, (R + 1,), where
-    it can be counted.
+    """The figures of a client.
+
+    Args:
+        run: the run.
+        client: number of the client.
+        history: its contributions.
+        psi: its sensitivity after each aggregation, (R + 1,), or None if unknown.
+        limit: the sensitivity limit Psi*.
+        audit: the audit of the run, or None.
     """
     counts = run.array("label_counts")
-    drawn = [] if counts is None else [class_figure(counts, client)]
-    if len(own.rows):
-        drawn += [
-            weight_figure(own),
-            *([loss_figure(own)] if _reported(own) else []),
-            length_figure(own),
-        ]
-    drawn += [metric_figure(name, run.metric(name)[:, client]) for name in measured(run)]
+    figures = [] if counts is None else [class_figure(counts, client)]
+    if len(history.rows):
+        figures.append(weight_figure(history))
+        if _reported_losses(history):
+            figures.append(loss_figure(history))
+        figures.append(length_figure(history))
+    figures += [metric_figure(name, run.metric(name)[:, client]) for name in measured(run)]
     if psi is not None and len(psi) > 1:
-        note = (
-            f"Psi* = {limit:.4g} (dashed): up to there a request to forget it can be honoured "
-            "with noise."
-        )
-        column = psi[:, None]
-        drawn.append(
-            sensitivity_figure(
-                f"Sensitivity Psi to client {client}", note, column, limit, {0: PALETTE[0]}
-            )
-        )
-        drawn[-1].data[0].hovertemplate = "%{y:.4g} after %{x}<extra></extra>"
-    if found is not None and len(found.by_round):
-        drawn.append(suspicion_figure(found, client))
-    return [plot_of([figure], [""]) for figure in drawn]
+        figures.append(_psi_figure(client, psi, limit))
+    if audit is not None and len(audit.by_round):
+        figures.append(suspicion_figure(audit, client))
+    return [plot_of([figure], [""]) for figure in figures]
+
+
+def _psi_figure(client: int, psi: Floats, limit: float) -> Figure:
+    note = (
+        f"Dashed line: limit Psi* = {limit:.4g}. Below it, poise can unlearn the client by adding "
+        "noise."
+    )
+    figure = sensitivity_figure(
+        f"Sensitivity Psi to client {client}",
+        note,
+        psi=psi[:, None],
+        limit=limit,
+        colours={0: PALETTE[0]},
+    )
+    figure.data[0].hovertemplate = "%{y:.4g} after %{x}<extra></extra>"
+    return figure
 
 
 def class_figure(counts: Ints, client: int) -> Figure:
-    """The classes of a client's samples beside those of all, as shares."""
+    """The class shares of a client next to those of all clients."""
     import plotly.graph_objects as go
 
     figure = empty_figure(
         "Classes",
-        "Share of each class among its samples, and among those of all.",
+        "Share of each class among the samples of this client, and of all clients.",
         "class",
         "share",
     )
@@ -225,38 +242,38 @@ def class_figure(counts: Ints, client: int) -> Figure:
     return figure.update_xaxes(type="category", showgrid=False).update_layout(barmode="group")
 
 
-def weight_figure(own: Part) -> Figure:
-    """The weight it had, and the base weight that the sampler and importance gave it."""
-    figure = _over_rounds(own, "Weight in each round it took part in", "weight")
-    _add(figure, own, "coefficient", name="weight", colour=PALETTE[0])
-    _add(figure, own, "base", name="base weight", colour="#8a94a0", dash="dot")
+def weight_figure(history: ClientHistory) -> Figure:
+    """The weight of the client, and its base weight from sampler and importance."""
+    figure = _over_rounds(history, "Weight in each round with this client", "weight")
+    _add(figure, history, column="coefficient", name="weight", colour=PALETTE[0])
+    _add(figure, history, column="base", name="base weight", colour="#8a94a0", dash="dot")
     return figure.update_yaxes(rangemode="tozero")
 
 
-def loss_figure(own: Part) -> Figure:
-    """The losses that it reported, before and after its local work."""
-    figure = _over_rounds(own, "Losses that it reported", "loss")
-    _add(figure, own, "loss_before", "before its work", PALETTE[1])
-    return _add(figure, own, "loss_after", "after its work", PALETTE[0])
+def loss_figure(history: ClientHistory) -> Figure:
+    """The losses that the client reported before and after local training."""
+    figure = _over_rounds(history, "Losses that the client reported", "loss")
+    before, after = PALETTE[1], PALETTE[0]
+    _add(figure, history, column="loss_before", name="before local training", colour=before)
+    return _add(figure, history, column="loss_after", name="after local training", colour=after)
 
 
-def length_figure(own: Part) -> Figure:
-    """The length of its updates."""
-    figure = _over_rounds(own, "Length of its updates", "norm")
-    return _add(figure, own, "norm", "norm", PALETTE[2]).update_yaxes(rangemode="tozero")
+def length_figure(history: ClientHistory) -> Figure:
+    """The length of the client's updates."""
+    figure = _over_rounds(history, "Length of its updates", "norm")
+    _add(figure, history, column="norm", name="norm", colour=PALETTE[2])
+    return figure.update_yaxes(rangemode="tozero")
 
 
 def measured(run: Run) -> list[str]:
-    """The metrics that have a value for every client; none where there are too many values to read
-    them for one.
-    """
+    """The metrics with one value per client; empty if there are too many values to read."""
     if not run.rounds or run.rounds * run.clients > MOST_CELLS:
         return []
     return [name for name in run.metrics if run.metric(name).ndim == 2]
 
 
 def metric_figure(name: str, values: Floats) -> Figure:
-    """A metric of the model on a client's own data, whether it took part or not."""
+    """A metric of the model on the client's data, in all rounds."""
     import plotly.graph_objects as go
 
     words = name.replace("_", " ")
@@ -277,25 +294,23 @@ def metric_figure(name: str, values: Floats) -> Figure:
     )
 
 
-def suspicion_figure(found: Audit, client: int) -> Figure:
-    """How the audit's score of a client rose, and the score from which it is suspected."""
+def suspicion_figure(audit: Audit, client: int) -> Figure:
+    """The audit score of a client over the rounds, and the threshold of suspicion."""
     import plotly.graph_objects as go
 
-    limit = -np.log10(found.alarm / len(found.auditor.patterns))
+    limit = -np.log10(audit.alarm / len(audit.auditor.ways))
     note = (
-        "-log10 of the p-value, from all rounds so far; above the dashed line it is suspected "
-        f"(alarm {found.alarm:g})."
+        "−log10 of the p-value, from all rounds so far. Dashed line: threshold at a false-alarm "
+        f"rate of {audit.alarm:g}."
     )
     figure = empty_figure("Score of the audit", note, "aggregations", "score")
-    score = found.by_round[:, client]
+    score = audit.by_round[:, client]
     rounds = np.flatnonzero(np.isfinite(score))
-    some = (
-        bins(len(rounds), MOST_ROUNDS).edges[1:] - 1
-    )  # the last of every bin: scores are sums over all before
+    last = bins(len(rounds), MOST_ROUNDS).edges[1:] - 1  # of every bin: scores are cumulative
     figure.add_trace(
         go.Scatter(
-            x=rounds[some] + 1,
-            y=score[rounds][some],
+            x=rounds[last] + 1,
+            y=score[rounds][last],
             mode="lines",
             showlegend=False,
             line={"color": PALETTE[1], "width": 2},
@@ -307,33 +322,31 @@ def suspicion_figure(found: Audit, client: int) -> Figure:
     )
 
 
-def _reported(own: Part) -> bool:
+def _reported_losses(history: ClientHistory) -> bool:
     return bool(
-        np.isfinite(own.rows["loss_before"]).any() or np.isfinite(own.rows["loss_after"]).any()
+        np.isfinite(history.rows["loss_before"]).any()
+        or np.isfinite(history.rows["loss_after"]).any()
     )
 
 
-def _over_rounds(own: Part, title: str, y: str) -> Figure:
-    many = len(own.rows) > MOST_ROUNDS
-    note = (
-        (
-            f"{len(own.rows):,} contributions in bins of {bins(len(own.rows), MOST_ROUNDS).width}, "
-            "averaged."
-        )
-        if many
-        else ""
-    )
+def _over_rounds(history: ClientHistory, title: str, y: str) -> Figure:
+    note = ""
+    count = len(history.rows)
+    if count > MOST_ROUNDS:
+        width = bins(count, MOST_ROUNDS).width
+        note = f"Means over bins of {width}; {count:,} contributions in total."
     return empty_figure(title, note, "aggregation", y)
 
 
 def _add(
-    figure: Figure, own: Part, column: str, name: str, colour: str, dash: str = "solid"
+    figure: Figure, history: ClientHistory, column: str, name: str, colour: str, dash: str = "solid"
 ) -> Figure:
-    """A column over the rounds; very many contributions are averaged over bins of neighbours."""
+    """Add a column over the rounds; many contributions are averaged over bins."""
     import plotly.graph_objects as go
 
-    binned = bins(len(own.rows), MOST_ROUNDS)
-    x, y = (_means(own.rows[c].astype(np.float64), binned.edges) for c in ("round", column))
+    edges = bins(len(history.rows), MOST_ROUNDS).edges
+    x = _bin_means(history.rows["round"].astype(np.float64), edges)
+    y = _bin_means(history.rows[column].astype(np.float64), edges)
     few = len(x) <= 60
     return figure.add_trace(
         go.Scatter(
@@ -348,11 +361,9 @@ def _add(
     )
 
 
-def _means(values: Floats, edges: Ints) -> Floats:
-    """The mean over each bin, of what is known there."""
+def _bin_means(values: Floats, edges: Ints) -> Floats:
+    """The mean of the finite values in each bin."""
     known = np.isfinite(values)
-    sums, counts = (
-        np.add.reduceat(v, edges[:-1])
-        for v in (np.where(known, values, 0.0), known.astype(np.float64))
-    )
+    sums = np.add.reduceat(np.where(known, values, 0.0), edges[:-1])
+    counts = np.add.reduceat(known.astype(np.float64), edges[:-1])
     return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))

@@ -1,4 +1,4 @@
-"""The figures of a run and of several, as one text that a page draws from."""
+"""The figures of one or several runs, as JSON for the pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from poise.analysis.reports import cohorts
-from poise.analysis.reports.bounds_vs_run import kept_explanation, bounds_figure
+from poise.analysis.reports.bounds_vs_run import bounds_figure, kept_explanation
 from poise.analysis.reports.curves import Axis
 from poise.analysis.reports.groups import Group, group_runs
 from poise.analysis.reports.plots import FIGURES, Plot, curve_plots, plot_of
@@ -20,14 +20,14 @@ AXES: tuple[Axis, ...] = ("rounds", "time", "seconds", "bytes")
 
 
 class View(BaseModel):
-    """One way to see a figure."""
+    """One view of a figure."""
 
     name: str
     figure: dict[str, Any]
 
 
 class Drawing(BaseModel):
-    """A figure: what is seen, how to read it, and one or more views of it in Plotly's terms."""
+    """A figure: title, note and one or more Plotly views."""
 
     title: str
     note: str
@@ -36,17 +36,17 @@ class Drawing(BaseModel):
 
 
 class Drawings(BaseModel):
-    """Figures that belong together."""
+    """The figures of one section of a page."""
 
     plots: list[Drawing]
 
 
 def drawn(plots: Iterable[Plot]) -> str:
-    """Figures as JSON (`Drawings`). Their views are JSON already, and are put in as they are."""
-    return '{"plots":[' + ",".join(map(_drawn, plots)) + "]}"
+    """Figures as JSON (`Drawings`); their views are JSON already and are inserted verbatim."""
+    return '{"plots":[' + ",".join(map(_plot_json, plots)) + "]}"
 
 
-def _drawn(plot: Plot) -> str:
+def _plot_json(plot: Plot) -> str:
     head = json.dumps({"title": plot.title, "note": plot.note, "height": plot.height})
     views = ",".join(
         f'{{"name":{json.dumps(name)},"figure":{figure}}}' for name, figure in plot.views
@@ -55,21 +55,21 @@ def _drawn(plot: Plot) -> str:
 
 
 def warm_up() -> None:
-    """Load what the first figure needs, so that nobody waits for it."""
+    """Load the modules of the figures, so that the first figure appears quickly."""
     import plotly.graph_objects as go
     import scipy.special  # noqa: F401 - for intervals
 
     go.Figure(go.Scatter()).to_json()
 
 
-def _alone(run: Run) -> list[Group]:
+def _group_of(run: Run) -> list[Group]:
     return group_runs([run])
 
 
 def _cohorts(run: Run) -> Iterator[Plot]:
-    for figure in (
-        (cohorts.composition_figure(run), cohorts.cohort_size_figure(run)) if run.rounds else ()
-    ):
+    if not run.rounds:
+        return
+    for figure in (cohorts.composition_figure(run), cohorts.cohort_size_figure(run)):
         if figure is not None:
             yield plot_of([figure], [""])
 
@@ -81,37 +81,38 @@ def _losses(run: Run) -> Iterator[Plot]:
 
 
 def _times(run: Run) -> Iterator[Plot]:
-    """Staleness where there is any, and who worked when [Fraboni 2023, Fig. 4.1]."""
+    """Staleness, if any, and the client timeline [Fraboni 2023, Fig. 4.1]."""
     if run.rounds and overlaps(run):
         yield plot_of([cohorts.staleness_figure(run)], [""])
     if run.rounds:
         yield plot_of([timeline_figure(run, latest=True)], [""])
 
 
-def _promises(run: Run) -> Iterator[Plot]:
-    """Bound, predicted bias and measured curve, where ``poise explain RUN --keep`` left them."""
+def _bounds(run: Run) -> Iterator[Plot]:
+    """Bounds, predicted bias and measured curve, if ``poise explain RUN --keep`` saved them."""
     kept = None if run.path is None else kept_explanation(run.path)
     if kept is not None and kept.curves is not None:
         yield plot_of([bounds_figure(kept.curves)], [""])
 
 
 OF_A_RUN: dict[str, Callable[[Run], Iterable[Plot]]] = {
-    "curves": lambda run: curve_plots(_alone(run), AXES),
-    "weights": lambda run: [*FIGURES["weights"](_alone(run)), *FIGURES["departures"](_alone(run))],
+    "curves": lambda run: curve_plots(_group_of(run), AXES),
+    "weights": lambda run: _figures(run, "weights", "departures"),
     "cohorts": _cohorts,
     "losses": _losses,
     "times": _times,
-    "promises": _promises,
-    "clients": lambda run: [
-        *FIGURES["participation"](_alone(run)),
-        *FIGURES["traits"](_alone(run)),
-        *FIGURES["classes"](_alone(run)),
-    ],
+    "promises": _bounds,
+    "clients": lambda run: _figures(run, "participation", "traits", "classes"),
 }
-"""What is drawn of a run, by name; a name may stand for several figures, or for none where there is
-nothing to see."""
+"""The figures of a run by kind; a kind may have several figures, or none."""
+
+
+def _figures(run: Run, *kinds: str) -> Iterator[Plot]:
+    group = _group_of(run)
+    for kind in kinds:
+        yield from FIGURES[kind](group)
 
 
 def side_by_side(groups: Sequence[Group]) -> list[Plot]:
-    """The curves of several experiments, against each axis that they differ on."""
+    """The curves of several experiments, for all axes."""
     return list(curve_plots(groups, AXES))

@@ -1,8 +1,9 @@
-"""The clients of a run beside each other: who holds what, and how alike they are."""
+"""All clients of a run: sizes, classes and the similarity graph, as facts and figures."""
 
 from __future__ import annotations
 
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,14 +22,15 @@ from poise.ledger.run import Run
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-GRAPH, PAGE = "graph.safetensors", "inspection.html"
-NODES = "nodes"  # the source of an experiment whose data only the nodes of a deployment know
+GRAPH = "graph.safetensors"
+PAGE = "inspection.html"
+NODES = "nodes"  # data source of experiments whose data stay on the nodes of a deployment
 MOST_CLIENTS = 2000
-"""Clients up to which `poise inspect` makes a graph."""
+"""Maximum number of clients for which `poise inspect` computes a graph."""
 
 
 def graph_file(folder: Path) -> Path:
-    """Where the similarity graph of a run is kept once it was made."""
+    """The file of the similarity graph of a run."""
     return folder / FOLDER / GRAPH
 
 
@@ -41,54 +43,49 @@ def on_nodes(experiment: str) -> bool:
 
 
 def why_no_graph(run: Run) -> str:
-    """Why the similarity graph of a run cannot be made here; empty where it can."""
+    """Why the console cannot compute the similarity graph of a run; empty if it can."""
     if on_nodes(run.experiment):
         return (
-            "The clients of this run are nodes, and their data are there. A node tells its direction of the graph only "
-            "when a part of the run asks for it, and the ledger does not keep what it told."
+            "The clients of this run are nodes, which keep their data. Nodes send their direction "
+            "of the graph only if the run needs it, and the ledger does not record it."
         )
     data = tomllib.loads(run.experiment).get("data", {})
     if "source" not in data:
-        return "The data of this run were given as Python objects: its experiment file does not name them."
+        return "The data of this run are Python objects; the experiment file does not name them."
     if data.get("on_demand") or run.clients > MOST_CLIENTS:
-        return f"{run.clients:,} clients are too many to be compared with each other: {MOST_CLIENTS:,} are the most."
+        return f"{run.clients:,} clients are too many for the graph; the limit is {MOST_CLIENTS:,}."
     return ""
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """What the ledger says about all clients, in words."""
-    sizes, counts = run.array("sizes"), run.array("label_counts")
-    found = [("clients", f"{run.clients:,}")]
+    """Facts about all clients from the ledger, as (name, value)."""
+    sizes = run.array("sizes")
+    counts = run.array("label_counts")
+    rows = [("clients", f"{run.clients:,}")]
     if sizes is None:
-        return [*found, ("table of clients", "none: runs of more than 10,000 clients keep none")]
+        return [*rows, ("client table", "none: runs with more than 10,000 clients have none")]
     n = np.asarray(sizes)
-    found += [
+    rows += [
         ("samples", f"{int(n.sum()):,}"),
         ("samples per client", f"{int(n.min()):,} to {int(n.max()):,}, median {np.median(n):g}"),
     ]
     if counts is not None:
-        found.append(
+        rows.append(
             ("classes per client", f"{(counts > 0).sum(axis=1).mean():.1f} of {counts.shape[1]}")
         )
-        some = counts[counts.sum(axis=1) > 0]
-        for name, measure in (
-            ("Jensen-Shannon", jensen_shannon),
-            ("total variation", total_variation),
-        ):
-            values = measure(some)
-            found.append(
-                (
-                    f"{name} from all",
-                    f"mean {values.mean():.3f}, largest {values.max():.3f} (0 … 1)",
-                )
-            )
+        not_empty = counts[counts.sum(axis=1) > 0]
+        measures = {"Jensen-Shannon": jensen_shannon, "total variation": total_variation}
+        for name, measure in measures.items():
+            values = measure(not_empty)
+            text = f"mean {values.mean():.3f}, largest {values.max():.3f} (0 … 1)"
+            rows.append((f"{name} from all", text))
     for name, values in run.traits.items():
-        found.append((name, f"{values.min():g} to {values.max():g}"))
-    return found
+        rows.append((name, f"{values.min():g} to {values.max():g}"))
+    return rows
 
 
 def graph_facts(kept: KeptGraph) -> list[tuple[str, str]]:
-    """What the inspection found, in words; what the ledger says already is left out."""
+    """The findings of the inspection that `facts` does not show."""
     known = ("clients", "samples per client", "classes per client")
     return [
         (k, v)
@@ -98,7 +95,7 @@ def graph_facts(kept: KeptGraph) -> list[tuple[str, str]]:
 
 
 def plots(run: Run) -> list[Plot]:
-    """The figures that the ledger allows: how much everyone holds, and of which classes."""
+    """The figures from the ledger: sizes and classes of the clients."""
     drawn = []
     if (sizes := run.array("sizes")) is not None:
         drawn.append(size_figure(np.asarray(sizes)))
@@ -108,7 +105,7 @@ def plots(run: Run) -> list[Plot]:
 
 
 def graph_plots(kept: KeptGraph) -> list[Plot]:
-    """The figures of `poise inspect`; the first is the graph itself."""
+    """The figures of `poise inspect`, starting with the graph itself."""
     graph = kept.graph
     drawn = [inspection_page.graph_figure(graph), inspection_page.misalignment_map(graph)]
     shown = [plot_of([figure], [""]) for figure in drawn]
@@ -117,21 +114,18 @@ def graph_plots(kept: KeptGraph) -> list[Plot]:
 
 
 def size_figure(sizes: Ints) -> Figure:
-    """How many samples clients hold, from the smallest to the largest; the mean over bins where
-    there are many.
-    """
+    """Number of samples per client, sorted by size; means over bins for many clients."""
     import plotly.graph_objects as go
 
     order = np.argsort(sizes, kind="stable")
     binned = bins(len(sizes), 200)
-    note = (
-        f"{len(sizes):,} clients in bins of {binned.width}, averaged." if binned.width > 1 else ""
-    )
+    note = ""
+    if binned.width > 1:
+        note = f"Means over bins of {binned.width} clients; {len(sizes):,} clients in total."
     figure = empty_figure("Samples of the clients", note, "clients, by size", "samples")
-    names = [
-        f"client {order[a]}" if b - a == 1 else f"{b - a} clients"
-        for a, b in zip(binned.edges[:-1].tolist(), binned.edges[1:].tolist(), strict=True)
-    ]
+    names = []
+    for first, end in pairwise(binned.edges.tolist()):
+        names.append(f"client {order[first]}" if end - first == 1 else f"{end - first} clients")
     return figure.add_trace(
         go.Bar(
             x=binned.centres + 1,
@@ -146,7 +140,7 @@ def size_figure(sizes: Ints) -> Figure:
 
 
 def typical(kept: KeptGraph, most: int = 5) -> dict[str, list[int]]:
-    """Clients worth a look: the most and the least typical, and outliers."""
+    """The most typical clients, the least typical clients, and the outliers."""
     order = kept.graph.typical()
     return {
         "most typical": order[:most].tolist(),

@@ -1,6 +1,4 @@
-"""Runs as lines of a list: state, recipe, progress, scores, and what the seeds of an experiment say
-together.
-"""
+"""The lines of the list of runs: state, recipe, progress, scores and means over seeds."""
 
 from __future__ import annotations
 
@@ -23,19 +21,17 @@ from poise.core.slots import DEFAULTS, RUN_SLOTS
 from poise.ledger.summary import RunSummary
 
 PARTS = (*RUN_SLOTS, "attacks")
-"""The slots that make a recipe."""
+"""The slots of a recipe."""
 
-UNSAID = ("aggregator", "channel")
-"""Slots that are left out of a recipe where they have their default, as in every run of older
-versions."""
+HIDDEN_DEFAULTS = ("aggregator", "channel")
+"""Slots that a recipe shows only if they differ from the default."""
 
 BRANCHES = "unlearning"
-"""The folder in a run's in which requests to forget keep their branches, as
-`poise.unlearning.histories` names it."""
+"""Folder of the unlearning branches in a run folder (see `poise.unlearning.histories`)."""
 
 
 class Interval(BaseModel):
-    """A mean over the seeds of an experiment, with its 95 % interval where there are several."""
+    """A mean over the seeds of an experiment, with its 95 % interval for several seeds."""
 
     mean: float | None
     low: float | None
@@ -67,84 +63,89 @@ class RunLine(BaseModel):
     changed: datetime
 
 
-def lines(looked: Mapping[str, RunSummary], tags: Mapping[str, Sequence[str]]) -> list[RunLine]:
-    """A line for every run; runs of one experiment share their intervals."""
-    found = [_line(name, seen, list(tags.get(name, ()))) for name, seen in looked.items()]
-    together: dict[str, list[RunLine]] = {}
-    for line in found:
-        together.setdefault(line.experiment, []).append(line)
-    for group in together.values():
-        shared = _intervals(group)
+def lines(summaries: Mapping[str, RunSummary], tags: Mapping[str, Sequence[str]]) -> list[RunLine]:
+    """A line for every run; runs of one experiment share their means over seeds."""
+    all_lines = []
+    by_experiment: dict[str, list[RunLine]] = {}
+    for name, summary in summaries.items():
+        line = _line(name, summary, list(tags.get(name, ())))
+        all_lines.append(line)
+        by_experiment.setdefault(line.experiment, []).append(line)
+    for group in by_experiment.values():
+        intervals = _intervals(group)
         for line in group:
-            line.over_seeds = shared
-    return found
+            line.over_seeds = intervals
+    return all_lines
 
 
-def line_of(name: str, seen: RunSummary, tags: Sequence[str] = ()) -> RunLine:
-    """The line of one run by itself."""
-    return lines({name: seen}, {name: tags})[0]
+def line_of(name: str, summary: RunSummary, tags: Sequence[str] = ()) -> RunLine:
+    """The line of a single run."""
+    return lines({name: summary}, {name: tags})[0]
 
 
 def main_score(names: Sequence[str]) -> str | None:
-    """The score that comes first: accuracy, else a loss, else any."""
+    """The first of accuracy, losses and any other score."""
     return next((name for name in (*PREFERRED, *names) if name in names), None)
 
 
-def _line(name: str, seen: RunSummary, tags: list[str]) -> RunLine:
-    tables, trouble = _parsed(seen)
+def _line(name: str, summary: RunSummary, tags: list[str]) -> RunLine:
+    tables, trouble = _parse_experiment(summary)
     plan = tables.get("run", {})
     planned = plan.get("rounds") if isinstance(plan.get("rounds"), int) else None
-    progress, eta = _progress(seen, planned, plan.get("time"))
-    early = seen.state == "done" and seen.rounds < (planned or 0)  # it reached what it was for
+    progress, eta = _progress(summary, planned, plan.get("time"))
+    stopped_early = summary.state == "done" and summary.rounds < (planned or 0)
     parent, inside, _ = name.rpartition(f"/{BRANCHES}/")
     return RunLine(
         name=name,
-        state=seen.state,
+        state=summary.state,
         trouble=trouble,
-        experiment=_key(name, tables, seen.meta),
+        experiment=_experiment_key(name, tables, summary.meta),
         branch_of=parent if inside else None,
         recipe=_recipe(tables),
         data=phrase(tables["data"]) if "data" in tables else "given in Python",
-        clients=_whole(seen.meta.get("clients")),
-        seed=_whole(seen.meta.get("seed")),
-        rounds=seen.rounds,
+        clients=_parse_int(summary.meta.get("clients")),
+        seed=_parse_int(summary.meta.get("seed")),
+        rounds=summary.rounds,
         planned=planned,
         progress=progress,
         eta=eta,
-        progress_words=_words(seen.rounds, None if early else planned, eta),
-        scores={k: finite(v) for k, v in (seen.scores or {}).items()},
+        progress_words=_progress_words(summary.rounds, None if stopped_early else planned, eta),
+        scores={name: finite(value) for name, value in (summary.scores or {}).items()},
         over_seeds={},
         tags=tags,
-        changed=datetime.fromtimestamp(seen.changed, UTC),
+        changed=datetime.fromtimestamp(summary.changed, UTC),
     )
 
 
-def _parsed(seen: RunSummary) -> tuple[dict[str, Any], str]:
+def _parse_experiment(summary: RunSummary) -> tuple[dict[str, Any], str]:
+    """The tables of the experiment file, and an error message or an empty text."""
     try:
-        return tomllib.loads(seen.experiment), seen.trouble
+        return tomllib.loads(summary.experiment), summary.trouble
     except tomllib.TOMLDecodeError as error:
-        return {}, seen.trouble or f"its experiment file is not TOML: {error}"
+        return {}, summary.trouble or f"the experiment file is not TOML: {error}"
 
 
 def _progress(
-    seen: RunSummary, rounds: int | None, time: float | None
+    summary: RunSummary, rounds: int | None, time: float | None
 ) -> tuple[float | None, float | None]:
-    """How much of what was planned is done (by rounds or by simulated time), and how many seconds
-    the rest may take.
-    """
-    shares, left = [], []
+    """The finished share (by rounds or simulated time), and the estimated remaining seconds."""
+    shares = []
+    seconds_left = []
     if rounds:
-        shares.append(seen.rounds / rounds)
-        left.append((rounds - seen.rounds) * seen.pace)
+        shares.append(summary.rounds / rounds)
+        seconds_left.append((rounds - summary.rounds) * summary.pace)
     if time:
-        shares.append(seen.time / time)
-        left += [(time - seen.time) / seen.speed * seen.pace] if seen.speed > 0 else []
+        shares.append(summary.time / time)
+        if summary.speed > 0:
+            seconds_left.append((time - summary.time) / summary.speed * summary.pace)
     if not shares:
         return None, None
-    if seen.state == "done":
+    if summary.state == "done":
         return 1.0, None
-    known = seen.state == "running" and seen.pace > 0 and bool(left)
-    return min(max(shares), 1.0), max(min(left), 0.0) if known else None
+    share = min(max(shares), 1.0)
+    if summary.state == "running" and summary.pace > 0 and seconds_left:
+        return share, max(min(seconds_left), 0.0)
+    return share, None
 
 
 def _recipe(tables: dict[str, Any]) -> dict[str, str]:
@@ -152,16 +153,16 @@ def _recipe(tables: dict[str, Any]) -> dict[str, str]:
     recipe = {}
     for slot in PARTS:
         table = tables.get(slot)
-        usual = slot in UNSAID and table == {"name": DEFAULTS[slot]}
-        if table and not usual:
+        hidden = slot in HIDDEN_DEFAULTS and table == {"name": DEFAULTS[slot]}
+        if table and not hidden:
             recipe[slot] = brief(table)
     return recipe
 
 
-def _words(rounds: int, planned: int | None, eta: float | None) -> str:
+def _progress_words(rounds: int, planned: int | None, eta: float | None) -> str:
     """Progress in words.
 
-    >>> _words(3, 10, 75.0), _words(5, None, None)
+    >>> _progress_words(3, 10, 75.0), _progress_words(5, None, None)
     ('3 of 10 rounds, about 1 min left', '5 rounds')
     """
     done = f"{rounds:,} of {planned:,} rounds" if planned else f"{rounds:,} rounds"
@@ -169,7 +170,7 @@ def _words(rounds: int, planned: int | None, eta: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time span as people say it.
+    """A time span in words.
 
     >>> duration(0.4), duration(42.0), duration(75.0), duration(9000.0), duration(2e5)
     ('1 s', '42 s', '1 min', '2.5 h', '2.3 days')
@@ -182,30 +183,25 @@ def duration(seconds: float) -> str:
 
 
 def _intervals(group: Sequence[RunLine]) -> dict[str, Interval]:
-    """Every score over the runs of an experiment; over those that are done, where some are and
-    others not yet.
-    """
-    found = {}
+    """Every score over the finished runs of an experiment, or over all if none is finished."""
+    intervals = {}
     counted = [line for line in group if line.state == "done"] or group
     for score in dict.fromkeys(name for line in counted for name in line.scores):
         values = [v for line in counted if (v := line.scores.get(score)) is not None]
         if values:
             e = estimate(values)
-            found[score] = Interval(
-                mean=e.mean, low=e.low, high=e.high, n=e.n, text=with_interval(e.mean, e.half_width)
-            )
-    return found
+            text = with_interval(e.mean, e.half_width)
+            intervals[score] = Interval(mean=e.mean, low=e.low, high=e.high, n=e.n, text=text)
+    return intervals
 
 
-def _key(name: str, tables: Mapping[str, Any], meta: Mapping[str, str]) -> str:
-    """The same for runs of one experiment; a run that cannot be read is an experiment of its
-    own.
-    """
+def _experiment_key(name: str, tables: Mapping[str, Any], meta: Mapping[str, str]) -> str:
+    """A key that runs of one experiment share; unreadable runs and branches get unique keys."""
     if not tables or "clients" not in meta or f"/{BRANCHES}/" in name:
         return hashlib.sha256(name.encode()).hexdigest()[:12]
     same = json.dumps(identity_of(tables, meta), sort_keys=True, default=str)
     return hashlib.sha256(same.encode()).hexdigest()[:12]
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_int(text: str | None) -> int | None:
     return int(text) if text is not None and text.lstrip("-").isdigit() else None

@@ -1,6 +1,4 @@
-"""What a run was asked to forget: its tree of histories, certificates, and what another request
-would cost.
-"""
+"""The unlearning requests of a run: restart tree, certificates, and the cost of a new request."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ from poise.analysis.reports.unlearning_page import (
     request_cells,
     tree_figure,
 )
-from poise.apps.experiments.unlearning_pages import stories_of
-from poise.apps.ui.jobs import Job
+from poise.apps.experiments.unlearning_pages import unlearning_histories
+from poise.apps.ui.jobs import ConsoleJob
 from poise.apps.ui.models import Verification
 from poise.config.entries import OptionEntry, entries_of
 from poise.config.unlearn_request import METHODS, UnlearnRequest
@@ -32,42 +30,41 @@ from poise.unlearning.preview import Preview, declared_budget, declared_by, prev
 from poise.unlearning.request import Request
 
 ENTRIES = entries_of(UnlearnRequest, without=("out",))
-"""The options that the form has: all of ``poise unlearn`` but the folder, which is the run's
-own."""
+"""The options of the form: all options of ``poise unlearn`` except the folder."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request as a form has it: values by key; those at their default are left out."""
+class RequestOptions:
+    """The options of an unlearning request by key, without those at their default."""
 
     given: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        told = {key: value for key, value in self.given.items() if value != ENTRIES[key].default}
-        object.__setattr__(self, "given", told)
+        changed = {key: value for key, value in self.given.items() if value != ENTRIES[key].default}
+        object.__setattr__(self, "given", changed)
 
     @classmethod
-    def of(cls, form: Mapping[str, str]) -> Asked:
-        """From the texts of a form; empty fields are not given, unknown ones are refused."""
+    def from_form(cls, form: Mapping[str, str]) -> RequestOptions:
+        """Parse the texts of a form; ignores empty fields, raises an error for unknown ones."""
         given: dict[str, Any] = {}
         for key, text in form.items():
             if key not in ENTRIES:
-                raise InvalidOption(f"a request has no option {key!r}", where=(key,))
+                raise InvalidOption(f"an unlearning request has no option {key!r}", where=(key,))
             if text.strip():
                 given[key] = ENTRIES[key].from_text(text.strip())
         return cls(given)
 
     @classmethod
-    def wished(cls, wish: Mapping[str, Any]) -> Asked:
-        """From the JSON API, where null is not given."""
-        return cls({key: value for key, value in wish.items() if value is not None})
+    def from_api(cls, body: Mapping[str, Any]) -> RequestOptions:
+        """The options of an API request; null means not given."""
+        return cls({key: value for key, value in body.items() if value is not None})
 
     @classmethod
-    def again(cls, request: Request) -> Asked:
-        """The form of a request that was made already, to finish it."""
-        asked = request.options
-        given: dict[str, Any] = {"clients": ",".join(map(str, asked.clients))}
-        values = vars(asked)
+    def from_request(cls, request: Request) -> RequestOptions:
+        """The options of an unfinished request, to repeat it."""
+        options = request.asked
+        given: dict[str, Any] = {"clients": ",".join(map(str, options.clients))}
+        values = vars(options)
         for key, entry in ENTRIES.items():
             value = values[entry.option.name]
             switch = entry.option.declared.switch
@@ -82,50 +79,49 @@ class Asked:
 
     @property
     def heuristic(self) -> bool:
-        """Whether to go on where the bound has no proof."""
+        """Whether to continue without a proof of the bound."""
         return bool(self.given.get("heuristic"))
 
     @property
     def max_rounds(self) -> int:
-        """The most rounds of retraining."""
+        """Maximum number of retraining rounds."""
         return int(self.given.get("max_rounds", ENTRIES["max_rounds"].default))
 
     def arguments(self) -> list[str]:
-        """The same on a command line: options at their default are left out."""
-        said: list[str] = []
+        """The options as command-line arguments."""
+        arguments: list[str] = []
         for key, entry in ENTRIES.items():
             if key in self.given:
-                said += entry.arguments(self.given[key])
-        return said
+                arguments += entry.arguments(self.given[key])
+        return arguments
 
     def form(self) -> dict[str, str]:
-        """The texts that fill the form again."""
+        """The texts of the form fields."""
         return {
             key: entry.as_text(self.given.get(key, entry.default)) for key, entry in ENTRIES.items()
         }
 
     def cost(self, run: Run, histories: Histories) -> Preview:
-        """What this request would cost; nothing is changed by looking. Refused like the command
-        refuses it.
-        """
-        for number in re.findall(r"\d+", self.clients):  # before a range of them is written out
+        """The cost of this request; changes nothing, and raises the errors of the command."""
+        for number in re.findall(r"\d+", self.clients):  # before expanding a range of clients
             total = histories.root.clients
             if len(number) > 9 or int(number) >= total:
                 raise InvalidOption(
-                    f"there is no client {number[:12]}", f"clients are 0 to {total - 1}"
+                    f"this run has no client {number[:12]}",
+                    f"choose clients from 0 to {total - 1}",
                 )
         try:
             request = UnlearnRequest.of(self.given, declared_by(run))
             return preview(run, request.clients, method=request.method, budget=request.budget)
         except (ArithmeticError, RuntimeError, ValueError) as error:
             raise InvalidOption(
-                f"this budget cannot be worked out: {error}", "use a smaller epsilon"
+                f"the cost of this budget cannot be computed: {error}", "use a smaller epsilon"
             ) from error
 
 
 @dataclass(frozen=True)
 class FormField:
-    """One option as the page shows it."""
+    """One field of the form."""
 
     key: str
     label: str
@@ -138,7 +134,7 @@ class FormField:
 
 
 def form_fields(budget: Mapping[str, Any] | None) -> list[FormField]:
-    """The fields of the form; ``budget`` is what the training declared."""
+    """The fields of the form; ``budget`` was declared at training time."""
     return [_form_field(entry, budget or {}) for entry in ENTRIES.values()]
 
 
@@ -166,7 +162,7 @@ def _form_field(entry: OptionEntry, budget: Mapping[str, Any]) -> FormField:
 
 @contextmanager
 def opened(run: Run) -> Iterator[Histories]:
-    """The histories that a run belongs to, closed afterwards."""
+    """The histories of a run, closed at the end of the block."""
     histories = Histories.of(run)
     try:
         yield histories
@@ -179,73 +175,77 @@ def opened(run: Run) -> Iterator[Histories]:
 
 
 @dataclass(frozen=True)
-class Told:
-    """The histories as a page tells them: one row per request, the figures, and what stands
-    open.
-    """
+class UnlearningView:
+    """Data of the page: one row per request, the figures, and the unfinished request."""
 
     budget: Budget
     rows: list[dict[str, Any]]
     plots: list[Plot]
-    open: Asked | None
+    open: RequestOptions | None
     forgotten: list[int]
     methods: tuple[str, ...] = METHODS
     head: tuple[str, ...] = REQUEST_HEAD
 
 
-def tell(run: Run, histories: Histories) -> Told:
-    """Everything about the requests so far; raises where a certificate is not as it was written."""
-    done = histories.finished
-    budget = done[-1].request.budget if done else declared_budget(run)
-    stories = stories_of(histories, budget)
-    drawn = [
-        tree_figure(stories, histories.nodes),
-        *(psi_figure(s, stories, budget.limit) for s in stories if s.rounds),
-    ]
-    waiting = histories.open_request
-    return Told(
+def unlearning_view(run: Run, histories: Histories) -> UnlearningView:
+    """The view of all requests so far; raises an error for an altered certificate."""
+    finished = histories.finished
+    budget = finished[-1].request.budget if finished else declared_budget(run)
+    branches = unlearning_histories(histories, budget)
+    figures = [tree_figure(branches, histories.oracle)]
+    figures += [psi_figure(branch, branches, budget.limit) for branch in branches if branch.rounds]
+    unfinished = None
+    if histories.open_request is not None:
+        unfinished = RequestOptions.from_request(histories.open_request)
+    return UnlearningView(
         budget,
-        [_row(story, histories) for story in stories[1:]],
-        [plot_of([figure], [""]) for figure in drawn],
-        Asked.again(waiting) if waiting is not None else None,
-        histories.unlearned,
+        rows=[_row(branch, histories) for branch in branches[1:]],
+        plots=[plot_of([figure], [""]) for figure in figures],
+        open=unfinished,
+        forgotten=histories.forgotten,
     )
 
 
-def _row(story: UnlearningHistory, histories: Histories) -> dict[str, Any]:
-    place = histories.place(story.branch)
-    assert place is not None
+def _row(branch: UnlearningHistory, histories: Histories) -> dict[str, Any]:
+    folder = histories.place(branch.branch)
+    assert folder is not None
     return {
-        "request": story.branch,
-        "cells": request_cells(story),
-        "folder": place,
-        "certificate": story.certificate,
-        "seen": fingerprint(histories, story.branch),
+        "request": branch.branch,
+        "cells": request_cells(branch),
+        "folder": folder,
+        "certificate": branch.certificate,
+        "fingerprint": fingerprint(histories, branch.branch),
     }
 
 
 def fingerprint(histories: Histories, request: int) -> str:
-    """What a verification looks at: another certificate or other records mean that an earlier one
-    says nothing.
-    """
-    place = histories.branch_folder(request)
-    assert place is not None
-    said = hashlib.sha256((place / CERTIFICATE).read_bytes())
+    """A hash of the certificate and its ledgers; if it changes, a verification is stale."""
+    folder = histories.place(request)
+    assert folder is not None
+    hashed = hashlib.sha256((folder / CERTIFICATE).read_bytes())
     for run in (histories.root, histories.run(request)):
-        said.update(run.digest.encode())
-    return said.hexdigest()
+        hashed.update(run.digest.encode())
+    return hashed.hexdigest()
 
 
-def verification(request: int, now: str, jobs: Sequence[Job]) -> tuple[Verification, str]:
-    """The newest look at a certificate (newest job first): how it ended, and what to say of it."""
+def verification(
+    request: int, current: str, jobs: Sequence[ConsoleJob]
+) -> tuple[Verification, str]:
+    """The state of the latest verification of a certificate, and its description.
+
+    Args:
+        request: number of the request.
+        current: the current `fingerprint` of the certificate.
+        jobs: the jobs of the run, newest first.
+    """
     for job in jobs:
         if job.kind != "verify" or job.about.get("request") != request:
             continue
         if job.state == "running":
-            return "running", "being verified"
-        if job.about.get("seen") != now:
-            return "stale", f"changed since it was verified ({job.began})"
+            return "running", "verification in progress"
+        if job.about.get("seen") != current:
+            return "stale", f"changed since the verification ({job.began})"
         if job.state == "failed":
             return "broken", job.error
         return "holds", f"holds: {len(job.outcome.get('checks', ()))} checks ({job.began})"
-    return "unknown", "not verified here"
+    return "unknown", "not verified yet"

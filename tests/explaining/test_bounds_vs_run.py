@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import poise
 from poise.analysis.explain import explain_composition
-from poise.analysis.explain.bounds_vs_run import promises
-from poise.analysis.reports.bounds_vs_run import promise_figure
+from poise.analysis.explain.bounds_vs_run import bounds_vs_run
+from poise.analysis.reports.bounds_vs_run import bounds_figure
 from poise.apps.cli.app import app
 from poise.config.run_options import RunOptions
 from poise.core.errors import PoiseError
@@ -37,7 +37,7 @@ def test_a_run_stays_below_its_bound() -> None:
         fed, task, {"solver": solver}, RunOptions(rounds=60, keep="all", evaluate_every=60)
     )
     found = explain_composition(composition)
-    drawn = promises(composition, found, begin(composition))
+    drawn = bounds_vs_run(composition, found, begin(composition))
     bound = np.interp(
         drawn.measured_rounds[1:], drawn.rounds, drawn.bounds["loss gap of FedProx, fixed rate"]
     )
@@ -57,13 +57,13 @@ def test_the_predicted_bias_is_the_loss_at_the_optimum_of_the_surrogate() -> Non
         RunOptions(rounds=400, keep="all", evaluate_every=400),
     )
     found = explain_composition(composition)
-    drawn = promises(composition, found, begin(composition))
+    drawn = bounds_vs_run(composition, found, begin(composition))
     q, p = found.objective * CURVATURE, FED.importance * CURVATURE
     there, best = q @ OPTIMA / q.sum(), p @ OPTIMA / p.sum()
     by_hand = float(p / 2 @ (np.square(there - OPTIMA) - np.square(best - OPTIMA)).sum(axis=1))
     assert drawn.bias == pytest.approx(by_hand, rel=1e-6)
     assert drawn.measured[-1] == pytest.approx(by_hand, rel=1e-3)
-    names = [trace.name for trace in promise_figure(drawn).data]
+    names = [trace.name for trace in bounds_figure(drawn).data]
     assert names == ["bound: loss gap of FedProx, fixed rate", "measured", "predicted bias"]
 
 
@@ -73,7 +73,7 @@ def test_without_an_optimum_there_is_no_picture() -> None:
         fed, poise.task("mlp", hidden=4), {"solver": SGD(lr=0.1, steps=1)}, RunOptions(rounds=2)
     )
     with pytest.raises(PoiseError, match="optimum of this problem is not known"):
-        promises(composition, explain_composition(composition))
+        bounds_vs_run(composition, explain_composition(composition))
 
 
 FILE = """
