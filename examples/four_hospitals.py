@@ -1,14 +1,12 @@
 # %% [markdown]
 # # Four hospitals
 #
-# Cleveland, Hungary, Switzerland and the VA of Long Beach asked the same question of their
-# patients: is there heart
-# disease? They hold 303, 261, 46 and 130 usable records, and their patients differ. NodeContext
-# they learn together in one
-# process: how different are they, what does each choice of weights minimise, what becomes of a slow
-# hospital, and of
-# one that leaves? The folder `examples/hospitals` does the same on real nodes, with keys and
-# certificates.
+# Four hospitals (Cleveland, Hungary, Switzerland and the VA of Long Beach) recorded whether their
+# patients have heart disease. They hold 303, 261, 46 and 130 usable records, and their patients
+# differ. This example trains one model for all four in one process. It measures how different the
+# hospitals are, shows which objective each weighting minimises, simulates a slow hospital, and
+# unlearns a hospital that leaves. The folder `examples/hospitals` does the same on real nodes, with
+# keys and certificates.
 #
 # Needs the data set heart-disease (`poise data fetch heart-disease`).
 
@@ -23,14 +21,14 @@ import poise
 from poise.analysis.reports import group_runs, write_page
 from poise.core.types import Record
 
-TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # as the tests run it
+TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # the tests use this small scale
 ROUNDS = 6 if TINY else 60
-FOLDER = Path(tempfile.mkdtemp(prefix="hospitals-"))  # of the runs
+FOLDER = Path(tempfile.mkdtemp(prefix="hospitals-"))  # for the runs
 
 try:
     fed = poise.federation("heart-disease", "by-key")
-except poise.PoiseError as absent:
-    raise SystemExit(f"{absent.message}\n{absent.hint}") from None
+except poise.PoiseError as error:
+    raise SystemExit(f"{error.message}\n{error.hint}") from None
 for client, name in enumerate(fed.names):
     _, ill = fed.client(client)
     print(
@@ -38,9 +36,8 @@ for client, name in enumerate(fed.names):
     )
 
 # %% [markdown]
-# How alike are they? Each sends the direction in which its data vary most. Misalignment is 0 for
-# the same direction,
-# a half for directions that have nothing in common, and 1 for opposite ones.
+# How similar are the hospitals? Each sends the direction in which its data vary most. Misalignment
+# is 0 for equal directions, 1/2 for orthogonal directions, and 1 for opposite directions.
 
 # %%
 graph = poise.graph.similarity(fed)
@@ -51,22 +48,21 @@ print(f"homogeneity of the network: {graph.homogeneity:.2f}")
 
 
 # %% [markdown]
-# Three choices: everyone by the number of its patients, hospitals with large losses for more, and
-# not waiting for a
-# slow hospital but weighing its rare answers so that it counts as before.
+# Three methods: weight hospitals by their number of patients (FedAvg); give hospitals with large
+# losses more weight (FedSoftMax); or do not wait for a slow hospital, and weight its rare answers
+# so that it counts as before (FedFix).
 
 
 # %%
 def show(record: Record) -> None:
-    """A line every twentieth round."""
+    """Print a line every twentieth round."""
     if (record.index + 1) % 20 == 0:
         print(f"  round {record.index + 1:3d}: accuracy {record.metrics['accuracy']:.3f}")
 
 
 task = poise.task("logistic")
-solver = poise.solvers.SGD(
-    lr=0.05, steps=10, batch_size=16
-)  # as many for all: more steps would count for more
+# All hospitals make the same number of steps: more steps would count for more.
+solver = poise.solvers.SGD(lr=0.05, steps=10, batch_size=16)
 slow = poise.clocks.FixedWindow(0.3, (0.25, 0.25, 0.25, 1.0))  # the VA needs four times as long
 choices = {
     "fedavg": {},
@@ -75,8 +71,8 @@ choices = {
 }
 runs = {}
 for name, parts in choices.items():
-    said = poise.explain(fed, task, solver, **parts, rounds=ROUNDS)
-    print(f"{name}: {'unbiased' if said.unbiased else 'biased'}")
+    explanation = poise.explain(fed, task, solver, **parts, rounds=ROUNDS)
+    print(f"{name}: {'unbiased' if explanation.unbiased else 'biased'}")
     runs[name] = poise.train(
         fed,
         task,
@@ -97,11 +93,11 @@ for name, run in runs.items():
     print(f"{name:12} {run.metric('accuracy')[-1]:9.3f} {losses}")
 
 # %% [markdown]
-# Switzerland leaves and wants to be forgotten: back to a model that it hardly moved, noise on it,
-# and on without it.
+# Switzerland leaves and asks to be unlearned. poise returns to a model that Switzerland hardly
+# moved, adds noise, and trains on without it.
 
 # %%
-gone = poise.unlearn(
+unlearned = poise.unlearn(
     runs["fedavg"],
     [2],
     method="sifu",
@@ -112,10 +108,13 @@ gone = poise.unlearn(
     target=0.9 * float(runs["fedavg"].metric("accuracy")[-1]),
     out=FOLDER / "forgotten",
 )
-sigma = gone.certificate["noise"]["sigma"]
-print(f"restart from round {gone.restart[1]}, {gone.rounds} rounds without it, noise {sigma:g}")
-print(f"accuracy on what the others hold: {gone.run.metric('train_accuracy')[-1]:.3f}")
+sigma = unlearned.certificate["noise"]["sigma"]
+print(
+    f"restart from round {unlearned.restart[1]}, {unlearned.rounds} rounds without it, "
+    f"noise {sigma:g}"
+)
+print(f"accuracy on the other hospitals' data: {unlearned.run.metric('train_accuracy')[-1]:.3f}")
 
 # %%
 page = write_page(group_runs(runs.values()), Path("four_hospitals.html"), "Four hospitals")
-print(f"curves, weights and who worked when: {page}")
+print(f"curves, weights and schedule: {page}")

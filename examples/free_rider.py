@@ -1,11 +1,9 @@
 # %% [markdown]
 # # Catching a free-rider
 #
-# Twenty clients, of whom three take part to get the model and do no work: one returns the model as
-# it came, one hides
-# that behind noise, one sends back what the others did. The audit reads what the server saw of
-# every update; it needs
-# no data.
+# Three of twenty clients take part to get the model and do no work. Client 3 returns the model
+# unchanged, client 8 returns it with noise, and client 11 sends back the earlier work of the
+# others. The audit reads the numbers that the server recorded about every update. It needs no data.
 #
 # The data ships with scikit-learn.
 
@@ -18,7 +16,7 @@ import poise
 from poise.analysis.reports.audit_page import write_audit
 from poise.core.types import Record
 
-TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # as the tests run it
+TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # the tests use this small scale
 ROUNDS = 6 if TINY else 30
 
 fed = poise.federation("digits", "dirichlet", alpha=0.3, clients=20, seed=0)
@@ -33,7 +31,7 @@ riders = [
 
 # %%
 def show(record: Record) -> None:
-    """A line every tenth round."""
+    """Print a line every tenth round."""
     if (record.index + 1) % 10 == 0:
         print(f"round {record.index + 1:3d}: accuracy {record.metrics['accuracy']:.3f}")
 
@@ -41,7 +39,7 @@ def show(record: Record) -> None:
 run = poise.train(fed, task, solver, rounds=ROUNDS, seed=0, attacks=riders, callbacks=[show])
 
 # %% [markdown]
-# Who looks like a free-rider, with which p-value, and why.
+# The suspects, with p-value and reason.
 
 # %%
 found = poise.audit(run)
@@ -50,13 +48,13 @@ for client in found.suspects:
 print(f"found {found.suspects}, ranked with AUC {found.auc([3, 8, 11]):.3f}")
 
 # %% [markdown]
-# The same while the run goes on: suspects get weight 0 from the next round on, and are cleared if
-# nothing is left
-# against them. Each decision is an event of the run.
+# With `audit="quarantine"`, poise does the same during training. Suspects get weight 0 from the
+# next round on, and poise clears them if the evidence disappears. The run records each decision as
+# an event.
 
 # %%
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # every decision is a warning too
+    warnings.simplefilter("ignore")  # poise also issues a warning for every decision
     watched = poise.train(
         fed, task, solver, rounds=ROUNDS, seed=0, attacks=riders, audit="quarantine"
     )
@@ -65,8 +63,9 @@ for event in watched.events:
 
 honest = poise.train(fed, task, solver, rounds=ROUNDS, seed=0)
 print(f"{'':12} {'accuracy':>9} {'weight of the three in the last round':>40}")
-for name, one in (("unwatched", run), ("watched", watched), ("nobody rides", honest)):
-    print(f"{name:12} {one.metric('accuracy')[-1]:9.3f} {one.weights[-1, [3, 8, 11]].sum():40.3f}")
+for name, each in (("no audit", run), ("quarantine", watched), ("all honest", honest)):
+    weight = each.weights[-1, [3, 8, 11]].sum()
+    print(f"{name:12} {each.metric('accuracy')[-1]:9.3f} {weight:40.3f}")
 
 # %%
 page = write_audit([("three free-riders", run, found)], Path("free_rider.html"))

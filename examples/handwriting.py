@@ -1,12 +1,10 @@
 # %% [markdown]
 # # Handwriting by writer
 #
-# MNIST was written by 539 people. NodeContext a hundred of them are clients, each with its own
-# digits and its own hand; the
-# common test set holds writers that nobody has seen. Two questions: how well is the average writer
-# served, and how
-# well the worst ones? Counting clients with large losses for more (`SoftMax`) should help the
-# second, and costs bias.
+# 539 people wrote the digits of MNIST. A hundred of them are the clients of this example, each with
+# their own digits. The common test set holds digits of other writers. The example measures the
+# accuracy for the average writer and for the worst writers. More weight for clients with large
+# losses (`SoftMax`) should help the worst writers, at the cost of bias.
 #
 # Needs MNIST with its writers (`poise data fetch mnist`).
 
@@ -20,19 +18,19 @@ import poise
 from poise.analysis.reports import group_runs, write_page
 from poise.core.types import Record
 
-TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # as the tests run it
+TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # the tests use this small scale
 WRITERS, ROUNDS = (12, 3) if TINY else (100, 40)
 
 try:
     fed = poise.federation(
         "mnist", "by-key", by="writer", clients=WRITERS, seed=0, test_samples=2000
     )
-except poise.PoiseError as absent:
-    raise SystemExit(f"{absent.message}\n{absent.hint}") from None
+except poise.PoiseError as error:
+    raise SystemExit(f"{error.message}\n{error.hint}") from None
 print(f"{fed.clients} writers with {fed.sizes.min()} to {fed.sizes.max()} digits each")
 
 # %% [markdown]
-# Before training: what do the two choices minimise?
+# Before training: which objective does each weighting minimise?
 
 # %%
 task = poise.task("mlp", hidden=50)
@@ -43,13 +41,14 @@ weightings = {
     "by loss": poise.weightings.SoftMax(temperature=0.3),
 }
 for name, weighting in weightings.items():
-    found = poise.explain(fed, task, solver, sampler=sampler, weighting=weighting, rounds=ROUNDS)
-    print(f"{name}: {'; '.join(found.warnings) or 'no warnings'}")
+    parts = {"sampler": sampler, "weighting": weighting}
+    explanation = poise.explain(fed, task, solver, **parts, rounds=ROUNDS)
+    print(f"{name}: {'; '.join(explanation.warnings) or 'no warnings'}")
 
 
 # %%
 def show(record: Record) -> None:
-    """A line every tenth round."""
+    """Print a line every tenth round."""
     if (record.index + 1) % 10 == 0:
         print(
             f"  round {record.index + 1:3d}: accuracy on unseen writers "
@@ -73,8 +72,8 @@ for name, weighting in weightings.items():
     )
 
 # %% [markdown]
-# Each writer kept a fifth of its digits back. The worst tenth of the writers is what the second
-# weighting is for.
+# Each writer holds out a fifth of the digits for testing. The second weighting should help the
+# worst tenth of the writers.
 
 # %%
 print(f"{'':10} {'unseen':>8} {'own':>8} {'worst tenth':>12}")
@@ -85,7 +84,7 @@ for name, run in runs.items():
         f"{name:10} {run.metric('accuracy')[-1]:8.3f} {run.metric('own_accuracy')[-1]:8.3f} "
         f"{worst:12.3f}"
     )
-print("One seed: repeat with others before you believe a small difference.")
+print("This is one seed: repeat with others before you believe a small difference.")
 
 # %%
 page = write_page(group_runs(runs.values()), Path("handwriting.html"), "Handwriting by writer")

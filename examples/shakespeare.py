@@ -1,12 +1,11 @@
 # %% [markdown]
 # # Shakespeare by speaker
 #
-# Every role of Shakespeare's plays is a client, and guesses the next character from the eighty
-# before it. Falstaff
-# has twenty times the text of Gadshill: who counts for how much?
+# Every role of Shakespeare's plays is a client. The model predicts the next character from the
+# eighty characters before it. Roles differ in size: Falstaff has twenty times the text of Gadshill.
 #
-# Needs `shakespeare/shakespeare_roles.json.gz` in the data folder; where it is absent, the script
-# says where to put it.
+# Needs `shakespeare/shakespeare_roles.json.gz` in the data folder. If the file is missing, the
+# script tells you where to put it.
 
 # %%
 import os
@@ -18,24 +17,23 @@ import poise
 from poise.analysis.reports import group_runs, write_page
 from poise.core.types import Record
 
-TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # as the tests run it
+TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # the tests use this small scale
 ROLES, ROUNDS, HIDDEN, STRIDE = (6, 2, 8, 200) if TINY else (20, 25, 32, 20)
 
 try:
-    # A window of 80 characters begins at every 20th character; the last 5 % of every role's text
+    # A window of 80 characters begins at every 20th character. The last 5 % of every role's text
     # are held out.
     fed = poise.federation(
         "shakespeare", "by-key", clients=ROLES, seed=0, stride=STRIDE, test_share=0.05
     )
-except poise.PoiseError as absent:
-    raise SystemExit(f"{absent.message}\n{absent.hint}") from None
+except poise.PoiseError as error:
+    raise SystemExit(f"{error.message}\n{error.hint}") from None
 for i in np.argsort(fed.sizes)[[0, -1]]:
     print(f"{fed.names[i]}: {fed.sizes[i]} windows, importance {fed.importance[i]:.3f}")
 
 # %% [markdown]
-# Sizes differ a lot, so drawing everyone with the same chance makes noisy weights. The theory says
-# which sampler to
-# take.
+# Sizes differ a lot, so drawing every client with the same probability gives noisy weights. The
+# theory ranks the samplers by the noise of the weights, Σ.
 
 # %%
 M = max(2, ROLES // 4)
@@ -43,12 +41,12 @@ for sampler in (poise.samplers.Uniform(M), poise.samplers.MD(M), poise.samplers.
     print(f"{sampler}: noise of the weights Σ = {sampler.statistics(fed.importance).sigma:.3f}")
 
 # %% [markdown]
-# Training an LSTM, with the sampler of least noise and with the noisiest one.
+# Train an LSTM with the least noisy and with the noisiest sampler.
 
 
 # %%
 def show(record: Record) -> None:
-    """A line whenever the model was measured."""
+    """Print a line for each round with a measured accuracy."""
     if "accuracy" in record.metrics:
         print(f"  round {record.index + 1:3d}: accuracy {record.metrics['accuracy']:.3f}")
 
@@ -72,12 +70,11 @@ for sampler in (poise.samplers.Uniform(M), poise.samplers.ClusteredBySize(M)):
     )
 
 # %% [markdown]
-# What is a good accuracy? Always guessing the commonest character of the held-out text gives this
-# much:
+# Baseline: always predict the most common character of the held-out text.
 
 # %%
 _, labels = fed.test
-print(f"the commonest character: {np.bincount(np.asarray(labels)).max() / len(labels):.3f}")
+print(f"the most common character: {np.bincount(np.asarray(labels)).max() / len(labels):.3f}")
 for run in runs:
     spread = run.weights.sum(axis=1).std()
     print(

@@ -1,11 +1,10 @@
 # %% [markdown]
 # # Slow devices
 #
-# Twenty devices, the slowest five times as slow as the fastest. Waiting for everyone wastes the
-# fast ones' time; not
-# waiting lets them answer more often, and so count for more, unless the weights make up for it.
-# Time is simulated:
-# all runs below have the same budget of it.
+# The slowest of twenty devices takes five times as long as the fastest. Waiting for all devices
+# wastes the time of the fast devices. Without waiting, fast devices answer more often and count
+# more, unless the weights correct for it. Time is simulated, and all runs have the same time
+# budget.
 #
 # The data ships with scikit-learn.
 
@@ -19,13 +18,13 @@ import poise
 from poise.analysis.reports import group_runs, write_page
 from poise.core.types import Record
 
-TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # as the tests run it
+TINY = os.environ.get("POISE_EXAMPLES") == "tiny"  # the tests use this small scale
 BUDGET = 3.0 if TINY else 20.0
 
 fed = poise.federation("digits", "dirichlet", alpha=0.1, clients=20, seed=0)
 task = poise.task("logistic")
 solver = poise.solvers.SGD(lr=0.05, steps=5, batch_size=16)
-tau = "F80"  # device 0 needs 1, the last one 80 % less
+tau = "F80"  # device 0 takes 1 unit of time, the last device 80 % less
 
 choices = {
     "wait for everyone": {"clock": poise.clocks.Synchronous(tau)},
@@ -44,18 +43,19 @@ choices = {
 }
 
 # %% [markdown]
-# Before training: which of them minimise what was asked for? χ² is how far the objective is from
-# it.
+# Before training: which choices minimise the intended objective? χ² is the distance of the
+# minimised objective from the intended one.
 
 # %%
 for name, parts in choices.items():
-    said = poise.explain(fed, task, solver, **parts, time=BUDGET)
-    print(f"{name:40} {'unbiased' if said.unbiased else 'biased':9} χ² {said.chi2:.3f}")
+    explanation = poise.explain(fed, task, solver, **parts, time=BUDGET)
+    verdict = "unbiased" if explanation.unbiased else "biased"
+    print(f"{name:40} {verdict:9} χ² {explanation.chi2:.3f}")
 
 
 # %%
 def show(record: Record) -> None:
-    """A line every twentieth round."""
+    """Print a line every twentieth round."""
     if (record.index + 1) % 20 == 0:
         print(
             f"  round {record.index + 1:3d}, time {record.time:5.2f}: accuracy "
@@ -74,8 +74,8 @@ for name, run in runs.items():
     share = run.weights[:, :10].sum() / run.weights.sum()
     accuracy, loss = run.metric("accuracy")[-1], run.metric("loss")[-1]
     print(f"{name:40} {run.rounds:7d} {accuracy:9.3f} {loss:7.3f} {share:17.2f}")
-print(f"asked for: the slow half has {np.asarray(fed.importance)[:10].sum():.2f} of the data")
+print(f"intended: the slow half has {np.asarray(fed.importance)[:10].sum():.2f} of the data")
 
 # %%
 page = write_page(group_runs(runs.values()), Path("slow_devices.html"), "Slow devices")
-print(f"who worked when, from which version: {page}")
+print(f"curves, weights and schedule: {page}")
