@@ -146,8 +146,8 @@ Asynchronous FedAvg (`logistic` 784 → 10, {CLIENTS} clients, scenario F80, {ST
 weights, {EVENTS:,} arrivals): {a / 1000:.0f} k samples/s, **{a / s:.2f} ×** the synchronous run of the same engine
 ({s / 1000:.0f} k; goal ≥ 0.5) and **{a / e:.1f} ×** an event loop that trains one client per arrival in plain PyTorch
 ({e / 1000:.0f} k; goal ≥ 5: {"met" if a >= 5 * e else "missed"}).
-At most {found["versions"]:.0f} model versions and {found["updates"]:.0f} updates were held at once for
-{CLIENTS} clients at work (goal: versions in assignment + 2 models + one stack).
+At most {found["versions"]:.0f} model versions and {found["updates"]:.0f} updates were in memory at once for
+{CLIENTS} clients at work (goal: versions in flight + 2 models + one stack).
 """
 
 

@@ -97,9 +97,9 @@ def text(found: dict[str, Any]) -> str:
 
 Measured on {datetime.now(UTC).date()} with `python benchmarks/cluster.py`: 2 cores, torch {torch.__version__}, ray
 {ray.__version__}; medians of {len(found["ray"])} rounds each, in turns. `cnn`, {CLIENTS} clients, {STEPS} steps of
-batch {BATCH}: a round with {WORKERS} Ray workers {there:.2f} s, with {WORKERS} workers of `local` {here:.2f} s:
+batch {BATCH}: a round takes {there:.2f} s with {WORKERS} Ray workers and {here:.2f} s with {WORKERS} workers of `local`:
 **{there / here:.2f} ×** (goal ≤ {GOAL}), with the same digest. Starting a cluster on this machine took
-{found["cluster"]:.1f} s; the first round, which waits for the workers to start, {first:.1f} s.
+{found["cluster"]:.1f} s; the first round, which waits for the workers to start, took {first:.1f} s.
 """
 
 

@@ -227,27 +227,27 @@ def measured(runs: int, rounds: int, clients: int) -> str:
         ""
         if drawn is None
         else f"""
-In Chromium without a graphics card, Plotly's script included: the list {drawn["list"]:.2f} s, the first figures of a
-run {drawn["first"]:.2f} s, all of them, scrolled through, {drawn["whole"]:.2f} s.
+In Chromium without a graphics card, including Plotly's script: the list {drawn["list"]:.2f} s, the first figures of a
+run {drawn["first"]:.2f} s, all figures after scrolling {drawn["whole"]:.2f} s.
 """
     )
     return f"""## The console
 
 Measured on {date.today()} with `python benchmarks/console.py`: {os.cpu_count()} cores,
-Python {platform.python_version()}, {runs} runs × {rounds:,} aggregations × {clients} clients who all contribute
-every time ({size:.1f} GB of ledgers); each time was taken once.
+Python {platform.python_version()}, {runs} runs × {rounds:,} aggregations × {clients} clients that all contribute
+every time ({size:.1f} GB of ledgers); each time was measured once.
 
 | | | goal |
 |---|---|---|
 | from `poise ui` to its first answer | {start:.2f} s | |
-| list of all runs, the first time | {cold:.2f} s | < 1 s |
-| list of all runs, again | {warm:.2f} s | |
-| page of a run, all figures ({sent / 1e6:.1f} MB), the first time | {first:.2f} s | < 2 s |
-| page of a run, all figures, again | {again:.2f} s | |
+| list of all runs, first request | {cold:.2f} s | < 1 s |
+| list of all runs, repeated | {warm:.2f} s | |
+| page of a run, all figures ({sent / 1e6:.1f} MB), first request | {first:.2f} s | < 2 s |
+| page of a run, all figures, repeated | {again:.2f} s | |
 | comparison of {COMPARED} runs with its curves | {together:.2f} s | |
-| memory of the server at its start | {empty:.0f} MB | |
+| server memory at start | {empty:.0f} MB | |
 | after the list and {len(some) + 2} runs | {after:.0f} MB | bounded |
-| at most, the comparison included | {most:.0f} MB | bounded |
+| maximum, including the comparison | {most:.0f} MB | bounded |
 {browser}"""
 
 

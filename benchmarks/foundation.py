@@ -255,11 +255,11 @@ INTRODUCTION = """# Benchmarks
 
 Measured on {date} with `make bench`: {cores} cores ({processor}), torch {torch}, Python {python}, poise {poise}.
 
-Times are medians of one round in one process, poise and the baseline in turns. The baseline *plain loop* is what a
-PyTorch user writes first (`benchmarks/baselines.py`), at PyTorch's default number of threads; its time with one thread
-stands beside it. poise's rounds include drawing the cohort, checking every update, and writing records and model to
-disk. The *lower bound* pushes the same number of samples through one model at the best batch size: no federated
-learning at all. *Outside* is the share of a one-worker round that is not spent in the gradient oracle.
+Times are medians of one round in one process, with poise and the baseline in turns. The baseline *plain loop* is the
+first version that a PyTorch user would write (`benchmarks/baselines.py`), at PyTorch's default number of threads; the
+next column shows its time with one thread. poise's rounds include drawing the cohort, checking every update, and
+writing records and model to disk. The *lower bound* runs the same number of samples through one model at the best batch
+size, without any federated learning. *Outside* is the share of a one-worker round outside the gradient oracle.
 
 | one round | plain loop | (1 thread) | poise | ratio | goal | lower bound | outside |
 |---|---|---|---|---|---|---|---|
@@ -267,15 +267,15 @@ learning at all. *Outside* is the share of a one-worker round that is not spent 
 
 SUMMARY = """
 **Aggregation** of 1,000 updates of 10⁶ parameters: {combine:.1f} GB/s, {share:.2f} of the {bandwidth:.1f} GB/s at which
-the same memory can be read (goal ≥ 0.5).
+this machine reads the same memory (goal ≥ 0.5).
 
 **Population** on demand, 100 clients sampled per round, logistic: {large_ms:.0f} ms and {large_mb:.0f} MB peak with 10⁶
 clients, {small_ms:.0f} ms and {small_mb:.0f} MB with 1,000: {slower:.2f} × the time and {larger:.2f} × the memory
 (goal ≤ 1.2 ×).
 
-**Loss reports** (`cnn`, 10 clients × 256 samples, 2 epochs): a weighting that needs losses before the work (`SoftMax`)
-costs {soft:.0%} of a round, one that needs it before and after (`Exp`) {exp:.0%}. They are forward passes over all of a
-client's data: by operations a sixth and a third of two epochs of training.
+**Loss reports** (`cnn`, 10 clients × 256 samples, 2 epochs): a weighting that needs the loss before local work (`SoftMax`)
+costs {soft:.0%} of a round, and one that needs the loss before and after (`Exp`) costs {exp:.0%}. Loss reports are forward passes over all of a
+client's data: in operations, a sixth and a third of two epochs of training.
 """
 
 

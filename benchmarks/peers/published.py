@@ -26,26 +26,26 @@ from works import PUBLIC_WORK, ROWS, TARGET, WORKS
 
 Rows = Mapping[str, Mapping[str, Any]]
 
-INTRODUCTION = """## Against the others
+INTRODUCTION = """## Comparison with other frameworks
 
 Measured on {dates} with `make bench-peers` on {cores} cores ({processor}), poise at {commits}. Every peer is its
-released package in an environment of its own, driven by a small adapter (`benchmarks/peers/adapters`): Python {python};
+released package in its own environment, driven by a small adapter (`benchmarks/peers/adapters`): Python {python};
 {versions}.
 
-Each is in the configuration that was fastest in its first rounds after the very first (in brackets: processes, devices
-or threads; `c`: channels last in memory). All get the same samples, clients of each round, model, initial weights,
-local steps, batch size and learning rate; each client owns just the samples of its steps and all count the same. One
-round as *clients × local steps × batch*, medians of
-{repeats} repetitions with quartiles; peers take turns of about a second or one round, and while one works the others
-wait for the driver. Start-up and the first round (which compiles or starts workers) are apart, below. The *lower bound*
-pushes the same samples through one model of PyTorch at the best batch size and layout, with one thread, two threads or
-(`w`) two workers with a thread each: no federated learning at all. Samples of images are bytes in poise's memory and
-become floats batch by batch; the adapters of the others hold them as floats, as their users do.
+Each peer uses its fastest configuration, chosen by its first rounds without the very first (in brackets: processes,
+devices or threads; `c`: channels last in memory). All peers get the same samples, clients of each round, model, initial
+weights, local steps, batch size and learning rate. Each client owns only the samples of its steps, and all clients count
+the same. A row names one round as *clients × local steps × batch*. Times are medians of
+{repeats} repetitions with quartiles. Peers take turns of about a second or one round; while one works, the others
+wait for the driver. Start-up and the first round (which compiles or starts workers) are listed separately below. The
+*lower bound* runs the same samples through one PyTorch model at the best batch size and layout, with one thread, two
+threads or (`w`) two workers with a thread each, without any federated learning. poise stores images as bytes and
+converts them to floats batch by batch; the adapters of the other peers store floats, as their users do.
 
 """
 
-FLUTE = """FLUTE's README gives for this row, on its authors' machine and with clients of unequal size: Flower 1.0.0
-30:14 minutes and FLUTE 3:20 minutes on CPUs. These are their figures, not measured here.
+FLUTE = """FLUTE's README reports for this row, on its authors' machine and with clients of unequal size: Flower 1.0.0
+30:14 minutes and FLUTE 3:20 minutes on CPUs. These figures were not measured here.
 """
 
 
@@ -178,7 +178,7 @@ def _close(rows: Rows) -> str:
             ):
                 told.append(f"{row['label']} ({TITLES[peer]})")
     return (
-        f"\nWithin the quartiles, so that no difference was shown: {', '.join(told)}.\n"
+        f"\nQuartiles overlap, so the benchmark shows no difference: {', '.join(told)}.\n"
         if told
         else ""
     )
@@ -196,7 +196,7 @@ def _others(rows: Rows) -> str:
         ]
         told += [f"- {row['label']}: {', '.join(left)}"] if left else []
     return (
-        "\nConfigurations that were tried and not kept:\n\n" + "\n".join(told) + "\n"
+        "\nConfigurations that were slower and not used:\n\n" + "\n".join(told) + "\n"
         if told
         else ""
     )
@@ -206,9 +206,9 @@ def _same(rows: Rows) -> str:
     """Whether all have computed the same."""
     learning = [p for p in PEERS if not PEERS[p].reference]
     lines = [
-        f"\n**The same work.** Held-out accuracy and loss after the same number of rounds; to be within {POINTS}",
-        f"percentage points, and the loss within {NATS}, of the median of the peers, or within {DEVIATIONS} standard",
-        "deviations of what other batches alone do to poise's (*allowed*; from five seeds: one in a thousand is",
+        f"\n**Agreement.** Held-out accuracy and loss after the same number of rounds. A peer agrees if its accuracy is within {POINTS}",
+        f"percentage points and its loss within {NATS} of the median of the peers, or within {DEVIATIONS} standard",
+        "deviations of poise's results with other batches (*allowed*; from five seeds: one in a thousand is",
         "further away by chance).\n",
         "| one round | rounds | "
         + " | ".join(TITLES[p] for p in learning)
@@ -251,8 +251,8 @@ def _memory(rows: Rows) -> str:
     return (
         "\n".join(lines)
         + "\n\n"
-        + _lighter(rows, "startup", "Up sooner")
-        + _lighter(rows, "peak_mb", "In less memory")
+        + _lighter(rows, "startup", "Faster start-up")
+        + _lighter(rows, "peak_mb", "Less memory")
         + _waiting(rows)
     )
 
@@ -266,7 +266,7 @@ def _waiting(rows: Rows) -> str:
         ]
         share = sum(f["waiting"] for f in found) / sum(f["waited"] for f in found) if found else 0.0
         told += [f"{TITLES[peer]} {share:.1%}"] if share >= 0.001 else []
-    return f"Of a core while others had their turn: {', '.join(told) or 'nobody anything'}.\n"
+    return f"Share of a core used while waiting: {', '.join(told) or 'none'}.\n"
 
 
 def _lighter(rows: Rows, what: str, words: str) -> str:
@@ -280,13 +280,13 @@ def _lighter(rows: Rows, what: str, words: str) -> str:
         ]
         less = sum(found[peer][what] < found["poise"][what] for found in both)
         told += [f"{TITLES[peer]} in {less} of {len(both)} rows"] if less else []
-    return f"{words} than poise: {', '.join(told) or 'nobody'}.\n"
+    return f"{words} than poise: {', '.join(told) or 'none'}.\n"
 
 
 def _whole(row: Mapping[str, Any]) -> str:
     """A table of runs from the start of the process to the end."""
     lines = [
-        "| | seconds in all | of them start-up | rounds | accuracy | peak |",
+        "| | total seconds | of these start-up | rounds | accuracy | peak |",
         "|---|---|---|---|---|---|",
     ]
     for peer, f in row["peers"].items():
@@ -297,8 +297,8 @@ def _whole(row: Mapping[str, Any]) -> str:
             )
     where = f"Measured on {row['date']}, poise at {row['commit']}; a new process for each of"
     where += f" {len(row['peers']['poise']['seconds'])} repetitions, in turns."
-    where += " The first round is counted; handing a model out and measuring it is not."
-    where += " Start-up is a median, too; accuracy and peak are the last repetition's."
+    where += " The time includes the first round, but not the export and evaluation of a model."
+    where += " Start-up is a median too; accuracy and peak come from the last repetition."
     first = "".join(
         f" {TITLES[p]} is ahead: {ratio:.2f} × poise's time." for _, p, ratio in ahead({"": row})
     )

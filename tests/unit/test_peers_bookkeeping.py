@@ -237,7 +237,7 @@ def test_the_page_shows_ratios_who_is_ahead_and_who_disagrees(
     assert "flower: accuracy -10.00 points" in text
     assert "pfl-research [1] 0.50 s" in text
     assert "Not measured: logistic: 10 × 10 × 50; " in text
-    assert "In less memory than poise: nobody." in text
+    assert "Less memory than poise: none." in text
     assert "no difference was shown" not in text, (
         "quartiles of 0.15 to 0.25 s are above the other's 0.1 s"
     )
