@@ -70,7 +70,7 @@ def test_one_client_is_counted_as_all_are(run: Run) -> None:
 
 def test_figures_hold_what_was_recorded(run: Run) -> None:
     history = views.client_history(run, 3)
-    psi = counted(run, Budget(), [3])[:, 0]
+    psi = budget_sensitivity(run, Budget(), [3])[:, 0]
     drawn = {
         plot.title: json.loads(plot.views[0][1])
         for plot in views.plots(run, 3, history, psi, 0.14, None)

@@ -111,7 +111,7 @@ class AuditProbe:
 
     def read(self, updates: RoundUpdates, past: History) -> Mapping[str, Floats]:
         """Return the measurements of every row."""
-        blocks = updates.look(self._measure_block)
+        blocks = updates.map_row_blocks(self._measure_block)
         measurements: dict[str, Floats] = {}
         for name in blocks[0]:
             measurements[name] = np.concatenate([block[name] for block in blocks])

@@ -99,7 +99,7 @@ class LocalWorkers:
         personal = self.local.wire.personal
         if personal is None:
             return oracle.measure(theta, names, self.map_workers)
-        versions = Versions(personal, algorithm_state)
+        versions = PersonalModels(personal, algorithm_state)
         return oracle.measure(theta, names, self.map_workers, versions)
 
     def map_workers(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:

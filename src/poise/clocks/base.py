@@ -36,7 +36,7 @@ class Paced:
 
     def fit(self, setting: Setting) -> None:
         """Refuse durations that do not give one time per client."""
-        with placed("durations"):
+        with errors_at("durations"):
             as_durations(self.durations, setting.clients)
 
     def for_clients(self, stay: Sequence[int]) -> Self:

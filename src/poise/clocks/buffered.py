@@ -62,7 +62,7 @@ class Buffered(Paced):
         self, in_flight: InFlight, started: Sequence[Assignment], index: int
     ) -> tuple[Step, InFlight]:
         """Aggregate the first c answers; the last of them sets the time."""
-        assignments = in_order((*in_flight.assignments, *started))
+        assignments = in_arrival_order((*in_flight.assignments, *started))
         arrived = assignments[: self.c]
         rest = assignments[self.c :]
         now = max((a.finish for a in arrived), default=in_flight.now)

@@ -46,7 +46,7 @@ class Exponential:
 
     def bind(self, clients: int | None) -> ExponentialTimes:
         """Return the times of this many clients."""
-        return ExponentialTimes(means(self.tau, clients))
+        return ExponentialTimes(client_durations(self.tau, clients))
 
 
 @dataclass(frozen=True)

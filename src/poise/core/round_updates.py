@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from poise.core.arrivals import changed, rows_of
-from poise.core.errors import PoiseError, UpdatesUnknown, require, suggest
+from poise.core.errors import InvalidOption, PoiseError, UpdatesUnknown, suggest
 from poise.core.threads import WARM, MapWorkers, in_turn, row_blocks, rows_per_block
 from poise.core.types import Contribution, Floats, Ints
 from poise.core.vectors import Stack, Vector
@@ -125,7 +125,8 @@ class RoundUpdates:
         given = {OLD_NAMES.get(name, name): value for name, value in columns.items()}
         known = set(cls.__dataclass_fields__)
         for name in given:
-            require(name in known, f"updates have no column {name!r}", suggest(name, known))
+            if name not in known:
+                raise InvalidOption(f"updates have no column {name!r}", suggest(name, known))
         for name in set(given) - NO_COLUMN:
             if given[name] is not None:
                 given[name] = np.asarray(given[name])

@@ -46,7 +46,7 @@ class ArrayForm:
         for name in sorted(values, key=lambda name: name in averaged):
             shape = values[name].shape
             end = position + prod(shape)
-            entries.append(Entry(name, shape, position, end, torch.float64))
+            entries.append(LayoutEntry(name, shape, position, end, torch.float64))
             position = end
         trainable = sum(entry.stop - entry.start for entry in entries if entry.name not in averaged)
         is_double = any(dtype == np.float64 for dtype in dtypes.values())

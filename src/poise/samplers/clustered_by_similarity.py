@@ -84,7 +84,7 @@ class ClusteredBySimilarity:
             alike = np.zeros((len(units), len(units)))
             sampling_distributions = self._sampling_distributions(units, alike)
         else:
-            sampling_distributions = past.gradients.urns(
+            sampling_distributions = past.gradients.sampling_distributions(
                 lambda alike: self._sampling_distributions(units, alike), self.ahead
             )
         return cohort(sampling_distributions.draw(rng), self.independent_draws)
@@ -94,7 +94,7 @@ class ClusteredBySimilarity:
 
         Rows sum to 1, column i sums to m p_i.
         """
-        n = checked(np.asarray(sizes), self.m)
+        n = checked_sizes(np.asarray(sizes), self.m)
         alike = self.similarity(gradients, len(n))
         return self._sampling_distributions(n, alike).distributions(len(n))
 
@@ -111,7 +111,7 @@ class ClusteredBySimilarity:
                 f"ClusteredBySimilarity: the gradient of client {infinite[0]} is not finite"
             )
         last_updates = Gradients(clients, self.measure)
-        last_updates.see(range(clients), torch.from_numpy(rows.copy()))
+        last_updates.add(range(clients), torch.from_numpy(rows.copy()))
         return last_updates.refreshed()
 
     def statistics(
@@ -126,10 +126,10 @@ class ClusteredBySimilarity:
             alike = np.zeros((n, n))
         else:
             alike = self.similarity(gradients, n)
-        return self._sampling_distributions(whole(importance, self.m), alike).statistics(n)
+        return self._sampling_distributions(whole_units(importance, self.m), alike).statistics(n)
 
     def _sampling_distributions(self, units: Ints, alike: Floats) -> SamplingDistributions:
-        return packed(units, subtrees(units, alike, m=self.m), m=self.m)
+        return distributions_by_group(units, subtrees(units, alike, m=self.m), m=self.m)
 
 
 def subtrees(units: Ints, alike: Floats, m: int) -> list[Ints]:

@@ -65,15 +65,15 @@ class ClusteredBySize:
 
     def distributions(self, sizes: ArrayLike) -> Floats:
         """Return r_ki, (m, N), for these client sizes: rows sum to 1, column i to m p_i."""
-        n = checked(np.asarray(sizes), self.m)
-        return in_line(n, self.m).distributions(len(n))
+        n = checked_sizes(np.asarray(sizes), self.m)
+        return distributions_by_size(n, self.m).distributions(len(n))
 
     def statistics(self, importance: Floats) -> WeightStatistics:
         """Return the closed forms of [Fraboni 2023, App. A.1.7]."""
-        return in_line(whole(importance, self.m), self.m).statistics(len(importance))
+        return distributions_by_size(whole_units(importance, self.m), self.m).statistics(len(importance))
 
     def _sampling_distributions(self, setting: Setting) -> SamplingDistributions:
         sampling_distributions: SamplingDistributions = setting.once(
-            self, lambda: in_line(units_of(setting, self.m), self.m)
+            self, lambda: distributions_by_size(units_of(setting, self.m), self.m)
         )
         return sampling_distributions

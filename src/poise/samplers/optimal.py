@@ -98,7 +98,7 @@ class Optimal:
             expected_clients=float(q.sum()),
         )
 
-    def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
+    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
         """Return the closed forms for the known norms."""
         return self.statistics(importance, known.norms)
 

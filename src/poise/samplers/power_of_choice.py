@@ -114,6 +114,6 @@ class PowerOfChoice:
             estimated=True,
         )
 
-    def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
+    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
         """Estimate the statistics for the known losses."""
         return self.statistics(importance, known.losses, draws=known.draws)

@@ -103,7 +103,7 @@ class Target:
 
         ``groups="class"`` needs ``classes``, the majority class of each client.
         """
-        n = checked(np.asarray(sizes), self.m)
+        n = checked_sizes(np.asarray(sizes), self.m)
         return self._sampling_distributions(n, classes).distributions(len(n))
 
     def statistics(self, importance: Floats, classes: Ints | None = None) -> WeightStatistics:
@@ -111,10 +111,10 @@ class Target:
 
         ``groups="class"`` needs ``classes``, the majority class of each client.
         """
-        units = whole(importance, self.m)
+        units = whole_units(importance, self.m)
         return self._sampling_distributions(units, classes).statistics(len(importance))
 
-    def statistics_given(self, importance: Floats, known: Known) -> WeightStatistics:
+    def statistics_given(self, importance: Floats, known: ClientFacts) -> WeightStatistics:
         """Return the closed forms for the known classes."""
         return self.statistics(importance, known.majority)
 
@@ -128,4 +128,4 @@ class Target:
         labels = np.asarray(groups)
         require(len(units) == len(labels), f"Target: {len(labels)} groups for {len(units)} clients")
         members = [np.flatnonzero(labels == group) for group in np.unique(labels)]
-        return packed(units, members, m=self.m)
+        return distributions_by_group(units, members, m=self.m)

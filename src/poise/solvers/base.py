@@ -118,7 +118,7 @@ class LocalSGD:
         """Return the terms that this solver adds to the gradient; none by default."""
         return ()
 
-    def rule(self, start: Stack, version: int) -> Rule:
+    def rule(self, start: Stack, version: int) -> StepRule:
         """Return the step rule of clients that start from ``start``."""
         chain = list(self.terms(start))
         if self.clip is not None and self.clip < float("inf"):

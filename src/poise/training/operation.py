@@ -259,7 +259,7 @@ def resume_run(
             ledger.event("resumed" + _numerics_remark(recorded_meta))
             ledger.set("status", "running")
         history = _history(prepared)
-        history.resume(restart.records, restart.own, restart.server)
+        history.resume(restart.records, restart.client_states, restart.server)
         hooks = RunHooks(tuple(callbacks), stop)
         return _run_rounds(prepared, ledger, state, history=history, hooks=hooks)
 

@@ -120,7 +120,7 @@ def load(folder: Path) -> Request:
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         budget = document.pop("budget")
-        known_keys(budget, options_of(Budget), "budget")
+        check_keys(budget, options_of(Budget), "budget")
         recorded = {name: document.pop(name) for name in RECORDED if name in document}
         branch, round = document.pop("node")
         options = UnlearnRequest(**recorded, **budget)

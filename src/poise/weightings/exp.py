@@ -63,8 +63,8 @@ class Exp:
     @by_columns
     def coefficients(self, updates: RoundUpdates) -> Floats:
         """Return the base weights times the exponential of the scaled change of the loss."""
-        before = finite("loss_before", updates)
-        change = finite("loss_after", updates) - before
+        before = finite_losses("loss_before", updates)
+        change = finite_losses("loss_after", updates) - before
         scale = np.ones(len(updates))
         if self.scale == "size":
             scale = _relative_sizes(updates)

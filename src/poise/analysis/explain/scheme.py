@@ -93,7 +93,7 @@ class Scheme:
 
 def name_of(part: Fits) -> str:
     """The registered name of a part; the class name of a user-defined part."""
-    if isinstance(part, Named) and is_part(part):
+    if isinstance(part, HasName) and is_part(part):
         return part.name
     return type(part).__name__
 

@@ -113,7 +113,7 @@ def _field_parameters(kind: type[Any]) -> list[Parameter]:
     ]
 
 
-def _parameter(entry: Entry, unset: bool) -> Parameter:
+def _parameter(entry: OptionEntry, unset: bool) -> Parameter:
     """A declared option as a typer parameter."""
     kind = _command_line_type(entry)
     default = None if unset else entry.default
@@ -128,7 +128,7 @@ def _parameter(entry: Entry, unset: bool) -> Parameter:
     )
 
 
-def _command_line_type(entry: Entry) -> Any:
+def _command_line_type(entry: OptionEntry) -> Any:
     """The type of a value on the command line; choices are text, which the option validates."""
     if get_origin(entry.kind) is Literal:
         return str

@@ -161,8 +161,8 @@ def verify_certificate(certificate: Path, training: Path | None, json: bool) -> 
     """Check a certificate against its run, and print every check."""
     checks = verify(certificate, training)
     if json:
-        print_json({"holds": True, "checks": [check.what for check in checks]})
+        print_json({"holds": True, "checks": [check.label for check in checks]})
         return
     for check in checks:
-        console.print(f"ok  {check.what}", markup=False, highlight=False)
+        console.print(f"ok  {check.label}", markup=False, highlight=False)
     console.print("the certificate holds")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from poise import attacks as _attacks  # noqa: F401 - importing a module registers its parts
-from poise.core.algorithm_state import AlgorithmState, Named
+from poise.core.algorithm_state import AlgorithmState, NamedVectors
 from poise.core.arrivals import Arrivals
 from poise.core.errors import require
 from poise.core.parts import build
@@ -107,7 +107,7 @@ class FaultInjection:
             loss_after=forged.loss_after,
         )
 
-    def _read_notes(self, run: str) -> Named:
+    def _read_notes(self, run: str) -> NamedVectors:
         """The attack's notes from its last reply in this run."""
         file = self.folder / FILE
         if not file.exists():
@@ -117,7 +117,7 @@ class FaultInjection:
                 return {}
             return {name: torch.from_numpy(stored[name]) for name in stored.files if name != RUN}
 
-    def _write_notes(self, notes: Named, run: str) -> None:
+    def _write_notes(self, notes: NamedVectors, run: str) -> None:
         values = {name: value.cpu().numpy() for name, value in notes.items()}
         draft = self.folder / f"new-{FILE}"
         np.savez(draft, allow_pickle=False, **{RUN: np.array(run), **values})

@@ -23,7 +23,7 @@ from poise.apps.deploy.node_data import NodeData, open_node_data
 from poise.apps.deploy.policy import GRAPH, Outgoing, Policy, PolicyRefused, outgoing
 from poise.backends.flower.messages import FlowerMessage, NodeMessage, TensorBytes
 from poise.backends.flower.reply_checks import tensor_name
-from poise.core.algorithm_state import AlgorithmState, Versions
+from poise.core.algorithm_state import AlgorithmState, PersonalModels
 from poise.core.arrivals import Arrivals
 from poise.core.errors import DataError, PoiseError, UpdateRefused
 from poise.core.neighbours import MEAN
@@ -304,7 +304,7 @@ def _measure(request: NodeMessage, context: NodeContext) -> Outgoing:
     if facts.get("personal"):
         stored_state = context.client_state_store.read(facts["state"], facts["held"])
         algorithm_state = AlgorithmState(client_state={0: stored_state})
-        theta = Versions(oracle.layout.positions(facts["personal"]), algorithm_state)(theta, 0)
+        theta = PersonalModels(oracle.layout.positions(facts["personal"]), algorithm_state)(theta, 0)
     values = oracle.measure(theta, names, lambda f, items: [f(item) for item in items])
     metrics = {name: float(values[f"client_{name}"][0]) for name in wanted}
     return outgoing(context.policy, "measure", {"client": node_data.client, "metrics": metrics})

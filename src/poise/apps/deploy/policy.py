@@ -171,7 +171,7 @@ class Outgoing(NamedTuple):
     """Facts and payloads that leave a node in one reply."""
 
     facts: dict[str, Any]
-    payloads: list[Named]
+    payloads: list[NamedVectors]
 
 
 def outgoing(
@@ -195,7 +195,7 @@ def outgoing(
     if not policy.metrics:
         withheld.add("metrics")
     allowed = {name: facts[name] for name in LEAVES[kind] if name in facts and name not in withheld}
-    payloads: list[Named] = []
+    payloads: list[NamedVectors] = []
     if kind == "work":
         for piece in arrivals:
             payload = {name: _protect(rows[0], policy) for name, rows in piece.payload.items()}

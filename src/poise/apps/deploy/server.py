@@ -136,8 +136,8 @@ class DeployedJob:
         histories = Histories.of(open_run(order["unlearn"]), out)
         root = histories.root
         begun = histories.open_request
-        requested = checked_clients(request.clients, root.clients, histories.forgotten)
-        gone = sorted({*histories.forgotten, *requested, *(begun.clients if begun else ())})
+        requested = checked_clients(request.clients, root.clients, histories.unlearned)
+        gone = sorted({*histories.unlearned, *requested, *(begun.clients if begun else ())})
         sizes = root.array("sizes")
         assert root.path is not None
         assert sizes is not None

@@ -58,7 +58,7 @@ def _composition(target: str, changes: Iterable[str], seed: int | None) -> Compo
 
 def bounds_of(
     target: str, explanation: Explanation, changes: Iterable[str] = (), seed: int | None = None
-) -> Promises | None:
+) -> BoundsVsRun | None:
     """Bound, predicted bias and, for a run folder, the measured curve.
 
     None for a reproduction, and if the explanation has no optimum of the problem.
@@ -67,7 +67,7 @@ def bounds_of(
     if target in presets() or constants is None or constants.optimum is None:
         return None
     run = open_run(folders_in(target)[0]) if Path(target).is_dir() else None
-    return promises(_composition(target, changes, seed), explanation, run)
+    return bounds_vs_run(_composition(target, changes, seed), explanation, run)
 
 
 def _explain_preset(

@@ -46,7 +46,7 @@ class Requests:
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Requests:
         """The requests of a preset; its key ``clients`` has one list of clients per request."""
-        known_keys(table, REQUEST_KEYS, "[requests]")
+        check_keys(table, REQUEST_KEYS, "[requests]")
         for key in ("clients", "target"):
             require(key in table, f"[requests] has no {key}", where=key)
         options = {key: value for key, value in table.items() if key != "clients"}

@@ -8,14 +8,14 @@ from poise.unlearning.certificate import read
 from poise.unlearning.histories import CERTIFICATE, Histories
 
 
-def stories_of(histories: Histories, budget: Budget) -> list[Story]:
+def stories_of(histories: Histories, budget: Budget) -> list[UnlearningHistory]:
     """The training and all fulfilled requests, with their sensitivities under a budget."""
-    stories = [Story(0, (0, 0), histories.root.rounds, histories.psi(0, budget), {})]
+    stories = [UnlearningHistory(0, (0, 0), histories.root.rounds, histories.psi(0, budget), {})]
     for branch in histories.finished:
         index = branch.request.index
-        folder = histories.place(index)
+        folder = histories.branch_folder(index)
         assert folder is not None
-        story = Story(
+        story = UnlearningHistory(
             index,
             branch.request.node,
             histories.run(index).rounds,

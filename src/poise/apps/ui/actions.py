@@ -41,10 +41,10 @@ def unlearn(
 
     with library.open(name) as run, views.opened(run) as histories:
         cost = options.cost(run, histories)  # raises the errors of the command before it starts
-        refuse(cost.not_proved, options.heuristic)
+        require_proof(cost.not_proved, options.heuristic)
         training = histories.root.path
         nodes = federation.on_nodes(histories.root.experiment)
-        branch = histories.place(histories.newest + 1)
+        branch = histories.branch_folder(histories.newest + 1)
     assert training is not None
     assert branch is not None
     arguments = ["unlearn", str(training), *options.arguments()]
@@ -69,7 +69,7 @@ def verify(library: Library, name: str, request: int) -> ConsoleJob:
         if not 1 <= request <= len(histories.finished):
             raise NotInRun(f"request {request} has no certificate")
         training = histories.root.path
-        branch = histories.place(request)
+        branch = histories.branch_folder(request)
         about = {"request": request, "seen": views.fingerprint(histories, request)}
     assert training is not None
     assert branch is not None

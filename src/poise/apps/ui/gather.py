@@ -358,9 +358,9 @@ def _sensitivity(run: Run, client: int) -> models.Sensitivity:
 
 def _psi(run: Run, client: int, budget: Budget) -> tuple[np.ndarray | None, str]:
     """Psi of one client after each aggregation, (R + 1,), or the reason why it is unknown."""
-    from poise.unlearning.ledger_sensitivity import counted
+    from poise.unlearning.ledger_sensitivity import budget_sensitivity
 
     try:
-        return counted(run, budget, [client])[:, 0], ""
+        return budget_sensitivity(run, budget, [client])[:, 0], ""
     except PoiseError as error:
         return None, str(error)

@@ -26,7 +26,7 @@ def fields_of(kind: type, without: Iterable[str] = ()) -> dict[str, Any]:
     return {key: (entry.type, _field(entry)) for key, entry in entries_of(kind, without).items()}
 
 
-def _field(entry: Entry) -> Any:
+def _field(entry: OptionEntry) -> Any:
     """Default, limits and description of one option."""
     declared = entry.option.declared
     limits: dict[str, Any] = {

@@ -298,7 +298,7 @@ def suspicion_figure(audit: Audit, client: int) -> Figure:
     """The audit score of a client over the rounds, and the threshold of suspicion."""
     import plotly.graph_objects as go
 
-    limit = -np.log10(audit.alarm / len(audit.auditor.ways))
+    limit = -np.log10(audit.alarm / len(audit.auditor.patterns))
     note = (
         "−log10 of the p-value, from all rounds so far. Dashed line: threshold at a false-alarm "
         f"rate of {audit.alarm:g}."

@@ -192,7 +192,7 @@ def unlearning_view(run: Run, histories: Histories) -> UnlearningView:
     finished = histories.finished
     budget = finished[-1].request.budget if finished else declared_budget(run)
     branches = unlearning_histories(histories, budget)
-    figures = [tree_figure(branches, histories.oracle)]
+    figures = [tree_figure(branches, histories.nodes)]
     figures += [psi_figure(branch, branches, budget.limit) for branch in branches if branch.rounds]
     unfinished = None
     if histories.open_request is not None:
@@ -202,12 +202,12 @@ def unlearning_view(run: Run, histories: Histories) -> UnlearningView:
         rows=[_row(branch, histories) for branch in branches[1:]],
         plots=[plot_of([figure], [""]) for figure in figures],
         open=unfinished,
-        forgotten=histories.forgotten,
+        forgotten=histories.unlearned,
     )
 
 
 def _row(branch: UnlearningHistory, histories: Histories) -> dict[str, Any]:
-    folder = histories.place(branch.branch)
+    folder = histories.branch_folder(branch.branch)
     assert folder is not None
     return {
         "request": branch.branch,
@@ -220,7 +220,7 @@ def _row(branch: UnlearningHistory, histories: Histories) -> dict[str, Any]:
 
 def fingerprint(histories: Histories, request: int) -> str:
     """A hash of the certificate and its ledgers; if it changes, a verification is stale."""
-    folder = histories.place(request)
+    folder = histories.branch_folder(request)
     assert folder is not None
     hashed = hashlib.sha256((folder / CERTIFICATE).read_bytes())
     for run in (histories.root, histories.run(request)):
