@@ -1,4 +1,4 @@
-"""Attacks that collude: what their clients see together, and what they never see."""
+"""Attacks that collude: what their clients see together, and what stays hidden from them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from poise.core.types import AttackerView, ForgedUpdate, Setting
 from poise.solvers import SGD
 
 QUAD = poise.quadratics([[float(i)] for i in range(6)])
-SOLVER = SGD(
-    lr=1.0, steps=1
-)  # one step from 0 ends at each client's optimum: the update of client i is i
+# one step from 0 ends at each client's optimum: the update of client i is i
+SOLVER = SGD(lr=1.0, steps=1)
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,8 @@ def test_an_omniscient_attack_sees_honest_updates_and_the_report_says_so(tmp_pat
     from poise.analysis.reports.groups import group_runs
     from poise.analysis.reports.sections import headline
 
-    said = headline("attacked", group_runs([run]))
-    assert "Attacks that saw the updates of honest clients: Opposed." in said
+    text = headline("attacked", group_runs([run]))
+    assert "Attacks that saw the updates of honest clients: Opposed." in text
     fair = poise.train(QUAD, QUAD.task, SOLVER, rounds=1, attacks=[Together()])
     assert "saw the updates" not in headline("attacked", group_runs([fair]))
 
@@ -122,15 +121,15 @@ def test_rows_of_updates_keep_what_belongs_to_them() -> None:
         round=9,
         reached={"a": 1.0},
     )
-    some = updates.rows(np.array([2, 0]))
-    assert some.clients.tolist() == [6, 4]
-    assert some.base_weights.tolist() == [0.7, 0.1]
-    assert some.loss_before is not None
-    assert some.loss_before.tolist() == [3.0, 1.0]
-    assert some.stack.tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
-    assert (some.round, some.reached, some.trainable) == (9, {"a": 1.0}, 3)
+    selected = updates.rows(np.array([2, 0]))
+    assert selected.clients.tolist() == [6, 4]
+    assert selected.base_weights.tolist() == [0.7, 0.1]
+    assert selected.loss_before is not None
+    assert selected.loss_before.tolist() == [3.0, 1.0]
+    assert selected.stack.tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    assert (selected.round, selected.reached, selected.trainable) == (9, {"a": 1.0}, 3)
     with pytest.raises(poise.PoiseError, match="no coefficients yet"):
-        _ = some.weights
+        _ = selected.weights
 
 
 def test_gram_and_distances_against_numpy() -> None:
@@ -145,15 +144,13 @@ def test_gram_and_distances_against_numpy() -> None:
 
 @dataclass(frozen=True)
 class Forgets(Together):
-    """Client 1 puts something aside in rounds 0 and 1 and nothing later; the others always do."""
+    """Client 1 keeps notes in rounds 0 and 1, and none later; the others always keep notes."""
 
     def answer(self, seen: AttackerView, seed: int) -> ForgedUpdate:
         self.seen.append(seen)
-        keep = (
-            {}
-            if seen.client == 1 and seen.version > 1
-            else {"version": torch.tensor([float(seen.version)])}
-        )
+        keep = {"version": torch.tensor([float(seen.version)])}
+        if seen.client == 1 and seen.version > 1:
+            keep = {}
         noted = sum(float(v.sum()) for v in seen.kept.values())
         return ForgedUpdate(torch.full_like(seen.received, 1.0 + noted), keep=keep)
 

@@ -1,5 +1,4 @@
-"""Parts of one's own that do not keep to their protocol: one clear error each, before or at the
-round it happens in."""
+"""Custom parts that break their protocol: one clear error each, before or in the round."""
 
 from __future__ import annotations
 
@@ -31,15 +30,15 @@ class Fits:
 
 
 class Combines(Fits):
-    def __init__(self, made: Any) -> None:
-        self.made = made
+    def __init__(self, direction: Any) -> None:
+        self.direction = direction
 
     def combine(self, deltas: torch.Tensor, weights: np.ndarray) -> Any:
-        return self.made
+        return self.direction
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    ("direction", "message"),
     [
         (
             torch.zeros(3, dtype=torch.float64),
@@ -50,20 +49,18 @@ class Combines(Fits):
         (None, "is NoneType"),
     ],
 )
-def test_a_direction_that_is_not_like_the_model(made: Any, words: str) -> None:
-    with pytest.raises(IncompatibleParts, match=words):
-        train(aggregator=Combines(made))
+def test_a_direction_that_is_not_like_the_model(direction: Any, message: str) -> None:
+    with pytest.raises(IncompatibleParts, match=message):
+        train(aggregator=Combines(direction))
 
 
 def test_a_direction_that_is_not_finite_names_the_aggregator() -> None:
-    with pytest.raises(
-        UpdateRefused, match="round 0: the direction of Combines is not finite"
-    ):
+    with pytest.raises(UpdateRefused, match="round 0: the direction of Combines is not finite"):
         train(aggregator=Combines(torch.full((2,), float("nan"), dtype=torch.float64)))
 
 
 class Forgetful(Fits):
-    """Declares that clients keep something, and gives them nothing to keep."""
+    """Declares that clients keep a vector, and returns none."""
 
     keeps = ("rest",)
 
@@ -178,8 +175,8 @@ def test_explain_counts_the_bytes_that_the_run_records(options: dict[str, Any]) 
     fed = poise.federation("digits", clients=4, samples=80)
     task = poise.task("mlp", hidden=4, norm=True)
     given = {"solver": SGD(lr=0.1, steps=1, batch_size=8), **options, "rounds": 3}
-    said = poise.explain(fed, task, estimate=False, **given)
+    explanation = poise.explain(fed, task, estimate=False, **given)
     records: list[Any] = []
     poise.train(fed, task, callbacks=[records.append], **given)
-    assert said.bytes_up == sum(r.bytes_up for r in records)
-    assert said.bytes_down == sum(r.bytes_down for r in records)
+    assert explanation.bytes_up == sum(r.bytes_up for r in records)
+    assert explanation.bytes_down == sum(r.bytes_down for r in records)

@@ -1,9 +1,9 @@
 """The golden cases: every part of every slot, in small runs.
 
 A case is a problem (`golden.problems`), the options of `poise.train`, and what happens to the run:
-it is trained in one go, or stopped or killed half way and taken up again, or asked to forget. A
-case with ``like`` must end in the very bits of another one; its values do not stand in
-``golden.json``.
+it is trained in one go, or stopped or killed half way and resumed, or followed by unlearning
+requests. A case with ``like`` must end in the same bits as another case; ``golden.json`` does not
+store its results.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class Case:
         options: of `poise.train`.
         like: a case that must end in the same bits.
         how: ``whole``, or what happens after ``after`` rounds: ``stopped``, ``killed``, or ``torn``
-            (killed, and the newest model is damaged); the run is then taken up again.
-        after: rounds before that.
-        workers: of the process that takes it up.
-        forget: the options of requests to `poise.unlearn`, one after the other.
-        audited: also keep what `poise.audit` says.
+            (killed, with a damaged newest model); the run is then resumed.
+        after: rounds before the interruption.
+        workers: of the process that resumes the run.
+        forget: the options of calls of `poise.unlearn`, one after the other.
+        audited: also store the results of `poise.audit`.
     """
 
     problem: str

@@ -37,7 +37,7 @@ def images(side: int, clients: int) -> Any:
 
 
 def text() -> Any:
-    """Windows of five letters, and the one that follows."""
+    """Windows of five letters, and the next letter."""
     rng = np.random.default_rng(5)
     x = rng.integers(0, 6, (40, 5))
     return poise.federation((x, x.sum(axis=1) % 6), clients=4, vocabulary=6, test_share=0.2)
@@ -59,19 +59,19 @@ def quadratics(curvature: Any = (1.0, 2.0, 0.5, 1.0, 3.0, 1.0)) -> Problem:
 
 
 def dropping() -> nn.Module:
-    """A module of one's own, with dropout and a layer that no batched kernel knows."""
+    """A custom module, with dropout and a layer that no batched kernel knows."""
     return nn.Sequential(
         nn.Flatten(), nn.Linear(64, 6), nn.Tanh(), nn.Dropout(0.3), nn.Linear(6, 10)
     )
 
 
 def margins(outputs: Tensor, labels: Tensor) -> Tensor:
-    """A loss of one's own: the multi-class hinge, one value per sample."""
+    """A custom loss: the multi-class hinge, one value per sample."""
     return nn.functional.multi_margin_loss(outputs, labels, reduction="none")
 
 
 def shifted(client: int, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """A domain of one's own: images move to the right, client by client."""
+    """A custom domain: images move to the right by a shift that depends on the client."""
     return values.roll(client % 3, dims=-1), labels
 
 
@@ -101,7 +101,7 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "cnn": lambda: (images(10, 4), poise.task("cnn", width=2, norm=True)),
     "resnet": lambda: (images(8, 3), poise.task("resnet20", width=2)),
     "text": lambda: (text(), poise.task("lstm", embedding=3, hidden=4, layers=2)),
-    # how samples are dealt
+    # partitions
     "shards": lambda: (digits("shards", shard_size=10), mlp()),
     "one-class": lambda: (digits("one-class"), mlp()),
     "by-class": lambda: (digits("dirichlet-by-class", kappa=0.5, phi2=0.2), mlp()),
@@ -110,7 +110,7 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
         poise.federation("synthetic", "by-key", clients=6, size=20, features=5, classes=3),
         mlp(),
     ),
-    # clients that are made when they are asked for
+    # clients made on demand
     "crowd-iid": lambda: (
         digits("iid", clients=10**6, on_demand=True, samples_per_client=12),
         mlp(),
@@ -146,5 +146,5 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
 
 @cache
 def problem(name: str) -> Problem:
-    """A federation and its task by name."""
+    """Return a federation and its task by name."""
     return PROBLEMS[name]()

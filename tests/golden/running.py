@@ -1,4 +1,4 @@
-"""Runs golden cases, and says in hashes and in numbers what came of them."""
+"""Run golden cases, and summarise their results in hashes and numbers."""
 
 from __future__ import annotations
 
@@ -31,60 +31,59 @@ TABLES = (
     "noise",
     "result",
 )
-"""What certificates say beside hashes, of which those of files depend on where a run was made."""
+"""Tables of certificates without hashes of files, which depend on the machine of the run."""
 
 
 @cache
 def outcome(name: str) -> dict[str, Any]:
-    """What came of a case: ``hashes`` and ``summary``."""
+    """Run a case; return its ``hashes`` and its ``summary``."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # audits warn of free-riders, and budgets of their calibration
-        return _described(CASES[name], Path(folder))
+        # audits warn of free-riders, and budgets of their calibration
+        warnings.simplefilter("ignore")
+        return _outcome(CASES[name], Path(folder))
 
 
-def _described(case: Case, folder: Path) -> dict[str, Any]:
+def _outcome(case: Case, folder: Path) -> dict[str, Any]:
     run = _trained(case, folder)
     try:
-        found = ended(run)
+        result = ended(run)
         if case.audited:
-            _add_audit(found, run)
-        for k, asked in enumerate(case.forget, start=1):
-            _add_request(found, run, case, dict(asked), k)
+            _add_audit(result, run)
+        for number, request in enumerate(case.forget, start=1):
+            _add_request(result, run, case, dict(request), number)
     finally:
         run.close()
-    return found
+    return result
 
 
 def _trained(case: Case, folder: Path) -> Any:
-    """The run of a case, taken up again where it was interrupted."""
+    """Train the run of a case; resume it if the case interrupts it."""
     fed, task = problem(case.problem)
     if case.how == "whole":
         return poise.train(fed, task, **case.options)
-    place, left = folder / "run", folder / "left"
+    place = folder / "run"
+    left = folder / "left"
     done: list[int] = []
 
     def note(record: Any) -> None:
         done.append(record.index)
         if len(done) == case.after and case.how != "stopped":
-            shutil.copytree(
-                place, left
-            )  # what a process that dies now leaves behind, its write-ahead log included
+            # the files that a process leaves if it dies now, with its write-ahead log
+            shutil.copytree(place, left)
 
-    begun = poise.train(
+    first = poise.train(
         fed, task, out=place, callbacks=[note], stop=lambda: len(done) >= case.after, **case.options
     )
-    begun.close()
+    first.close()
     if case.how == "torn":
         newest = left / "models" / f"{case.after:08d}.safetensors"
         newest.write_bytes(newest.read_bytes()[:100])
-    again = place if case.how == "stopped" else left
-    return poise.resume(again, federation=fed, task=task, backend=Local(workers=case.workers))
+    resumed = place if case.how == "stopped" else left
+    return poise.resume(resumed, federation=fed, task=task, backend=Local(workers=case.workers))
 
 
 def ended(run: Any) -> dict[str, Any]:
-    """What a run ended with."""
+    """Return hashes and a summary of a finished run."""
     metrics = {name: run.metric(name) for name in run.metrics}
     hashes = {
         "model": digest(run.model),
@@ -121,64 +120,63 @@ def _of(run: Any, column: str) -> np.ndarray:
 
 
 def _last(values: np.ndarray) -> float | None:
-    """The newest measurement, a mean where there is one per client."""
+    """Return the newest measurement; the mean over clients if there is one per client."""
     rows = values.reshape(len(values), -1).mean(axis=1)
     measured = rows[~np.isnan(rows)]
     return float(measured[-1]) if len(measured) else None
 
 
-def _add_audit(found: dict[str, Any], run: Any) -> None:
-    told = [event for event in run.events if event.startswith("audit:")]
-    seen = poise.audit(run)
-    found["hashes"]["audit"] = digest(seen.scores, seen.p_values, seen.by_round)
-    found["hashes"]["audit events"] = digest(json.dumps(told))
-    found["summary"]["suspects"] = seen.suspects
-    found["summary"]["audit events"] = len(told)
+def _add_audit(result: dict[str, Any], run: Any) -> None:
+    events = [event for event in run.events if event.startswith("audit:")]
+    audit = poise.audit(run)
+    result["hashes"]["audit"] = digest(audit.scores, audit.p_values, audit.by_round)
+    result["hashes"]["audit events"] = digest(json.dumps(events))
+    result["summary"]["suspects"] = audit.suspects
+    result["summary"]["audit events"] = len(events)
 
 
 def _add_request(
-    found: dict[str, Any], run: Any, case: Case, asked: dict[str, Any], number: int
+    result: dict[str, Any], run: Any, case: Case, request: dict[str, Any], number: int
 ) -> None:
     fed, task = problem(case.problem)
-    made = poise.unlearn(run, asked.pop("clients"), federation=fed, task=task, **asked)
-    branch = ended(made.run)
-    said = {table: made.certificate[table] for table in TABLES}
+    clients = request.pop("clients")
+    unlearned = poise.unlearn(run, clients, federation=fed, task=task, **request)
+    branch = ended(unlearned.run)
+    tables = {table: unlearned.certificate[table] for table in TABLES}
     branch["hashes"] |= {
-        "start": digest(made.run.models(0)),
-        "certificate": digest(json.dumps(said, sort_keys=True)),
+        "start": digest(unlearned.run.models(0)),
+        "certificate": digest(json.dumps(tables, sort_keys=True)),
     }
-    start = made.run.models(0).astype(np.float64)
+    start = unlearned.run.models(0).astype(np.float64)
     branch["summary"] |= {
-        "restart": list(made.restart),
-        "reached": made.reached,
+        "restart": list(unlearned.restart),
+        "reached": unlearned.reached,
         "start norm": float(np.sqrt((start**2).sum())),
-        "sigma": said["noise"]["sigma"],
-        "promised": said["guarantee"]["promised"],
+        "sigma": tables["noise"]["sigma"],
+        "promised": tables["guarantee"]["promised"],
     }
     for table in ("hashes", "summary"):
-        found[table] |= {
+        result[table] |= {
             f"request {number}: {name}": value for name, value in branch[table].items()
         }
 
 
 def digest(*parts: str | np.ndarray | torch.Tensor) -> str:
-    """A hash of texts and of arrays, bit for bit."""
+    """Hash texts and arrays, bit for bit."""
     state = hashlib.sha256()
     for part in parts:
         if isinstance(part, str):
             state.update(part.encode() + b"\0")
             continue
-        array = np.ascontiguousarray(
-            part.detach().numpy() if isinstance(part, torch.Tensor) else part
-        )
+        values = part.detach().numpy() if isinstance(part, torch.Tensor) else part
+        array = np.ascontiguousarray(values)
         state.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
     return state.hexdigest()[:24]
 
 
 @cache
 def fingerprint() -> str:
-    """A hash of how this machine rounds: products, convolutions, recurrences and functions of fixed
-    numbers."""
+    """Hash how this machine rounds: products, convolutions, recurrences, elementary functions."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -188,16 +186,16 @@ def fingerprint() -> str:
 
 
 def _fixed(*shape: int) -> np.ndarray:
-    """Numbers between -1 and 1 that every machine agrees on."""
+    """Return numbers between -1 and 1 that are the same on every machine."""
     return ((np.arange(np.prod(shape)) * 7919 % 2003) / 1001.5 - 1).reshape(shape)
 
 
 def _arithmetic() -> list[Any]:
-    found: list[Any] = []
+    results: list[Any] = []
     for dtype in (torch.float32, torch.float64):
         for n, k, m in ((3, 5, 7), (8, 64, 8), (40, 65, 10), (33, 129, 17)):
             left, right = (torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((n, k), (k, m)))
-            found += [
+            results += [
                 left @ right,
                 right.T @ left.T,
                 left.sum(),
@@ -207,15 +205,15 @@ def _arithmetic() -> list[Any]:
         stack, others = (
             torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((5, 8, 64), (5, 64, 9))
         )
-        found.append(torch.baddbmm(torch.from_numpy(_fixed(5, 8, 9)).to(dtype), stack, others))
-        found += [
+        results.append(torch.baddbmm(torch.from_numpy(_fixed(5, 8, 9)).to(dtype), stack, others))
+        results += [
             stack.exp(),
             stack.softmax(dim=2),
             stack.log_softmax(dim=2),
             stack.tanh(),
             stack.sigmoid(),
         ]
-        found += [
+        results += [
             torch.linalg.vector_norm(stack, dim=2),
             stack.logsumexp(dim=2),
             stack.abs().sqrt(),
@@ -223,25 +221,26 @@ def _arithmetic() -> list[Any]:
         image, kernel = (
             torch.from_numpy(_fixed(*shape)).to(dtype) for shape in ((4, 2, 9, 9), (3, 2, 3, 3))
         )
-        image.requires_grad_(), kernel.requires_grad_()
+        image.requires_grad_()
+        kernel.requires_grad_()
         out = torch.nn.functional.conv2d(image, kernel)
         out.square().sum().backward()
-        found += [out, image.grad, kernel.grad]
+        results += [out, image.grad, kernel.grad]
         norm = torch.nn.functional.batch_norm(image, None, None, training=True)
-        found.append(norm)
+        results.append(norm)
         cell = torch.nn.LSTM(3, 4, 2, batch_first=True).to(dtype)
         with torch.no_grad():
             for tensor in cell.parameters():
                 tensor.copy_(torch.from_numpy(_fixed(*tensor.shape)))
         states, _ = cell(torch.from_numpy(_fixed(2, 5, 3)).to(dtype))
         states.square().sum().backward()
-        found += [states, *(tensor.grad for tensor in cell.parameters())]
+        results += [states, *(tensor.grad for tensor in cell.parameters())]
     values = _fixed(6, 50)
-    found += [
+    results += [
         np.exp(values),
         np.log(values + 1.5),
         values @ values.T,
         values.sum(axis=0),
         np.linalg.norm(values, axis=1),
     ]
-    return found
+    return results

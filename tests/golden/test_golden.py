@@ -1,9 +1,9 @@
-"""Results of small runs with every part of every slot, bit for bit those of ``golden.json``.
+"""Small runs with every part of every slot end bit for bit as recorded in ``golden.json``.
 
-On a machine that rounds as the one that wrote the file, all hashes must be equal: each names what
-changed. On another one the numbers of the summaries must agree within 1e-4, and a warning says so.
-Runs that must not depend on interruptions or on the number of workers are held against each other
-on every machine.
+On a machine that rounds like the one that wrote the file, all hashes must be equal; the name of a
+hash shows what changed. On another machine, the numbers of the summaries must agree within 1e-4,
+and a warning says so. On every machine, results must not depend on interruptions or on the number
+of workers.
 """
 
 from __future__ import annotations
@@ -47,22 +47,19 @@ def test_a_run_ends_as_it_always_did(name: str) -> None:
     assert name in STORED["cases"], (
         f"{GOLDEN.name} does not know {name}: python tests/golden/write.py {name}"
     )
-    stored, found = STORED["cases"][name], outcome(name)
+    stored = STORED["cases"][name]
+    result = outcome(name)
     if SAME_MACHINE:
-        changed = [
-            what
-            for what in {**stored["hashes"], **found["hashes"]}
-            if _differs(stored, found, what)
-        ]
+        changed = _changed_hashes(stored, result)
         assert not changed, (
-            f"{name}: changed: {', '.join(changed)}; was {stored['summary']}, is {found['summary']}"
+            f"{name}: changed: {changed}; was {stored['summary']}, is {result['summary']}"
         )
     else:
         warnings.warn(
             "another machine wrote golden.json: numbers are compared within 1e-4, not bits",
             stacklevel=1,
         )
-    assert _apart(stored["summary"], found["summary"]) == ""
+    assert _first_difference(stored["summary"], result["summary"]) == ""
 
 
 AGAIN = [name for name in CASES if name not in WHOLE]
@@ -72,32 +69,44 @@ QUICK = STOPPED[::12] + [name for name in AGAIN if name not in STOPPED][::4]
 
 @pytest.mark.parametrize("name", thorough_except(QUICK, AGAIN))
 def test_a_run_ends_the_same(name: str) -> None:
-    """Stopped or killed half way and taken up again, or with two workers."""
-    whole, found = outcome(CASES[name].like), outcome(name)
-    changed = [what for what in whole["hashes"] if _differs(whole, found, what)]
-    assert not changed, f"{name}: other than {CASES[name].like}: {', '.join(changed)}"
+    """A run stopped or killed half way and resumed, or with two workers, ends like a whole one."""
+    whole = outcome(CASES[name].like)
+    changed = _changed_hashes(whole, outcome(name))
+    assert not changed, f"{name}: differs from {CASES[name].like}: {changed}"
 
 
-def _differs(one: dict[str, Any], other: dict[str, Any], what: str) -> bool:
-    return one["hashes"].get(what) != other["hashes"].get(what)
+def _changed_hashes(stored: dict[str, Any], result: dict[str, Any]) -> str:
+    """Return the names of the hashes that differ; empty if there are none."""
+    before = stored["hashes"]
+    now = result["hashes"]
+    names = {**before, **now}
+    return ", ".join(name for name in names if before.get(name) != now.get(name))
 
 
-def _apart(one: Any, other: Any, where: str = "") -> str:
-    """Where two summaries differ first, in words; an accuracy may differ by one or two samples."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        keys = list({**one, **other})
-        return next(
-            (said for k in keys if (said := _apart(one.get(k), other.get(k), f"{where}/{k}"))), ""
-        )
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        pairs = enumerate(zip(one, other, strict=True))
-        return next((said for k, (a, b) in pairs if (said := _apart(a, b, f"{where}/{k}"))), "")
-    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (one, other))
-    slack = 0.051 if "accuracy" in where else CLOSE
-    same = (
-        np.isclose(one, other, rtol=CLOSE, atol=slack, equal_nan=True) if numbers else one == other
-    )
-    return "" if same else f"{where} was {one}, is {other}"
+def _first_difference(stored: Any, result: Any, where: str = "") -> str:
+    """Return the first difference of two summaries; an accuracy may differ by two samples."""
+    if isinstance(stored, dict) and isinstance(result, dict):
+        for key in {**stored, **result}:
+            difference = _first_difference(stored.get(key), result.get(key), f"{where}/{key}")
+            if difference:
+                return difference
+        return ""
+    if isinstance(stored, list) and isinstance(result, list) and len(stored) == len(result):
+        for index, (before, now) in enumerate(zip(stored, result, strict=True)):
+            difference = _first_difference(before, now, f"{where}/{index}")
+            if difference:
+                return difference
+        return ""
+    if _is_number(stored) and _is_number(result):
+        slack = 0.051 if "accuracy" in where else CLOSE
+        same = bool(np.isclose(stored, result, rtol=CLOSE, atol=slack, equal_nan=True))
+    else:
+        same = bool(stored == result)
+    return "" if same else f"{where} was {stored}, is {result}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @pytest.mark.parametrize("slot", SLOTS)
@@ -118,24 +127,23 @@ def test_every_part_has_a_golden_case(slot: str) -> None:
     registered = {
         (slot, name) for name, cls in parts_of(slot).items() if cls.__module__.startswith("poise.")
     }
-    covered = {found for case in WHOLE.values() for found in parts_in(case.options)}
+    covered = {part for case in WHOLE.values() for part in parts_in(case.options)}
     missing = sorted(name for _, name in registered - covered - EXCEPT)
     assert not missing, (
         f"no golden case has the {slot} {', '.join(missing)}: add one to tests/golden/cases.py"
     )
 
 
-def test_every_method_of_forgetting_has_a_golden_case() -> None:
-    asked = {request.get("method", "sifu") for case in WHOLE.values() for request in case.forget}
-    assert asked == set(METHODS)
+def test_every_unlearning_method_has_a_golden_case() -> None:
+    requests = [request for case in WHOLE.values() for request in case.forget]
+    assert {request.get("method", "sifu") for request in requests} == set(METHODS)
 
 
-def test_nothing_is_stored_that_no_case_gives() -> None:
+def test_every_stored_result_has_a_case() -> None:
     assert set(STORED["cases"]) == set(WHOLE)
 
 
-# the cases reach what they are there for
-# -------------------------------------------------------------
+# the cases exercise the behaviour that they are meant to exercise ---------------------------------
 
 
 def summary(name: str) -> dict[str, Any]:
@@ -163,7 +171,7 @@ def test_updates_are_refused_and_models_are_dropped() -> None:
     kept = {name: summary(name)["kept"] for name in ("keep-all", "keep-unlearnable", "sgd")}
     assert kept["keep-all"] == list(range(6))
     assert kept["sgd"] == [0, 4, 5]
-    assert len(kept["keep-unlearnable"]) > 3, "versions that only a request to forget needs"
+    assert len(kept["keep-unlearnable"]) > 3, "versions that only an unlearning request needs"
 
 
 def test_requests_restart_half_way() -> None:
@@ -176,7 +184,7 @@ def test_requests_restart_half_way() -> None:
     )
 
 
-def test_certificates_have_no_table_that_is_left_out() -> None:
+def test_the_hashes_cover_every_table_of_a_certificate() -> None:
     from poise.unlearning.verification import TABLES as EXAMINED
 
     assert {*TABLES, "evidence"} == set(EXAMINED)

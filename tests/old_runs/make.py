@@ -1,10 +1,10 @@
-"""Makes the run folders beside this file anew, and ``expected.json``: what they must come to.
+"""Make the run folders beside this file, and ``expected.json`` with their final results.
 
     python tests/old_runs/make.py
 
-The folders that are here were made by the version and the commit that ``expected.json`` names. They
-stand for the runs that users have: a later version must open them, go on with them and forget in
-them. Do not make them anew because a test fails; add another set where the format changes.
+The version and the commit in ``expected.json`` made the present folders. They stand for the runs
+of users: a later version must open them, resume them and unlearn clients from them. Do not make
+them again because a test fails; add another set of folders if the format changes.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ backend = {{ name = "local", workers = 1 }}
 }
 
 STOPPED = {"stopped": 5, "in-flight": 9}
-"""After how many rounds a run was stopped; the others ended."""
+"""After how many rounds a run was stopped; the other runs ended."""
 
 REQUEST: dict[str, Any] = {
     "clients": [1],
@@ -133,14 +133,13 @@ REQUEST: dict[str, Any] = {
     "heuristic": True,
 }
 AGAIN: dict[str, Any] = {**REQUEST, "clients": [4]}
-"""The request that the folder ``forgotten`` has a certificate of, and one that comes after it."""
+"""A second request, after `REQUEST`, whose certificate is in the folder ``forgotten``."""
 
 
 def trained(name: str, folder: Path, stop_after: int | None = None) -> Any:
-    """A run of one of the experiments in this folder."""
-    from poise.apps.experiments.runner import (
-        run_experiment,
-    )  # here: tests need the names above, wherever these are
+    """Run one of the experiments in this folder."""
+    # not at the top: other tests import the names above only
+    from poise.apps.experiments.runner import run_experiment
     from poise.config.experiment import parse
 
     done: list[Any] = []
@@ -148,28 +147,28 @@ def trained(name: str, folder: Path, stop_after: int | None = None) -> Any:
         parse(EXPERIMENTS[name]),
         folder,
         [0],
-        lambda seed, made: [done.append],
+        lambda seed, run: [done.append],
         lambda: stop_after is not None and len(done) >= stop_after,
     )
     return run
 
 
 def main() -> None:
-    """Make the folders, and what an uninterrupted run of each gives."""
+    """Make the folders, and the results of an uninterrupted run of each."""
     expected: dict[str, Any] = {"made by": _version(), "fingerprint": fingerprint(), "runs": {}}
     for name in EXPERIMENTS:
         with tempfile.TemporaryDirectory() as place:
-            made = trained(name, Path(place) / "made", STOPPED.get(name))
+            run = trained(name, Path(place) / "made", STOPPED.get(name))
             if name == "forgotten":
-                poise.unlearn(made, **REQUEST).run.close()
-            made.close()
+                poise.unlearn(run, **REQUEST).run.close()
+            run.close()
             shutil.rmtree(HERE / name, ignore_errors=True)
             shutil.copytree(Path(place) / "made" / "seed-0", HERE / name)
             whole = trained(name, Path(place) / "whole")
             expected["runs"][name] = ended(whole)
             if name == "forgotten":
-                for number, asked in enumerate((REQUEST, AGAIN), start=1):
-                    branch = poise.unlearn(whole, **asked).run
+                for number, request in enumerate((REQUEST, AGAIN), start=1):
+                    branch = poise.unlearn(whole, **request).run
                     expected["runs"][f"{name}/{number}"] = ended(branch)
                     branch.close()
             whole.close()
@@ -177,14 +176,14 @@ def main() -> None:
 
 
 def _version() -> dict[str, str]:
-    """The version and the last commit that changed the package."""
-    said = subprocess.run(
+    """Return the version and the last commit that changed the package."""
+    log = subprocess.run(
         ["git", "log", "-1", "--format=%h", "--", "src/poise"],
         cwd=HERE.parent.parent,
         capture_output=True,
         text=True,
     )
-    return {"poise": poise.__version__, "commit": said.stdout.strip()}
+    return {"poise": poise.__version__, "commit": log.stdout.strip()}
 
 
 if __name__ == "__main__":

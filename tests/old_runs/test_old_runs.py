@@ -1,9 +1,8 @@
-"""Run folders that an earlier version wrote are opened, audited, reported on, gone on with and made
-to forget.
+"""Run folders of an earlier version can be opened, audited, reported, resumed and unlearned from.
 
-``expected.json`` has what uninterrupted runs gave when the folders were made (``make.py``), and how
-the machine that made them rounds: on one that rounds the same, hashes must be equal; on another,
-numbers within 1e-4.
+``expected.json`` has the results of uninterrupted runs from the time when the folders were made
+(``make.py``), and a fingerprint of how that machine rounds. On a machine that rounds the same,
+hashes must be equal; on another, numbers must agree within 1e-4.
 """
 
 from __future__ import annotations
@@ -47,23 +46,29 @@ def copied(name: str, where: Path) -> Path:
 
 
 def as_expected(run: Any, name: str) -> None:
-    """A run ended as an uninterrupted one did when the folders were made."""
-    found, stored = ended(run), EXPECT["runs"][name]
+    """Compare a run with the uninterrupted run from the time when the folders were made."""
+    result = ended(run)
+    stored = EXPECT["runs"][name]
     if SAME_MACHINE:
-        # personal entries are no longer counted as traffic: bytes, and with them the chain of
-        # digests, are others
-        bits = [what for what in BITS if name != "in-flight" or what not in ("bytes", "ledger")]
-        changed = [what for what in bits if found["hashes"][what] != stored["hashes"][what]]
+        bits = set(BITS)
+        if name == "in-flight":
+            # personal entries no longer count as traffic, which changes bytes and ledger digests
+            bits -= {"bytes", "ledger"}
+        changed = [key for key in BITS if key in bits and _differs(result, stored, key)]
         assert not changed, f"{name}: changed: {', '.join(changed)}"
         return
     warnings.warn(
         "another machine made the old runs: numbers are compared within 1e-4, not bits",
         stacklevel=2,
     )
-    for what in ("rounds", "model norm", "model sum", "sums of weights", "last time"):
+    for key in ("rounds", "model norm", "model sum", "sums of weights", "last time"):
         np.testing.assert_allclose(
-            found["summary"][what], stored["summary"][what], rtol=1e-4, atol=1e-4, err_msg=what
+            result["summary"][key], stored["summary"][key], rtol=1e-4, atol=1e-4, err_msg=key
         )
+
+
+def _differs(result: dict[str, Any], stored: dict[str, Any], key: str) -> bool:
+    return bool(result["hashes"][key] != stored["hashes"][key])
 
 
 def test_folders_are_small_and_at_rest(name: str) -> None:
@@ -99,13 +104,13 @@ def test_a_report_is_written(folder: Path, tmp_path: Path) -> None:
 
 def test_it_is_audited(name: str, folder: Path, tmp_path: Path) -> None:
     with opened(folder) as run:
-        seen = poise.audit(run)
-        assert seen.by_round.shape == (run.rounds, 6)
-        assert seen.suspects == ([5] if name == "in-flight" else [])
+        audit = poise.audit(run)
+        assert audit.by_round.shape == (run.rounds, 6)
+        assert audit.suspects == ([5] if name == "in-flight" else [])
     assert call("audit", folder, "--out", tmp_path / "audit.html", "--json").code == 0
 
 
-def test_it_goes_on_to_the_end_it_would_have_had(name: str, folder: Path) -> None:
+def test_it_resumes_and_ends_like_an_uninterrupted_run(name: str, folder: Path) -> None:
     run = poise.resume(folder)
     try:
         assert run.meta["status"] == "done"
@@ -115,13 +120,13 @@ def test_it_goes_on_to_the_end_it_would_have_had(name: str, folder: Path) -> Non
         run.close()
 
 
-def test_it_goes_on_with_more_workers(name: str, folder: Path) -> None:
+def test_it_resumes_with_more_workers(name: str, folder: Path) -> None:
     run = poise.resume(folder, backend=Local(workers=2))
     as_expected(run, name)
     run.close()
 
 
-def test_the_command_line_goes_on_with_it(name: str, folder: Path) -> None:
+def test_the_command_line_resumes_it(name: str, folder: Path) -> None:
     outcome = call("resume", folder, "--json")
     assert outcome.code == 0, outcome.err
     with opened(folder) as run:
@@ -131,19 +136,20 @@ def test_the_command_line_goes_on_with_it(name: str, folder: Path) -> None:
 def test_a_free_rider_stays_in_quarantine(tmp_path: Path) -> None:
     folder = copied("in-flight", tmp_path)
     with opened(folder) as run:
-        told = [event for event in run.events if event.startswith("audit:")]
-        assert len(told) == 1
-        assert "client 5 is quarantined" in told[0]
+        events = [event for event in run.events if event.startswith("audit:")]
+        assert len(events) == 1
+        assert "client 5 is quarantined" in events[0]
     run = poise.resume(folder)
-    assert [event for event in run.events if event.startswith("audit:")] == told, "said once"
+    after_resume = [event for event in run.events if event.startswith("audit:")]
+    assert after_resume == events, "the event is recorded once"
     assert (run.weights[2:, 5] == 0).all()
     run.close()
 
 
 def test_work_in_flight_arrives_from_the_version_it_began_with(tmp_path: Path) -> None:
     run = poise.resume(copied("in-flight", tmp_path))
-    came = run.contributions[run.contributions["round"] == STOPPED["in-flight"]]
-    assert {(int(c["client"]), int(c["version"])) for c in came} >= {(0, 8), (2, 8), (4, 8)}
+    arrived = run.contributions[run.contributions["round"] == STOPPED["in-flight"]]
+    assert {(int(c["client"]), int(c["version"])) for c in arrived} >= {(0, 8), (2, 8), (4, 8)}
     run.close()
 
 
@@ -151,8 +157,9 @@ def test_the_certificate_holds(tmp_path: Path) -> None:
     certificate = copied("forgotten", tmp_path) / "unlearning" / "001" / "certificate.json"
     assert len(poise.unlearning.verify(certificate)) > 10
     assert call("verify", certificate, "--json").code == 0
-    said = json.loads(certificate.read_text())
-    assert (said["clients"], said["poise"]) == (REQUEST["clients"], EXPECT["made by"]["poise"])
+    document = json.loads(certificate.read_text())
+    assert document["clients"] == REQUEST["clients"]
+    assert document["poise"] == EXPECT["made by"]["poise"]
 
 
 def test_an_altered_certificate_does_not(tmp_path: Path) -> None:
@@ -165,10 +172,11 @@ def test_a_second_request_goes_on_from_the_first(tmp_path: Path) -> None:
     folder = copied("forgotten", tmp_path)
     with opened(folder / "unlearning" / "001") as first:
         as_expected(first, "forgotten/1")
-    made = poise.unlearn(folder, **AGAIN)
-    as_expected(made.run, "forgotten/2")
-    assert made.certificate["forgotten so far"] == sorted([*REQUEST["clients"], *AGAIN["clients"]])
-    made.run.close()
+    unlearned = poise.unlearn(folder, **AGAIN)
+    as_expected(unlearned.run, "forgotten/2")
+    both = sorted([*REQUEST["clients"], *AGAIN["clients"]])
+    assert unlearned.certificate["forgotten so far"] == both
+    unlearned.run.close()
     for number in ("001", "002"):
         assert (
             call("verify", folder / "unlearning" / number / "certificate.json", "--json").code == 0
@@ -176,18 +184,18 @@ def test_a_second_request_goes_on_from_the_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", STOPPED, indirect=True)
-def test_a_run_that_was_taken_up_can_forget(name: str, folder: Path) -> None:
+def test_a_resumed_run_can_unlearn(name: str, folder: Path) -> None:
     poise.resume(folder).close()
-    made = poise.unlearn(
+    unlearned = poise.unlearn(
         folder, [2], method="scratch", target=0.0, min_rounds=2, max_rounds=3, heuristic=True
     )
-    assert 2 <= made.rounds <= 3
-    assert made.path is not None
-    made.run.close()
-    assert call("verify", made.path, "--json").code == 0
+    assert 2 <= unlearned.rounds <= 3
+    assert unlearned.path is not None
+    unlearned.run.close()
+    assert call("verify", unlearned.path, "--json").code == 0
 
 
-def test_client_models_of_an_old_run_are_had_once_it_was_resumed(tmp_path: Path) -> None:
+def test_an_old_run_has_client_models_after_a_resume(tmp_path: Path) -> None:
     folder = copied("in-flight", tmp_path)
     with opened(folder) as run, pytest.raises(LedgerError, match=r"poise 0\.1"):
         run.client_model(0)
