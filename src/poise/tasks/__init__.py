@@ -1,4 +1,4 @@
-"""What is learned: models, losses, metrics, and their gradient oracle."""
+"""Tasks: models, losses, metrics, and the gradient oracle."""
 
 from poise.tasks.quadratics import Quadratics, quadratics
 from poise.tasks.task import Task, task

@@ -1,8 +1,8 @@
 """The batched path: dense models of many clients in one batched matrix product.
 
 Row k of the stack is client k's model; a linear layer is one ``baddbmm`` over all clients. The
-backward pass is written out so that gradients land in the caller's stack without a copy;
-activations other than ReLU go through autograd, one layer at a time.
+backward pass is written by hand and stores gradients in the caller's stack without a copy.
+Activations other than ReLU go through autograd, one layer at a time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CACHE = 8 * 2**20  # bytes of parameters, gradients and samples that one call sh
 
 @dataclass(frozen=True)
 class Linear:
-    """Where a linear layer lies in the vector."""
+    """The slices of a linear layer in the parameter vector."""
 
     weight: slice
     bias: slice | None
@@ -44,24 +44,25 @@ class Linear:
     outside: int
 
     def of(self, rows: Stack) -> Views:
-        """This layer of every row."""
+        """Return views of this layer in every row."""
         weight = rows[:, self.weight].view(len(rows), self.outside, self.inside)
-        return Views(weight, None if self.bias is None else rows[:, self.bias])
+        bias = None if self.bias is None else rows[:, self.bias]
+        return Views(weight, bias)
 
 
 @dataclass(eq=False)
 class Views:
     """A linear layer of c clients, as views of their rows.
 
-    Each view is made once for all steps: workers are threads of one interpreter and meet at every
-    call of PyTorch, if only for a view. In small models that is what a step costs.
+    Each view is created once for all steps. Workers are threads of one interpreter and wait for
+    each other at every PyTorch call, even for a view; in small models that dominates a step.
     """
 
     weight: torch.Tensor  # (c, outside, inside)
     bias: torch.Tensor | None  # (c, outside)
 
     @cached_property
-    def turned(self) -> torch.Tensor:
+    def transposed(self) -> torch.Tensor:
         """The weights as (c, inside, outside)."""
         return self.weight.transpose(1, 2)
 
@@ -77,32 +78,33 @@ class Views:
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
         """(c, b, inside) -> (c, b, outside)."""
-        if (
-            h.shape[1] > self.weight.shape[1]
-        ):  # the wider side last: tall and narrow products take twice the time
-            return _added(self.column, self.weight, h.transpose(1, 2)).transpose(1, 2)
-        return _added(self.row, h, self.turned)
+        if h.shape[1] > self.weight.shape[1]:
+            # The wider side goes last: tall and narrow products take twice the time.
+            return _linear(self.column, self.weight, right=h.transpose(1, 2)).transpose(1, 2)
+        return _linear(self.row, h, right=self.transposed)
 
     def set(self, h: torch.Tensor, dz: torch.Tensor) -> None:
-        """Become the gradients, given the layer's input and its output's gradient."""
+        """Store the gradients in the views, from the layer's input and its output's gradient."""
         torch.bmm(dz.transpose(1, 2), h, out=self.weight)
         if self.bias is not None:
             torch.sum(dz, 1, out=self.bias)
 
     def descend(self, h: torch.Tensor, dz: torch.Tensor, rate: float) -> None:
-        """Step against the gradients, which are never written down."""
+        """Step against the gradients without storing them."""
         self.weight.baddbmm_(dz.transpose(1, 2), h, alpha=-rate)
         if self.bias is not None:
             self.bias.sub_(dz.sum(1), alpha=rate)
 
 
-def _added(bias: torch.Tensor | None, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """The products, and the bias, which is the same along one dimension."""
-    return torch.bmm(left, right) if bias is None else torch.baddbmm(bias, left, right)
+def _linear(bias: torch.Tensor | None, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return ``left @ right + bias`` for each client."""
+    if bias is None:
+        return torch.bmm(left, right)
+    return torch.baddbmm(bias, left, right)
 
 
 Descend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool], None]
-"""One step on a batch: features, labels, how many of each row count, whether all do."""
+"""One step on a batch: features, labels, number of samples of each row, whether rows are full."""
 
 
 class DenseKernel:
@@ -132,38 +134,34 @@ class DenseKernel:
 
     @staticmethod
     def takes(module: nn.Module, dimensions: int) -> bool:
-        """Whether a module is a plain chain of dense layers, for samples of this many dimensions.
+        """Whether a module is a plain chain of dense layers for samples of this many dimensions.
 
-        Anything that could make a layer act otherwise (a subclass, a hook, a parametrisation, a
-        layer or weight used twice, frozen parameters) sends it to the row path, which runs the
-        module itself.
+        Modules whose layers could behave differently (a subclass, a hook, a parametrisation, a
+        layer or weight used twice, frozen parameters) take the row path, which runs the module
+        itself.
         """
-        chain = leaves(module)
-        layers = [layer for _, layer in chain]
+        layers = [layer for _, layer in leaves(module)]
         linear = [layer for layer in layers if type(layer) is nn.Linear]
+        known = (nn.Linear, nn.Flatten, nn.Identity, *ELEMENTWISE)
+        parameters = [id(p) for layer in linear for p in layer.parameters()]
         return (
-            all(
-                type(layer) in (nn.Linear, nn.Flatten, nn.Identity, *ELEMENTWISE)
-                for layer in layers
-            )
+            all(type(layer) in known for layer in layers)
             and len(linear) > 0
             and len({id(layer) for layer in layers}) == len(layers)
-            and len({id(p) for layer in linear for p in layer.parameters()})
-            == sum(len(list(layer.parameters())) for layer in linear)
+            and len(set(parameters)) == len(parameters)
             and all(p.requires_grad for p in module.parameters())
             and not any(hooked(m) for m in module.modules())
             and _flat(layers, dimensions)
         )
 
     def begin(self) -> None:
-        """Nothing is kept between clients."""
+        """Do nothing: this kernel keeps no state between clients."""
 
     def rows(self, batch_size: int) -> int:
-        """As many clients as fit into the cache."""
+        """Return the number of clients that fit into the cache, between 4 and 64."""
         size = torch.finfo(self.dtype).bits // 8
-        return int(
-            min(64, max(4, CACHE // (size * (2 * self.layout.size + batch_size * self.widths))))
-        )
+        bytes_per_client = size * (2 * self.layout.size + batch_size * self.widths)
+        return int(min(64, max(4, CACHE // bytes_per_client)))
 
     def gradients(
         self,
@@ -181,17 +179,15 @@ class DenseKernel:
             into[k].set(h, dz)
 
     def descender(self, rows: Stack, rate: float) -> Descend:
-        """``rows <- rows - rate * gradients`` of the first rows, as many as a batch has, in one
-        pass.
-        """
+        """Return the step ``rows <- rows - rate * gradients``, on as many rows as a batch has."""
         bound: dict[int, list[Any]] = {}
 
         def descend(x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool) -> None:
             if len(y) not in bound:
                 bound[len(y)] = self._bound(rows[: len(y)])
-            there = bound[len(y)]
-            for k, h, dz in self._back(there, x, y, counts, full):
-                there[k].descend(h, dz, rate)
+            layers = bound[len(y)]
+            for k, h, dz in self._back(layers, x, y, counts, full):
+                layers[k].descend(h, dz, rate)
 
         return descend
 
@@ -201,8 +197,9 @@ class DenseKernel:
     def _back(
         self, layers: list[Any], x: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool
     ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-        """Each linear layer's number, input and output's gradient, last first; a layer that was
-        given may change.
+        """Yield each linear layer's number, input and output gradient, last layer first.
+
+        The caller may change a layer after it was yielded.
         """
         h = x.reshape(*y.shape[:2], -1)
         h = h if h.dtype == self.dtype else h.to(self.dtype)
@@ -229,7 +226,7 @@ class DenseKernel:
     def _loss_gradient(
         self, z: torch.Tensor, y: torch.Tensor, counts: torch.Tensor, full: bool
     ) -> torch.Tensor:
-        """Gradient of each row's mean loss with respect to the outputs, zero at padding."""
+        """Return the gradient of each row's mean loss by the outputs, zero at padding."""
         share = 1.0 / z.shape[1] if full else 1.0 / counts.to(z.device, z.dtype)[:, None, None]
         if self.loss == "cross-entropy":
             dz = torch.softmax(z, 2)
@@ -244,28 +241,26 @@ class DenseKernel:
 
 
 def leaves(module: nn.Module, name: str = "") -> list[tuple[str, nn.Module]]:
-    """The layers of nested ``nn.Sequential`` in the order they act; any other module is one
-    leaf.
-    """
+    """Return the layers of nested ``nn.Sequential`` in order; any other module is one leaf."""
     if type(module) is not nn.Sequential:
         return [(name, module)]
-    inner = [
-        (f"{name}.{key}" if name else key, child)
-        for key, child in module._modules.items()
-        if child is not None
-    ]
-    return [leaf for key, child in inner for leaf in leaves(child, key)]
+    prefix = f"{name}." if name else ""
+    found: list[tuple[str, nn.Module]] = []
+    for key, child in module._modules.items():
+        if child is not None:
+            found += leaves(child, prefix + key)
+    return found
 
 
 def _flat(layers: list[nn.Module], dimensions: int) -> bool:
-    """Samples reach the first dense layer as vectors, and nothing flattens them later."""
+    """Whether samples reach the first dense layer as vectors, and no layer flattens them later."""
     flattens = [k for k, layer in enumerate(layers) if type(layer) is nn.Flatten]
     standard = all(layers[k].start_dim == 1 and layers[k].end_dim == -1 for k in flattens)
     return standard and (flattens == [0] or (not flattens and dimensions == 1))
 
 
 def hooked(module: nn.Module) -> bool:
-    """Whether something is attached to a module that changes what it does."""
+    """Whether a hook or a parametrisation can change the behaviour of a module."""
     hooks = (
         module._forward_hooks,
         module._forward_pre_hooks,
@@ -276,14 +271,15 @@ def hooked(module: nn.Module) -> bool:
 
 
 def _out_of_place(layer: nn.Module) -> nn.Module:
-    made = copy.deepcopy(layer)
-    if hasattr(made, "inplace"):
-        made.inplace = False  # type: ignore[assignment]
-    return made
+    """Return a copy of a layer that does not overwrite its input."""
+    copied = copy.deepcopy(layer)
+    if hasattr(copied, "inplace"):
+        copied.inplace = False  # type: ignore[assignment]
+    return copied
 
 
 def _through(layer: nn.Module, h: torch.Tensor, dz: torch.Tensor) -> torch.Tensor:
-    """The gradient before an elementwise layer from the one behind it."""
+    """Return the gradient at the input of an elementwise layer from that at its output."""
     if type(layer) is nn.ReLU:
         back: torch.Tensor = torch.ops.aten.threshold_backward.default(dz, h, 0)
         return back

@@ -1,7 +1,7 @@
-"""How gradients of a stack of models are computed: one kernel per path.
+"""Kernels: how the gradients of a stack of models are computed, one kernel per path.
 
-Which kernel a model gets is decided by its layers alone (`choose`), never by a measurement, so that
-results do not depend on the machine's mood.
+`choose` selects the kernel by the layers of the model alone, never by a measurement, so that
+results do not depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Kernel(Protocol):
     random: bool  # training draws random numbers
 
     def rows(self, batch_size: int) -> int:
-        """How many clients to put into one call."""
+        """Return how many clients to put into one call."""
 
     def begin(self) -> None:
-        """Called before a piece of work."""
+        """Prepare for a piece of work; called before each."""
 
     def gradients(
         self,
@@ -40,10 +40,10 @@ class Kernel(Protocol):
         generators: list[torch.Generator] | None,
         out: Stack,
     ) -> None:
-        """Gradients of the mean loss of each row on its own batch ``x`` (a, b, …), ``y`` (a, b)."""
+        """Write the gradient of each row's mean loss on its batch ``x`` (a, b, …), ``y`` (a, b)."""
 
     def outputs(self, theta: Vector, x: torch.Tensor) -> torch.Tensor:
-        """The outputs of one model on samples (n, …), with training behaviour switched off."""
+        """Return the outputs of one model on samples (n, …), in evaluation mode."""
 
 
 def choose(
@@ -53,9 +53,7 @@ def choose(
     dtype: torch.dtype,
     force_rows: bool = False,
 ) -> Kernel:
-    """The batched kernel for chains of dense layers with a known loss, the row kernel for all
-    else.
-    """
+    """Return the dense kernel for chains of dense layers with a named loss, else the row kernel."""
     if isinstance(loss, str) and DenseKernel.takes(module, example.dim() - 1) and not force_rows:
         return DenseKernel(module, loss, dtype)
     return RowKernel(module, loss, example, dtype)

@@ -1,4 +1,4 @@
-"""Layers whose randomness is addressed."""
+"""`Dropout` with masks from the client's own random stream."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _current = threading.local()
 
 
 def use_generator(generator: torch.Generator | None) -> None:
-    """The stream that `Dropout` draws from in this thread."""
+    """Set the stream that `Dropout` draws from in this thread."""
     _current.generator = generator
 
 
 class Dropout(nn.Module):
-    """Dropout with masks from the client's own stream, so that they do not depend on other clients.
+    """Dropout with masks from the client's own stream, independent of other clients.
 
-    PyTorch's own layer draws from one generator for the whole process: a client's masks would
-    depend on who worked before it.
+    PyTorch's own layer draws from one generator of the process, so a client's masks would depend on
+    the clients that worked before it.
 
     Args:
         p: probability that an entry is set to zero.
@@ -30,7 +30,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Drop entries while training; the identity otherwise."""
+        """Drop entries while training; return the input unchanged otherwise."""
         if not self.training or self.p == 0.0:
             return x
         keep = torch.empty_like(x, memory_format=torch.contiguous_format)

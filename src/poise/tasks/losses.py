@@ -1,4 +1,4 @@
-"""Losses per sample and metrics per sample."""
+"""Losses and metrics per sample."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def squared_error(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def accuracy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """1 where the largest output is the label's, else 0."""
+    """1 if the label has the largest output, else 0."""
     return (outputs.argmax(dim=1) == labels).to(torch.float64)
 
 

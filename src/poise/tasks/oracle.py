@@ -1,4 +1,4 @@
-"""The gradient oracle of a task on a federation of samples."""
+"""`SampleOracle`: losses and gradients of a task on the samples of a federation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from poise.tasks.rowwise import RowKernel
 
 
 class HasShards(Protocol):
-    """What an oracle needs of a federation."""
+    """The members of a federation that an oracle needs."""
 
     @property
     def clients(self) -> int:
@@ -39,39 +39,37 @@ class HasShards(Protocol):
         """Held-out samples."""
 
     def shards(self, clients: Ints) -> Shards:
-        """The samples of these clients."""
+        """Return the samples of these clients."""
 
 
 @runtime_checkable
 class HasClientTests(Protocol):
-    """A federation whose clients may keep test samples of their own."""
+    """A federation whose clients may have their own test samples."""
 
     @property
     def has_client_test(self) -> bool:
         """Whether the clients have test samples."""
 
     def client_test_shards(self, clients: Ints) -> Shards:
-        """The test samples of these clients."""
+        """Return the test samples of these clients."""
 
 
 @dataclass
 class Opened:
-    """The data of some clients, the streams of their random layers, and memory for their
-    batches.
-    """
+    """The samples of a group of clients, the streams of their random layers, and a batch buffer."""
 
     shards: Shards
     generators: list[torch.Generator] | None
     buffer: torch.Tensor | None = None
 
     def take(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features and labels at these positions; the features are overwritten by the next call."""
+        """Return features and labels at these positions; the next call overwrites the features."""
         return self.shards.take(positions, self._room(positions.numel()))
 
-    def follow(self, plan: BatchPlan) -> Iterator[tuple[torch.Tensor, torch.Tensor, Batch]]:
-        """Features, labels and batch of every step; the features are overwritten by the next.
+    def follow(self, plan: Plan) -> Iterator[tuple[torch.Tensor, torch.Tensor, Batch]]:
+        """Yield features, labels and batch of every step; the next step overwrites the features.
 
-        Samples and labels of all steps are looked up at once: on small batches a look-up costs as
+        Samples and labels of all steps are looked up at once: for small batches a look-up costs as
         much as a layer.
         """
         where = self.shards.at(plan.positions)
@@ -81,9 +79,10 @@ class Opened:
                 rows, labels = rows[:active], labels[:active]
             yield self.shards.samples.features(rows, self._room(rows.numel())), labels, batch
 
-    def apart(self, plan: BatchPlan) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
-        """For each client, features and labels of its own steps; the features are overwritten by
-        the next.
+    def apart(self, plan: Plan) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
+        """Yield for each client the features and labels of its steps.
+
+        The next step overwrites the features.
         """
         where = self.shards.at(plan.positions)
         for rows, labels, counts in zip(
@@ -99,7 +98,7 @@ class Opened:
                 yield self.shards.samples.features(row[:count], self._room(count)), label[:count]
 
     def _room(self, samples: int) -> torch.Tensor:
-        """Memory for the features of so many samples."""
+        """Return a buffer for the features of this many samples."""
         need = samples * prod(self.shards.samples.shape)
         if self.buffer is None or self.buffer.numel() < need:
             self.buffer = torch.empty(need)
@@ -132,17 +131,17 @@ class SampleOracle:
 
     @property
     def layout(self) -> Layout:
-        """Where each tensor lies in the vector."""
+        """The position of each tensor in the vector."""
         return self.kernel.layout
 
     @property
     def stacked(self) -> bool:
-        """Whether clients of one call are computed together."""
+        """Whether the clients of one call are computed together."""
         return isinstance(self.kernel, DenseKernel)
 
     @property
     def metrics(self) -> frozenset[str]:
-        """Metrics of the held-out data, and of the clients' own."""
+        """Names of the metrics on the held-out data and on the clients' data."""
         names = {"loss", *self.scores}
         known = set(names) if self.federation.test_shard is not None else set()
         prefixes = ["client_", "train_"]
@@ -152,30 +151,26 @@ class SampleOracle:
 
     @property
     def frozen(self) -> str:
-        """A hash of the frozen parameters, which are part of the task; empty where there are
-        none.
-        """
+        """A hash of the frozen parameters, which are part of the task; empty if there are none."""
         values = [(name, p) for name, p in self.module.named_parameters() if not p.requires_grad]
         if not values:
             return ""
         total = hashlib.blake2b(digest_size=16)
         for name, value in values:
-            total.update(
-                name.encode()
-                + value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-            )
+            stored = value.detach().cpu().contiguous().view(torch.uint8).numpy()
+            total.update(name.encode() + stored.tobytes())
         return total.hexdigest()
 
     def initial(self, seed: int) -> Vector:
-        """The model that a run with this seed starts from."""
+        """Return the initial model of a run with this seed."""
         return self.start(seed).to(self.device)
 
     def rows(self, batch_size: int | None) -> int:
-        """How many clients to put into one call."""
+        """Return how many clients to put into one call."""
         return self.kernel.rows(batch_size or 256)
 
     def open(self, clients: Ints, streams: U64) -> Opened:
-        """The data of these clients."""
+        """Open the data of these clients."""
         self.kernel.begin()
         generators = None
         if self.kernel.random:
@@ -190,8 +185,8 @@ class SampleOracle:
             rows, x, y=y, counts=counts, full=full, generators=data.generators, out=out
         )
 
-    def descend(self, rows: Stack, data: Opened, plan: BatchPlan, rate: float) -> None:
-        """Make all plain steps of each row, in place."""
+    def descend(self, rows: Stack, data: Opened, plan: Plan, rate: float) -> None:
+        """Make all plain gradient steps of each row, in place."""
         if isinstance(self.kernel, DenseKernel):
             step = self.kernel.descender(rows, rate)
             for x, y, batch in data.follow(plan):
@@ -199,14 +194,13 @@ class SampleOracle:
         elif isinstance(self.kernel, RowKernel):
             for k, batches in enumerate(data.apart(plan)):
                 stream = None if data.generators is None else data.generators[k]
-                self.kernel.descend(
-                    rows[k], (self._here(*batch) for batch in batches), rate, stream
-                )
+                on_device = (self._here(*batch) for batch in batches)
+                self.kernel.descend(rows[k], on_device, rate=rate, stream=stream)
         else:
-            raise TypeError(f"{type(self.kernel).__name__} makes no steps by itself")
+            raise TypeError(f"{type(self.kernel).__name__} cannot make gradient steps")
 
     def losses(self, rows: Stack, data: Opened) -> Floats:
-        """Mean loss of each row over all data of its client."""
+        """Return the mean loss of each row over all data of its client."""
         ends = data.offsets.tolist()
         sums = [
             self._sums(rows[k], data.shards, (ends[k], ends[k + 1]), {"loss"})
@@ -221,12 +215,12 @@ class SampleOracle:
         map_workers: Callable[..., list[Any]],
         version: Callable[[Vector, int], Vector] = lambda theta, client: theta,
     ) -> dict[str, Any]:
-        """Metrics on the held-out data and on the clients'.
+        """Return metrics on the held-out data and on the clients' data.
 
         ``loss``, ``accuracy``, …: on `test_shard`. ``client_*`` (N,) and ``train_*`` (their mean by
         importance): on the clients' training data. ``client_test_*`` (N,) and ``own_*``: on the
-        test data that clients keep themselves. ``version(theta, i)`` is client i's own version of
-        the model, where layers are personal.
+        clients' own test data. ``version(theta, i)`` is client i's version of the model, if it has
+        personal layers.
         """
         result: dict[str, Any] = {}
         held_out = {n for n in names if n in self.scores or n == "loss"}
@@ -234,43 +228,42 @@ class SampleOracle:
         if held_out and shard is not None:
             spans = _blocks(len(shard.rows), self.kernel.block)
             parts = map_workers(lambda span: self._sums(theta, shard, span, held_out), spans)
-            result |= {
-                name: sum(p[name] for p in parts) / len(shard.rows) for name in sorted(held_out)
-            }
-        for many, mean, shards in (
+            for name in sorted(held_out):
+                result[name] = sum(part[name] for part in parts) / len(shard.rows)
+        for per_client, mean, shards in (
             ("client_test_", "own_", self._tests),
             ("client_", "train_", self.federation.shards),
         ):
-            wanted = {
-                n.removeprefix(p)
-                for p in (many, mean)
-                for n in names
-                if n.startswith(p) and n not in result
-            }
-            wanted &= {"loss", *self.scores}
-            if wanted:
-                each = map_workers(
-                    lambda i, shards=shards, wanted=wanted: self._mean(
-                        version(theta, i), shards(np.array([i])), wanted
-                    ),
-                    range(self.federation.clients),
-                )
-                for name in sorted(wanted):
-                    values = np.array([e[name] for e in each])
-                    there = ~np.isnan(values)
-                    weights = self.federation.importance[there]
-                    result |= {
-                        many + name: values,
-                        mean + name: float(weights @ values[there] / weights.sum()),
-                    }
+            metrics = self._metrics_with_prefix((per_client, mean), names=names.difference(result))
+            if not metrics:
+                continue
+            each = map_workers(
+                lambda i, shards=shards, metrics=metrics: self._mean(
+                    version(theta, i), shards(np.array([i])), metrics
+                ),
+                range(self.federation.clients),
+            )
+            for name in sorted(metrics):
+                values = np.array([client[name] for client in each])
+                measured = ~np.isnan(values)
+                weights = self.federation.importance[measured]
+                result[per_client + name] = values
+                result[mean + name] = float(weights @ values[measured] / weights.sum())
         return {name: result[name] for name in sorted(names)}
 
+    def _metrics_with_prefix(self, prefixes: tuple[str, ...], names: frozenset[str]) -> set[str]:
+        """Return the metrics whose name, with one of the prefixes, is among the names."""
+        known = {"loss", *self.scores}
+        return {metric for metric in known if any(p + metric in names for p in prefixes)}
+
     def _tests(self, clients: Ints) -> Shards:
-        assert isinstance(self.federation, HasClientTests)  # else there are no such metrics
+        assert isinstance(
+            self.federation, HasClientTests
+        )  # `metrics` names these metrics only then
         return self.federation.client_test_shards(clients)
 
     def _mean(self, theta: Vector, shard: Shards, names: set[str]) -> dict[str, float]:
-        """Means over a client's samples; nan for a client that has none."""
+        """Return the means over a client's samples; nan for a client without samples."""
         if not len(shard.rows):
             return dict.fromkeys(names, float("nan"))
         sums = self._sums(theta, shard, (0, len(shard.rows)), names)
@@ -279,23 +272,26 @@ class SampleOracle:
     def _sums(
         self, theta: Vector, shard: Shards, span: tuple[int, int], names: set[str]
     ) -> dict[str, float]:
-        """Sums of per-sample values over a span of positions of a shard."""
+        """Return the sums of per-sample values over a span of positions of a shard."""
         self.kernel.begin()
         totals = dict.fromkeys(names, 0.0)
         for a, b in _blocks(span[1], self.kernel.block, span[0]):
             x, y = self._here(*shard.take(torch.arange(a, b)))
             outputs = self.kernel.outputs(theta, x)
             for name in names:
-                values = (self.loss if name == "loss" else self.scores[name])(outputs, y)
-                totals[name] += (
-                    float(values.sum(dtype=torch.float64))
-                    if values.dim()
-                    else float(values) * (b - a)
-                )
+                function = self.loss if name == "loss" else self.scores[name]
+                values = function(outputs, y)
+                if values.dim():
+                    totals[name] += float(values.sum(dtype=torch.float64))
+                else:  # the function returns the mean of the block
+                    totals[name] += float(values) * (b - a)
         return totals
 
     def _here(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return (x, y) if self.device.type == "cpu" else (x.to(self.device), y.to(self.device))
+        """Return features and labels on the oracle's device."""
+        if self.device.type == "cpu":
+            return x, y
+        return x.to(self.device), y.to(self.device)
 
 
 def _blocks(stop: int, size: int, start: int = 0) -> list[tuple[int, int]]:
@@ -303,5 +299,5 @@ def _blocks(stop: int, size: int, start: int = 0) -> list[tuple[int, int]]:
 
 
 def example_of(samples: Samples) -> torch.Tensor:
-    """Two samples' worth of model input, to probe a module with."""
+    """Return the model input of two samples, to test a module with."""
     return samples.features(torch.zeros(2, dtype=torch.int64))

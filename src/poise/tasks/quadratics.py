@@ -1,4 +1,4 @@
-"""Quadratic clients: problems whose answers are known in closed form."""
+"""Clients with quadratic losses, whose optimum is known in closed form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Quadratics:
     optima: Floats  # (N, d)
     curvature: Floats  # (N,)
     sizes: Ints  # (N,)
-    members: Ints  # (N,) which client of the first federation each is
+    members: Ints  # (N,) the number of each client in the original federation
 
     on_demand = False
     spec = None
@@ -42,18 +42,18 @@ class Quadratics:
         return np.asarray(self.sizes / self.sizes.sum(), dtype=np.float64)
 
     def digest(self) -> str:
-        """Hash of what the clients own."""
+        """Return a hash of the clients' quadratics."""
         state = hashlib.blake2b(digest_size=16)
         for values in (self.optima, self.curvature, self.sizes):
             state.update(str(values.shape).encode() + np.ascontiguousarray(values).tobytes())
         return state.hexdigest()
 
     def client(self, i: int) -> tuple[Floats, Ints]:
-        """The optimum of client i as its only sample: what a similarity graph compares."""
+        """Return the optimum of client i as its only sample, for the similarity graph."""
         return np.asarray(self.optima[i : i + 1], dtype=np.float64), np.zeros(1, dtype=np.int64)
 
     def without(self, clients: Sequence[int] | Ints) -> Quadratics:
-        """The federation that is left when these clients are gone; the others move up, in order."""
+        """Return the federation without these clients; the others move up, in order."""
         stay = np.setdiff1d(np.arange(self.clients), np.asarray(clients, dtype=np.int64))
         require(len(stay) > 0, f"without: no client of {self.clients} would be left")
         return Quadratics(
@@ -62,7 +62,7 @@ class Quadratics:
 
     @property
     def title(self) -> str:
-        """What it is called in print; the values themselves would fill pages."""
+        """A short description, without the values."""
         return f"Quadratics({self.clients} clients, {self.optima.shape[1]} dimensions)"
 
     @property
@@ -79,7 +79,7 @@ class QuadraticTask:
     traits = TaskTraits(convex="quadratic")
 
     def bind(self, federation: Quadratics, device: str = "cpu") -> QuadraticOracle:
-        """The oracle of these quadratics."""
+        """Return the oracle of these quadratics."""
         return QuadraticOracle(
             federation,
             torch.from_numpy(federation.optima),
@@ -89,14 +89,14 @@ class QuadraticTask:
 
 @dataclass(frozen=True)
 class OpenedQuadratics:
-    """Some of the clients."""
+    """The clients of one call."""
 
     clients: torch.Tensor
     sizes: Ints
 
     @property
     def offsets(self) -> Ints:
-        """There are no samples to point to."""
+        """Zeros, as there are no samples."""
         return np.zeros(len(self.sizes) + 1, dtype=np.int64)
 
 
@@ -121,24 +121,24 @@ class QuadraticOracle:
         return Layout.of_shapes({"w": (self.optima.shape[1],)})
 
     def initial(self, seed: int) -> Vector:
-        """W = 0."""
+        """Return w = 0."""
         return torch.zeros(self.optima.shape[1], dtype=torch.float64)
 
     def rows(self, batch_size: int | None) -> int:
-        """All clients in one call."""
+        """Return the number of clients: all fit into one call."""
         return max(1, len(self.optima))
 
     def open(self, clients: Ints, streams: U64) -> OpenedQuadratics:
-        """Some of the clients."""
+        """Open the data of these clients."""
         return OpenedQuadratics(torch.from_numpy(clients), self.federation.sizes[clients])
 
     def gradients(self, rows: Stack, data: OpenedQuadratics, batch: Batch, out: Stack) -> None:
-        """Exact gradients."""
-        who = data.clients[: len(rows)]
-        torch.mul(rows - self.optima[who], self.curvature[who], out=out)
+        """Write the exact gradients into ``out``."""
+        clients = data.clients[: len(rows)]
+        torch.mul(rows - self.optima[clients], self.curvature[clients], out=out)
 
     def losses(self, rows: Stack, data: OpenedQuadratics) -> Floats:
-        """L_i at each row."""
+        """Return L_i at each row."""
         return self._losses(rows, data.clients)
 
     def measure(
@@ -148,25 +148,25 @@ class QuadraticOracle:
         map_workers: Callable[..., list[Any]],
         version: Callable[[Vector, int], Vector] = lambda theta, client: theta,
     ) -> dict[str, Any]:
-        """``loss`` = sum_i p_i L_i(w), ``client_loss`` = L_i(w)."""
+        """Return ``loss`` = sum_i p_i L_i(w) and ``client_loss`` = L_i(w)."""
         each = self._losses(theta[None], torch.arange(len(self.optima)))
         values = {"loss": float(self.federation.importance @ each), "client_loss": each}
         return {name: values[name] for name in sorted(names)}
 
-    def _losses(self, rows: Stack, who: torch.Tensor) -> Floats:
-        gaps = (rows - self.optima[who]).square().sum(dim=1)
-        return (0.5 * self.curvature[who, 0] * gaps).numpy()
+    def _losses(self, rows: Stack, clients: torch.Tensor) -> Floats:
+        gaps = (rows - self.optima[clients]).square().sum(dim=1)
+        return (0.5 * self.curvature[clients, 0] * gaps).numpy()
 
 
 def quadratics(
     optima: ArrayLike, curvature: ArrayLike = 1.0, sizes: ArrayLike | None = None
 ) -> Quadratics:
-    """Clients with quadratic losses, whose federated optimum is known.
+    """Return clients with quadratic losses, whose federated optimum is known.
 
     The optimum of ``sum_i p_i L_i`` is ``sum_i p_i c_i o_i / sum_i p_i c_i``.
 
     Args:
-        optima: (N, d), where each client's loss is least.
+        optima: (N, d), the minimum of each client's loss.
         curvature: c_i, one number or one per client.
         sizes: n_i, which give the importance p_i; equal by default.
 

@@ -1,9 +1,8 @@
 """The row path: one client at a time through the module itself.
 
-Convolutions and recurrences of different clients gain nothing from being stacked on a CPU; they
-gain from one client per core. Each worker thread keeps its own copy of the module, in channels-last
-memory where there are convolutions (a step of `cnn` took 27 ms instead of 46 that way, on one
-core).
+On a CPU, stacking the convolutions and recurrences of different clients gains nothing; one client
+per core does. Each worker thread has its own copy of the module, in channels-last memory if there
+are convolutions (a step of `cnn` then took 27 ms instead of 46, on one core).
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from poise.tasks.layers import Dropout, use_generator
 from poise.tasks.losses import LOSSES, PerSample
 
 _global_generator = threading.Lock()
-TOGETHER = 64  # samples of a step that are worth a call of their own
-VALUES = 1_000_000  # parameters of all models in a call
+TOGETHER = 64  # samples per step over all clients of a call
+VALUES = 1_000_000  # parameters of all models of a call
 OURS = ("torch.nn.", "poise.tasks.")
 
 
@@ -44,7 +43,7 @@ class RowKernel:
         if images:
             self._template.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._local = threading.local()
-        self._whole = all(
+        self._stateless = all(
             type(layer).__module__.startswith(OURS) and not hooked(layer)
             for layer in module.modules()
         )
@@ -54,18 +53,18 @@ class RowKernel:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """To another process goes all but the threads' own copies of the module."""
+        """Return the state for another process, without the threads' copies of the module."""
         return {name: value for name, value in vars(self).items() if name != "_local"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Threads there make their own."""
+        """Restore the state; threads make new copies of the module."""
         vars(self).update(state, _local=threading.local())
 
     def rows(self, batch_size: int) -> int:
-        """Clients follow each other: as many as are worth a call, but one where each has a copy of
-        the module.
-        """
-        return max(1, min(TOGETHER // batch_size, VALUES // self.layout.size)) if self._whole else 1
+        """Return how many clients to put into one call; 1 if each needs a copy of the module."""
+        if not self._stateless:
+            return 1
+        return max(1, min(TOGETHER // batch_size, VALUES // self.layout.size))
 
     def gradients(
         self,
@@ -78,18 +77,20 @@ class RowKernel:
         out: Stack,
     ) -> None:
         """See `Kernel.gradients`."""
-        module, tensors = self._mine(training=True)
+        module, tensors = self._thread_copy(training=True)
         moving = [tensors[entry.name] for entry in self.layout.parameters]
         for k, count in enumerate(counts.tolist()):
             self._load(tensors, rows[k])
             stream = generators[k] if generators is not None else None
-            found = self._gradient(module, moving, x[k, :count], y[k, :count], stream)
-            for entry, gradient in zip(self.layout.parameters, found, strict=True):
+            gradients = self._gradient(module, moving, x[k, :count], y[k, :count], stream)
+            for entry, gradient in zip(self.layout.parameters, gradients, strict=True):
                 place = out[k, entry.start : entry.stop].view(entry.shape)
-                place.zero_() if gradient is None else place.copy_(gradient)
-            self._store(
-                tensors, rows[k]
-            )  # buffers, and parameters that the forward pass changed itself
+                if gradient is None:
+                    place.zero_()
+                else:
+                    place.copy_(gradient)
+            # The forward pass may have changed buffers and parameters.
+            self._store(tensors, rows[k])
 
     def descend(
         self,
@@ -98,41 +99,40 @@ class RowKernel:
         rate: float,
         stream: torch.Generator | None,
     ) -> None:
-        """``row <- row - rate * gradient`` on one batch after the other, inside the module."""
-        module, tensors = self._mine(training=True)
+        """Step ``row <- row - rate * gradient`` for one batch after another, inside the module."""
+        module, tensors = self._thread_copy(training=True)
         moving = [tensors[entry.name] for entry in self.layout.parameters]
         self._load(tensors, row)
         for x, y in batches:
-            found = self._gradient(module, moving, x, y, stream)
+            gradients = self._gradient(module, moving, x, y, stream)
             with torch.no_grad():
-                for place, gradient in zip(moving, found, strict=True):
+                for place, gradient in zip(moving, gradients, strict=True):
                     if gradient is not None:
                         place.sub_(gradient, alpha=rate)
         self._store(tensors, row)
 
     def outputs(self, theta: Vector, x: torch.Tensor) -> torch.Tensor:
         """See `Kernel.outputs`."""
-        module, tensors = self._mine(training=False)
+        module, tensors = self._thread_copy(training=False)
         self._load(tensors, theta)
         with torch.no_grad():
             result: torch.Tensor = module(self._input(x))
         return result
 
     def begin(self) -> None:
-        """Take a fresh copy of the module: nothing passes from one client to the next inside it.
+        """Make a fresh copy of the module, so that no state passes between clients inside it.
 
-        Layers of PyTorch and of poise have nothing that their tensors do not say, and those are
-        loaded for each client: they need no copy, which takes a millisecond or two and keeps other
-        threads waiting.
+        Layers of PyTorch and of poise keep all state in their tensors, which are loaded for each
+        client. They need no copy, which would take a millisecond or two and block other threads.
         """
-        if self._whole and hasattr(self._local, "module"):
+        if self._stateless and hasattr(self._local, "module"):
             return
         self._local.module = copy.deepcopy(self._template)
         self._local.tensors = self._local.module.state_dict(keep_vars=True)
         self._local.training = True
 
-    def _mine(self, training: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:
-        """This thread's copy of the module and its named tensors."""
+    def _thread_copy(self, training: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+        """Return this thread's copy of the module and its named tensors."""
         if not hasattr(self._local, "module"):
             self.begin()
         module: nn.Module = self._local.module
@@ -162,7 +162,7 @@ class RowKernel:
         y: torch.Tensor,
         stream: torch.Generator | None,
     ) -> tuple[torch.Tensor | None, ...]:
-        """Of the mean loss on a batch; None for tensors that the loss does not depend on."""
+        """Return the gradient of the mean loss on a batch; None for tensors without influence."""
         with torch.enable_grad():
             value = self._loss(self._forward(module, self._input(x), stream), y)
             return torch.autograd.grad(value, moving, allow_unused=True)
@@ -174,13 +174,13 @@ class RowKernel:
     def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if self.loss == "cross-entropy":
             return F.cross_entropy(outputs, labels)
-        value = (LOSSES[self.loss] if isinstance(self.loss, str) else self.loss)(outputs, labels)
-        return value.mean()
+        function = LOSSES[self.loss] if isinstance(self.loss, str) else self.loss
+        return function(outputs, labels).mean()
 
     def _forward(
         self, module: nn.Module, x: torch.Tensor, stream: torch.Generator | None
     ) -> torch.Tensor:
-        """A training pass whose random numbers come from the client's stream."""
+        """Run a training pass with random numbers from the client's stream."""
         use_generator(stream)
         if stream is None or not self._global_draws:
             return cast(torch.Tensor, module(x))
@@ -189,9 +189,7 @@ class RowKernel:
             return cast(torch.Tensor, module(x))
 
     def _draws_from_the_process(self, example: torch.Tensor) -> bool:
-        """Whether a training pass draws from the process-wide generator (``nn.Dropout``, for
-        example).
-        """
+        """Whether a training pass draws from the process-wide generator, as ``nn.Dropout`` does."""
         module = copy.deepcopy(self._template).train()
         use_generator(torch.Generator().manual_seed(0))
         with torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -1,4 +1,4 @@
-"""A task: an architecture, a loss, and metrics."""
+"""`Task`: an architecture, a loss, and metrics."""
 
 from __future__ import annotations
 
@@ -29,21 +29,23 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(frozen=True)
 class Task:
-    """What is learned: give a ``model`` by name, or any ``module``.
+    """The model to train, its loss and its metrics: give a ``model`` by name, or any ``module``.
 
     Args:
         model: name of an architecture (`poise.task` is the short form).
         options: options of that architecture.
         module: an ``nn.Module``, whose present weights are the initial model, or a function that
-            makes one (called once per seed). Frozen parameters (``requires_grad=False``) are part
-            of the task: they are not trained, not sent, and the same for every seed.
+            returns one (called once per seed). Frozen parameters (``requires_grad=False``) are part
+            of the task: poise does not train or send them, and they are the same for every seed.
         loss: ``"cross-entropy"``, ``"mse"``, or a function of (outputs, labels) that returns one
             value per sample or their mean; None chooses by the labels.
         metrics: names (``"accuracy"``, ``"mae"``) or functions of (outputs, labels) that return one
             value per sample; None chooses by the loss.
         dtype: ``"float32"`` or ``"float64"``.
-        path: ``"rows"`` forces one client at a time through the module; None lets the layers
-            decide.
+        path: ``"rows"`` runs the module for one client at a time; None chooses by the layers.
+
+    >>> Task("mlp", {"hidden": 50}, loss="mse").spec
+    {'model': 'mlp', 'hidden': 50, 'loss': 'mse'}
     """
 
     model: str | None = None
@@ -57,12 +59,12 @@ class Task:
     def __post_init__(self) -> None:
         require(
             (self.model is None) != (self.module is None),
-            "Task: give either a model's name or a module",
+            "Task: exactly one of model and module is required",
             where="model",
         )
         require(
             self.dtype in DTYPES,
-            f"Task: dtype {self.dtype!r}",
+            f"Task: unknown dtype {self.dtype!r}",
             suggest(str(self.dtype), DTYPES),
             where="dtype",
         )
@@ -73,13 +75,14 @@ class Task:
             where="loss",
         )
         require(
-            self.path in (None, "rows"), f"Task: path {self.path!r}", "known: rows", where="path"
+            self.path in (None, "rows"),
+            f"Task: unknown path {self.path!r}",
+            "known: rows",
+            where="path",
         )
-        odd = isinstance(self.metrics, Mapping) and not all(
-            callable(f) for f in self.metrics.values()
-        )
+        functions = self.metrics.values() if isinstance(self.metrics, Mapping) else ()
         require(
-            not odd,
+            all(callable(function) for function in functions),
             "Task: metrics must be names, or functions by name",
             suggest("", METRICS),
             where="metrics",
@@ -97,15 +100,13 @@ class Task:
 
     @property
     def traits(self) -> TaskTraits:
-        """Logistic regression with a loss of poise's is convex."""
+        """Declare that logistic regression with a named loss is convex."""
         logistic = self.model == "logistic" and not callable(self.loss)
         return TaskTraits(convex="logistic" if logistic else None)
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        """The table that an experiment file holds, or None where the task is made of Python
-        objects.
-        """
+        """The table of an experiment file, or None if the task contains Python objects."""
         if self.model is None or callable(self.loss) or isinstance(self.metrics, Mapping):
             return None
         rest = {
@@ -122,7 +123,7 @@ class Task:
         }
 
     def bind(self, federation: HasShards, device: str = "cpu") -> SampleOracle:
-        """The gradient oracle of this task on a federation."""
+        """Return the gradient oracle of this task on a federation."""
         samples = federation.shards(np.zeros(1, dtype=np.int64)).samples
         classification = samples.classes > 0
         loss = self.loss or ("cross-entropy" if classification else "mse")
@@ -146,8 +147,8 @@ class Task:
         per_sample = LOSSES[loss] if isinstance(loss, str) else loss
 
         def start(seed: int) -> Vector:
-            made = self._module(samples, seed)
-            return Layout.of_module(made).flatten(made.state_dict(keep_vars=True), dtype)
+            initial = self._module(samples, seed)
+            return Layout.of_module(initial).flatten(initial.state_dict(keep_vars=True), dtype)
 
         return SampleOracle(
             federation,
@@ -160,7 +161,7 @@ class Task:
         )
 
     def _module(self, samples: Samples, seed: int) -> nn.Module:
-        """The module with the initial weights of a seed."""
+        """Return the module with the initial weights of a seed."""
         if isinstance(self.module, nn.Module):
             return copy.deepcopy(self.module).cpu()
         with torch.random.fork_rng(devices=[]):
@@ -175,13 +176,12 @@ class Task:
             return dict(self.metrics)
         names = self.metrics
         if names is None:
-            names = ("accuracy",) if loss == "cross-entropy" else ("mae",) if loss == "mse" else ()
+            defaults = {"cross-entropy": ("accuracy",), "mse": ("mae",)}
+            names = defaults.get(loss, ()) if isinstance(loss, str) else ()
         return {name: METRICS[name] for name in names}
 
     def _probe(self, module: nn.Module, samples: Samples, loss: str | PerSample) -> None:
-        """One forward pass, so that a module that does not fit the data is refused before
-        training.
-        """
+        """Run one forward pass, to refuse a module that does not fit the data before training."""
         example = example_of(samples)
         dtype = DTYPES[self.dtype]
         example = example.to(dtype) if example.is_floating_point() else example
@@ -191,8 +191,8 @@ class Task:
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise IncompatibleParts(
                 (
-                    f"Task: {type(module).__name__} does not take samples of shape {samples.shape}: "
-                    f"{error}"
+                    f"Task: {type(module).__name__} does not take samples of shape "
+                    f"{samples.shape}: {error}"
                 ),
                 "choose a model that fits the data, or reshape the data",
                 where=("model",),
@@ -216,7 +216,7 @@ def task(
     path: Literal["rows"] | None = None,
     **options: Any,
 ) -> Task:
-    """A task by the name of its architecture.
+    """Return a task by the name of its architecture.
 
     >>> task("mlp", hidden=50).options["hidden"]
     50

@@ -1,8 +1,8 @@
-"""Contract suites: what every part of a slot must satisfy, for authors of parts.
+"""Contract suites for authors of parts: the clauses that every part of a slot must satisfy.
 
-Each ``check_…`` takes an instance, runs the named clauses of its slot and raises `AssertionError`
-with the part, the clause and the reason where one is broken. Monte-Carlo clauses have a fixed seed
-and a stated confidence level.
+Each ``check_…`` takes an instance and runs the clauses of its slot. A broken clause raises
+`AssertionError` with the part, the clause and the reason. Monte-Carlo clauses have a fixed seed and
+a stated confidence level.
 
 >>> from poise.samplers import Uniform
 >>> check_sampler(Uniform(3))

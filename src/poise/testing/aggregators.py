@@ -17,7 +17,7 @@ from poise.core.vectors import Stack, Vector
 from poise.testing.clauses import fits, holds, quietly, setting_of
 
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-12}
-"""How far a direction may be off, as a part of O times the largest entry."""
+"""Tolerated error of a direction, as a share of O times the largest entry."""
 
 
 @dataclass(frozen=True)
@@ -28,20 +28,20 @@ class _Round:
     weights: Floats
 
     def direction(self, aggregator: Aggregator) -> Vector:
-        """What the aggregator makes of it."""
+        """Return the direction that the aggregator computes."""
         call = partial(aggregator.combine, self.deltas, self.weights)
         return quietly(call, aggregator, f"combines {len(self.weights)} rows")
 
-    def differs(self, found: Vector, wanted: Vector) -> float:
-        """The largest difference, as a part of what is tolerated in this round."""
+    def differs(self, direction: Vector, wanted: Vector) -> float:
+        """Return the largest difference, as a multiple of the tolerance of this round."""
         scale = float(self.weights.sum()) * float(self.deltas.abs().max())
-        return float((found - wanted).abs().max()) / scale / TOLERANCE[self.deltas.dtype]
+        return float((direction - wanted).abs().max()) / scale / TOLERANCE[self.deltas.dtype]
 
 
 def check_aggregator(
     aggregator: Aggregator, setting: Setting | None = None, *, seed: int = 0
 ) -> None:
-    """The contract of aggregators.
+    """Check the contract of aggregators.
 
     Clauses: a finite direction of the type and length of the updates, the same at every call;
     nothing that was given is modified; permuting the rows changes nothing; rows of weight 0 count
@@ -51,8 +51,8 @@ def check_aggregator(
 
     Args:
         aggregator: the aggregator.
-        setting: the setting that it must fit; that of eight clients by default.
-        seed: names the updates and weights of the test.
+        setting: the setting that it must accept; eight clients by default.
+        seed: of the random updates and weights.
     """
     fits(aggregator, setting_of() if setting is None else setting)
     rng = generator(seed, "aggregator")
@@ -66,23 +66,23 @@ def check_aggregator(
             _ignores_zeros(aggregator, given)
             _scales(aggregator, given)
             _averages(aggregator, given)
-            _keeps_its_promise(aggregator, given)
+            _is_linear_if_declared(aggregator, given)
         _survives_nothing(aggregator, torch.ones(3, 5, dtype=dtype))
 
 
 def _well_formed(aggregator: Aggregator, given: _Round) -> None:
     deltas = given.deltas.clone()
     weights = given.weights.copy()
-    found = given.direction(aggregator)
-    shape = tuple(found.shape)
+    direction = given.direction(aggregator)
+    shape = tuple(direction.shape)
     holds(shape == deltas.shape[1:], aggregator, "a direction has the length of an update", shape)
-    holds(found.dtype == deltas.dtype, aggregator, "a direction has the type of the updates")
-    holds(bool(torch.isfinite(found).all()), aggregator, "a direction is finite", found)
+    holds(direction.dtype == deltas.dtype, aggregator, "a direction has the type of the updates")
+    holds(bool(torch.isfinite(direction).all()), aggregator, "a direction is finite", direction)
     holds(torch.equal(given.deltas, deltas), aggregator, "the updates are not modified")
     holds(np.array_equal(given.weights, weights), aggregator, "the weights are not modified")
     again = given.direction(aggregator)
-    holds(torch.equal(found, again), aggregator, "same updates, same direction")
-    found.add_(1.0)
+    holds(torch.equal(direction, again), aggregator, "same updates, same direction")
+    direction.add_(1.0)
     holds(torch.equal(given.deltas, deltas), aggregator, "a direction is not a view of an update")
 
 
@@ -116,7 +116,7 @@ def _averages(aggregator: Aggregator, given: _Round) -> None:
         holds(off <= 1, aggregator, clause, f"{rows} rows")
 
 
-def _keeps_its_promise(aggregator: Aggregator, given: _Round) -> None:
+def _is_linear_if_declared(aggregator: Aggregator, given: _Round) -> None:
     if traits_of(aggregator, AggregatorTraits).linear:
         off = given.differs(given.direction(aggregator), combine(given.weights, given.deltas))
         holds(off <= 1, aggregator, "declared linear: it is the weighted sum")
@@ -124,12 +124,14 @@ def _keeps_its_promise(aggregator: Aggregator, given: _Round) -> None:
 
 def _survives_nothing(aggregator: Aggregator, deltas: Stack) -> None:
     nobody = _Round(deltas[:0], np.zeros(0))
-    found = nobody.direction(aggregator)
-    holds(_is_zero(found, deltas[0]), aggregator, "no rows give a direction of 0", found)
+    direction = nobody.direction(aggregator)
+    holds(_is_zero(direction, deltas[0]), aggregator, "no rows give a direction of 0", direction)
     weightless = _Round(deltas, np.zeros(len(deltas)))
-    found = weightless.direction(aggregator)
-    holds(_is_zero(found, deltas[0]), aggregator, "weights of 0 give a direction of 0", found)
+    direction = weightless.direction(aggregator)
+    holds(
+        _is_zero(direction, deltas[0]), aggregator, "weights of 0 give a direction of 0", direction
+    )
 
 
-def _is_zero(found: Vector, like: Vector) -> bool:
-    return torch.equal(found, torch.zeros_like(like))
+def _is_zero(direction: Vector, like: Vector) -> bool:
+    return torch.equal(direction, torch.zeros_like(like))

@@ -18,26 +18,24 @@ from poise.testing.clauses import fits, holds, refused, setting_of
 
 
 def check_attack(attack: Attack, setting: Setting | None = None, *, seed: int = 0) -> None:
-    """The contract of attacks.
+    """Check the contract of attacks.
 
-    Clauses: only rows of dishonest clients change, the updates and models given are not modified,
-        what is sent is
-    finite and has the model's shape and type, replay is identical, what is sent does not depend on
-    honest updates unless the attack declares ``omniscient``, and a federation that does not have
-    these clients is refused.
+    Clauses: only rows of dishonest clients change; the given updates and models are not modified;
+    forged updates are finite and have the model's shape and type; replay is identical; forged
+    updates do not depend on honest updates unless the attack declares ``omniscient``; a federation
+    without these clients is refused.
     """
     where = setting_of() if setting is None else setting
     fits(attack, where)
     bad = sorted({int(c) for c in attack.clients})
     holds(bad, attack, "names its clients")
     for dtype in (torch.float32, torch.float64):
-        _only_its_rows(attack, where, bad, dtype, seed)
+        _only_its_rows(attack, where, bad=bad, dtype=dtype, seed=seed)
+    too_small = Setting(0, np.zeros(0, int), np.zeros(0))
+    if bad[-1]:
+        too_small = setting_of(tuple([3] * bad[-1]))
     with refused(attack, "clients that do not exist are refused", IncompatibleParts, InvalidOption):
-        attack.fit(
-            setting_of(tuple([3] * bad[-1]))
-            if bad[-1]
-            else Setting(0, np.zeros(0, int), np.zeros(0))
-        )
+        attack.fit(too_small)
 
 
 def _only_its_rows(
@@ -48,7 +46,7 @@ def _only_its_rows(
     models = {v: torch.randn(d, generator=source).to(dtype) for v in range(4)}
     good = [i for i in range(n) if i not in bad]
     own: dict[int, Any] = {}
-    for turn in range(2):  # in the second, the clients have what they put aside in the first
+    for turn in range(2):  # in the second round, the clients have their notes of the first
         stack = torch.randn(n, d, generator=source).to(dtype)
         honest = RoundUpdates.of_columns(
             setting.importance,
@@ -88,12 +86,12 @@ def _only_its_rows(
 def _knows_its_own_only(
     attack: Attack, honest: RoundUpdates, sent: RoundUpdates, seed: int, own: dict[int, Any]
 ) -> None:
-    """What an attack sends does not change with the updates of honest clients."""
+    """Check that forged updates do not depend on the updates of honest clients."""
     bad = np.isin(honest.clients, list(attack.clients))
     others = torch.where(
         torch.from_numpy(bad)[:, None], honest.stack, torch.zeros_like(honest.stack)
     )
-    mine = {i: own[i] for i in attack.clients if i in own}
-    alone, _ = attacked(replace(honest, stack=others), [attack], seed, mine)
+    notes = {i: own[i] for i in attack.clients if i in own}
+    alone, _ = attacked(replace(honest, stack=others), [attack], seed, notes)
     same = torch.equal(alone.stack[bad], sent.stack[bad])
     holds(same, attack, "an attack that is not omniscient does not see honest updates")

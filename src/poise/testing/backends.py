@@ -20,13 +20,12 @@ REPORTS = frozenset({"loss_before", "loss_after"})
 REPORTED = ("samples", "steps", "loss_before", "loss_after")
 
 
-def check_backend(backend: BackendPart, *, seed: int = 3) -> None:
-    """The contract of backends: the same result as plain `LocalWork`, client by client.
+def check_backend(backend: OpensBackend, *, seed: int = 3) -> None:
+    """Check the contract of backends: the same result as plain `LocalWork`, client by client.
 
-    Clauses: rows come in the order that was asked for, from the version that each names, a second
-        occurrence of a
-    client has its own batches, reports are given when asked for and only then, replay is identical,
-    models are not modified, and metrics are the oracle's.
+    Clauses: rows come in the order of the assignments, each from its version; a second occurrence
+    of a client has other batches; reports come exactly if they are requested; replay is identical;
+    models are not modified; metrics are those of the oracle.
     """
     federation = SampleFederation.random(SIZES, seed=seed)
     solver = SGD(lr=0.1, epochs=2, batch_size=4, momentum=0.5)
@@ -37,16 +36,18 @@ def check_backend(backend: BackendPart, *, seed: int = 3) -> None:
         workers = backend.open(local, federation, seed)
         try:
             _same_as_local_work(backend, workers, local, seed)
-            theta, names = oracle.initial(seed), oracle.metrics
-            found, plain = (
-                workers.measure(theta, names, AlgorithmState()),
-                oracle.measure(theta, names, lambda f, xs: [f(x) for x in xs]),
-            )
+            theta = oracle.initial(seed)
+            names = oracle.metrics
+            measured = workers.measure(theta, names, AlgorithmState())
+            plain = oracle.measure(theta, names, lambda f, xs: [f(x) for x in xs])
             holds(
-                found.keys() == plain.keys(), backend, "metrics are those asked for", sorted(found)
+                measured.keys() == plain.keys(),
+                backend,
+                "metrics are those asked for",
+                sorted(measured),
             )
-            same = all(np.allclose(found[k], plain[k], rtol=1e-12) for k in plain)
-            holds(same, backend, "metrics are the oracle's", (found, plain))
+            same = all(np.allclose(measured[k], plain[k], rtol=1e-12) for k in plain)
+            holds(same, backend, "metrics are the oracle's", (measured, plain))
         finally:
             workers.close()
 
@@ -56,9 +57,9 @@ def _same_as_local_work(
 ) -> None:
     models = {v: local.oracle.initial(v) for v in (0, 2)}
     held = {v: m.clone() for v, m in models.items()}
-    who = [(3, 2, 0), (0, 0, 0), (5, 2, 0), (1, 2, 0), (0, 0, 1), (7, 0, 0), (1, 0, 0)]
+    pieces = [(3, 2, 0), (0, 0, 0), (5, 2, 0), (1, 2, 0), (0, 0, 1), (7, 0, 0), (1, 0, 0)]
     assignments = [
-        Assignment(1.0, client, version, occurrence) for client, version, occurrence in who
+        Assignment(1.0, client, version, occurrence) for client, version, occurrence in pieces
     ]
     done = workers.work(WorkOrder(assignments, models, REPORTS, AlgorithmState()))
     updates = done.payload[UPDATE]

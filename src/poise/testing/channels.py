@@ -18,11 +18,11 @@ from poise.testing.clauses import fits, holds, quietly, setting_of
 ROWS = 4
 ROUNDS = 3
 ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-14}
-"""How far a sum of two numbers may be off, as a part of the largest."""
+"""Tolerated error of a sum of two numbers, as a share of the largest."""
 
 
 def check_channel(channel: Channel, setting: Setting | None = None, *, seed: int = 0) -> None:
-    """The contract of channels, over three rounds of the same clients.
+    """Check the contract of channels, over three rounds of the same clients.
 
     Clauses: a payload has one row per update, and clients keep the vectors that ``keeps`` names;
     decoding gives updates of the same type and size; nothing that was given is modified; the same
@@ -33,8 +33,8 @@ def check_channel(channel: Channel, setting: Setting | None = None, *, seed: int
 
     Args:
         channel: the channel.
-        setting: the setting that it must fit; that of eight clients by default.
-        seed: names the updates of the test.
+        setting: the setting that it must accept; eight clients by default.
+        seed: of the random updates.
     """
     fits(channel, setting_of() if setting is None else setting)
     for dtype in (torch.float32, torch.float64):
@@ -55,7 +55,7 @@ def _several_rounds(channel: Channel, size: int, dtype: torch.dtype, seed: int) 
         _repeatable(channel, deltas, kept=kept, encoded=encoded)
         _row_by_row(channel, deltas, kept=kept, encoded=encoded)
         _books_balance(channel, deltas, kept=kept, encoded=encoded)
-        _keeps_its_promise(channel, deltas, encoded=encoded)
+        _is_identity_if_declared(channel, deltas, encoded=encoded)
         kept = encoded.kept
 
 
@@ -67,10 +67,10 @@ def _well_formed(channel: Channel, deltas: Stack, encoded: Encoded) -> None:
     for name, rows in encoded.kept.items():
         same = rows.shape == deltas.shape and rows.dtype == deltas.dtype
         holds(same, channel, "clients keep vectors of the type and size of an update", name)
-    found = _decoded(channel, encoded.payload, deltas.shape[1])
-    holds(found.shape == deltas.shape, channel, "decoding keeps the shape", tuple(found.shape))
-    holds(found.dtype == deltas.dtype, channel, "decoding keeps the type", found.dtype)
-    holds(bool(torch.isfinite(found).all()), channel, "finite updates arrive as finite updates")
+    decoded = _decoded(channel, encoded.payload, deltas.shape[1])
+    holds(decoded.shape == deltas.shape, channel, "decoding keeps the shape", tuple(decoded.shape))
+    holds(decoded.dtype == deltas.dtype, channel, "decoding keeps the type", decoded.dtype)
+    holds(bool(torch.isfinite(decoded).all()), channel, "finite updates arrive as finite updates")
 
 
 def _repeatable(
@@ -79,9 +79,9 @@ def _repeatable(
     again = _encoded(channel, deltas, kept)
     same = _equal(again.payload, encoded.payload) and _equal(again.kept, encoded.kept)
     holds(same, channel, "same updates, same payload")
-    found = _decoded(channel, encoded.payload, deltas.shape[1])
+    decoded = _decoded(channel, encoded.payload, deltas.shape[1])
     twice = _decoded(channel, encoded.payload, deltas.shape[1])
-    holds(torch.equal(found, twice), channel, "same payload, same updates")
+    holds(torch.equal(decoded, twice), channel, "same payload, same updates")
 
 
 def _row_by_row(
@@ -109,32 +109,32 @@ def _books_balance(
     if "residual" not in encoded.kept:
         return
     wanted = deltas + kept["residual"]
-    found = _decoded(channel, encoded.payload, deltas.shape[1]) + encoded.kept["residual"]
-    off = float((found - wanted).abs().max() / wanted.abs().max())
+    decoded = _decoded(channel, encoded.payload, deltas.shape[1]) + encoded.kept["residual"]
+    off = float((decoded - wanted).abs().max() / wanted.abs().max())
     clause = "what arrives plus the residual is the update plus the residual before"
     holds(off <= ROUNDING[deltas.dtype], channel, clause, f"off by {off:.2g}")
 
 
-def _keeps_its_promise(channel: Channel, deltas: Stack, encoded: Encoded) -> None:
+def _is_identity_if_declared(channel: Channel, deltas: Stack, encoded: Encoded) -> None:
     if traits_of(channel, ChannelTraits).identity:
-        found = _decoded(channel, encoded.payload, deltas.shape[1])
-        holds(torch.equal(found, deltas), channel, "declared identity: updates arrive unchanged")
+        decoded = _decoded(channel, encoded.payload, deltas.shape[1])
+        holds(torch.equal(decoded, deltas), channel, "declared identity: updates arrive unchanged")
 
 
 def _zero_arrives_as_zero(channel: Channel, zeros: Stack) -> None:
     encoded = _encoded(channel, zeros, _nothing(channel, zeros))
-    found = _decoded(channel, encoded.payload, zeros.shape[1])
-    holds(torch.equal(found, zeros), channel, "an update of 0 arrives as 0", found)
+    decoded = _decoded(channel, encoded.payload, zeros.shape[1])
+    holds(torch.equal(decoded, zeros), channel, "an update of 0 arrives as 0", decoded)
 
 
 def _survives_nothing(channel: Channel, empty: Stack) -> None:
     encoded = _encoded(channel, empty, _nothing(channel, empty))
-    found = _decoded(channel, encoded.payload, empty.shape[1])
-    holds(found.shape == empty.shape, channel, "no updates are survived", tuple(found.shape))
+    decoded = _decoded(channel, encoded.payload, empty.shape[1])
+    holds(decoded.shape == empty.shape, channel, "no updates are survived", tuple(decoded.shape))
 
 
 def _nothing(channel: Channel, zeros: Stack) -> dict[str, Stack]:
-    """What clients keep before their first round."""
+    """Return the zero vectors that clients keep before their first round."""
     return {name: zeros.clone() for name in channel.keeps}
 
 
@@ -142,23 +142,23 @@ def _encoded(channel: Channel, deltas: Stack, kept: Mapping[str, Stack]) -> Enco
     given = deltas.clone()
     before = {name: rows.clone() for name, rows in kept.items()}
     call = partial(channel.encode, deltas, kept, keys(0, "channel", np.arange(len(deltas))))
-    found = quietly(call, channel, f"encodes {len(deltas)} updates")
+    encoded = quietly(call, channel, f"encodes {len(deltas)} updates")
     holds(torch.equal(deltas, given), channel, "the updates are not modified")
     holds(_equal(kept, before), channel, "what clients keep is not modified")
-    return found
+    return encoded
 
 
 def _decoded(channel: Channel, payload: Mapping[str, torch.Tensor], size: int) -> Stack:
     given = {name: rows.clone() for name, rows in payload.items()}
     call = partial(channel.decode, payload, size)
-    found = quietly(call, channel, f"decodes updates of {size} entries")
+    decoded = quietly(call, channel, f"decodes updates of {size} entries")
     holds(_equal(payload, given), channel, "the payload is not modified")
-    return found
+    return decoded
 
 
 def _row(named: Mapping[str, torch.Tensor], row: int) -> dict[str, torch.Tensor]:
     return {name: rows[row : row + 1] for name, rows in named.items()}
 
 
-def _equal(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+def _equal(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[n], second[n]) for n in first)

@@ -1,4 +1,4 @@
-"""How a broken clause is reported."""
+"""Helpers of the contract suites: clauses, refusals and default settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def holds(condition: object, part: object, clause: str, detail: object = "") -> 
 def refused(
     part: object, clause: str, *kinds: type[PoiseError], naming: str = ""
 ) -> Iterator[None]:
-    """Expect one of these errors, with a message that names something."""
+    """Expect one of these errors, with a message that contains ``naming``."""
     wanted = " or ".join(k.__name__ for k in kinds)
     try:
         yield
@@ -45,9 +45,7 @@ def refused(
 
 
 def setting_of(sizes: tuple[int, ...] = SIZES, importance: Floats | None = None) -> Setting:
-    """The setting of a federation with these client sizes; importance is the share of the samples
-    by default.
-    """
+    """Return the setting of these client sizes; importance is by size by default."""
     n = np.array(sizes, dtype=np.int64)
     p = n / n.sum() if importance is None else np.asarray(importance, dtype=np.float64)
     alike = (1.0 - np.eye(len(n))) / max(len(n) * (len(n) - 1), 1)
@@ -55,7 +53,7 @@ def setting_of(sizes: tuple[int, ...] = SIZES, importance: Floats | None = None)
 
 
 def fits(part: Fits, setting: Setting) -> None:
-    """The part accepts the setting that it is going to be tested in."""
+    """Check that the part accepts the setting of its test."""
     try:
         part.fit(setting)
     except PoiseError as error:
@@ -65,7 +63,7 @@ def fits(part: Fits, setting: Setting) -> None:
 
 
 def quietly(call: Callable[[], Result], part: object, clause: str) -> Result:
-    """The result of a call that must not raise."""
+    """Return the result of a call that must not raise."""
     try:
         return call()
     except Exception as error:

@@ -23,29 +23,30 @@ def check_clock(
     seed: int = 0,
     tolerance: float = 0.02,
 ) -> None:
-    """The contract of clocks.
+    """Check the contract of clocks.
 
-    Clauses: time never goes back, an arrival's version is not above the index and its work is over,
-        no client is in
-    assignment twice, nothing is lost, invented or altered, replay is identical, nothing happens
-    after the budget of time, a round nobody was drawn for is survived; where ``unbiased_weights``
-    exists, the mean of d_i over many aggregations in which everybody works is p_i up to
-    ``tolerance``; declared traits are true (``one_version``: whoever is heard worked on the newest
-    model; a clock that declares to leave nobody behind hears everyone who was asked).
+    Clauses: time never goes back; an arrival's version is not above the index, and its work is
+    finished; no client is in flight twice; no work is lost, invented or altered; replay is
+    identical; no step lies after the time budget; a round without clients raises no error. If
+    ``unbiased_weights`` exists, the mean of d_i over many aggregations in which all clients work is
+    p_i up to ``tolerance``. Declared traits are true (``one_version``: all arrivals worked on the
+    newest model; a clock that declares to leave no client behind hears all clients at work).
 
     Args:
         clock: the clock, with durations for the clients of the setting.
         setting: the federation; eight clients by default.
-        aggregations: steps to look at.
+        aggregations: number of steps to check.
         seed: of the durations and of the cohorts.
         tolerance: largest relative error of the unbiased weights.
     """
     where = setting_of() if setting is None else setting
     fits(clock, where)
     for share in (1.0, 0.4):
-        steps = _flown(clock, where, aggregations, seed, share)
+        steps = _simulated_steps(clock, where, aggregations, seed, share)
         holds(
-            steps == _flown(clock, where, aggregations, seed, share), clock, "replay is identical"
+            steps == _simulated_steps(clock, where, aggregations, seed, share),
+            clock,
+            "replay is identical",
         )
     _survives_an_empty_round(clock)
     _keeps_the_budget(clock, where, aggregations, seed)
@@ -53,8 +54,9 @@ def check_clock(
 
 
 def check_durations(durations: Times, clients: int = 8, seed: int = 0) -> None:
-    """The contract of durations: positive, finite, addressed by (seed, version, client), whoever
-    else is asked for.
+    """Check the contract of durations.
+
+    Clauses: times are positive and finite, and depend on (seed, version, client) alone.
     """
     everyone = np.arange(clients)
     tau = np.asarray(durations.of(everyone, 3, seed, 0.0))
@@ -75,28 +77,28 @@ def check_durations(durations: Times, clients: int = 8, seed: int = 0) -> None:
         )
 
 
-def _flown(
+def _simulated_steps(
     clock: Clock, setting: Setting, aggregations: int, seed: int, share: float
 ) -> list[Step]:
-    """Fly cohorts of about this share of the clients, and check each step against what was in the
-    in_flight before it.
-    """
-    times, in_flight, steps = clock.times(setting.clients), InFlight(), []
+    """Simulate cohorts of about this share of the clients, and check each step."""
+    times = clock.times(setting.clients)
+    in_flight = InFlight()
+    steps = []
     for n in range(aggregations):
         drawn = np.flatnonzero(generator(seed, "cohort", n).random(setting.clients) < share)
-        free = np.setdiff1d(drawn, [f.client for f in in_flight.assignments])
+        free = np.setdiff1d(drawn, [a.client for a in in_flight.assignments])
         started = launch(Cohort(free, (free + 1.0) / 10), times, in_flight.now, n, seed)
         before = (*in_flight.assignments, *started)
         step, after = clock.advance(in_flight, started, n)
-        _lawful(clock, step, before=in_flight, after=after, assignments=before, n=n)
-        _keeps_promises(clock, step, after)
+        _check_step(clock, step, before=in_flight, after=after, assignments=before, n=n)
+        _traits_hold(clock, step, after)
         steps.append(step)
         in_flight = after
     holds(any(len(s.assignments) for s in steps), clock, "somebody arrives")
     return steps
 
 
-def _lawful(
+def _check_step(
     clock: Clock,
     step: Step,
     before: InFlight,
@@ -114,11 +116,11 @@ def _lawful(
     holds(
         after.now == step.time,
         clock,
-        "the in_flight is left at the time of the step",
+        "the work in flight is left at the time of the step",
         (after.now, step.time),
     )
     holds((step.versions <= n).all(), clock, "versions are not above the index", step.versions)
-    late = [f for f in step.assignments if f.finish > step.time * (1 + SAME)]
+    late = [a for a in step.assignments if a.finish > step.time * (1 + SAME)]
     holds(not late, clock, "who arrives has finished", late)
     kept = _identity((*step.assignments, *after.assignments)) == _identity(assignments)
     holds(
@@ -127,14 +129,14 @@ def _lawful(
         "no work is lost, invented or altered",
         f"{assignments} became {step.assignments} and {after.assignments}",
     )
-    flying = [f.client for f in after.assignments]
+    flying = [a.client for a in after.assignments]
     holds(len(flying) == len(set(flying)), clock, "no client is in flight twice", flying)
 
 
 def _identity(
     assignments: tuple[Assignment, ...],
 ) -> list[tuple[tuple[int, int, int], float, float]]:
-    return sorted((f.key, f.finish, f.weight) for f in assignments)
+    return sorted((a.key, a.finish, a.weight) for a in assignments)
 
 
 def _survives_an_empty_round(clock: Clock) -> None:
@@ -178,7 +180,7 @@ def _unbiased(clock: Clock, setting: Setting, seed: int, tolerance: float) -> No
     try:
         d = np.asarray(clock.unbiased_weights(None, setting.importance))
     except PoiseError:
-        return  # it says that it has no closed form
+        return  # the clock has no closed form for these durations
     holds(d.shape == (setting.clients,), clock, "one unbiased weight per client", d.shape)
     holds(
         np.isfinite(d).all() and (d > 0).all(), clock, "unbiased weights are finite and above 0", d
@@ -197,8 +199,8 @@ def _unbiased(clock: Clock, setting: Setting, seed: int, tolerance: float) -> No
     )
 
 
-def _keeps_promises(clock: Clock, step: Step, after: InFlight) -> None:
-    """The declared traits that can be seen in a step are true."""
+def _traits_hold(clock: Clock, step: Step, after: InFlight) -> None:
+    """Check the declared traits that a step can show."""
     traits = traits_of(clock, ClockTraits)
     if traits.one_version:
         newest = bool((step.versions == step.index).all())

@@ -14,8 +14,7 @@ from poise.core.types import Floats, Ints
 
 @dataclass(frozen=True, eq=False)
 class SampleFederation:
-    """Clients that own consecutive samples of a pool; the last ``held_out`` samples belong to
-    nobody.
+    """Clients that own consecutive samples of a pool; the last ``held_out`` samples are for tests.
 
     Args:
         samples: the pool.
@@ -44,18 +43,18 @@ class SampleFederation:
         vocabulary: int = 0,
         held_out: int = 16,
     ) -> SampleFederation:
-        """Random samples: numbers, or tokens where a vocabulary is given; ``classes=0`` is
-        regression.
+        """Return random samples: tokens if a vocabulary is given, else numbers.
+
+        ``classes=0`` makes a regression.
         """
         n = int(sum(sizes)) + held_out
         source = torch.Generator().manual_seed(seed)
         tokens = torch.randint(max(vocabulary, 1), (n, *shape), generator=source)
         raw = tokens.to(torch.uint8) if vocabulary else torch.randn(n, *shape, generator=source)
-        labels = (
-            torch.randint(classes, (n,), generator=source)
-            if classes
-            else torch.randn(n, generator=source)
-        )
+        if classes:
+            labels = torch.randint(classes, (n,), generator=source)
+        else:
+            labels = torch.randn(n, generator=source)
         pool = Samples(raw, labels, tokens=vocabulary > 0, classes=classes, vocabulary=vocabulary)
         return cls(pool, np.array(sizes, dtype=np.int64), held_out)
 
@@ -75,7 +74,7 @@ class SampleFederation:
         return self._shard([(int(self.sizes.sum()), len(self.samples))]) if self.held_out else None
 
     def shards(self, clients: Ints) -> Shards:
-        """The samples of these clients."""
+        """Return the samples of these clients."""
         ends = np.cumsum(self.sizes)
         return self._shard([(int(ends[i] - self.sizes[i]), int(ends[i])) for i in clients])
 

@@ -1,4 +1,4 @@
-"""What every part satisfies, whatever its slot."""
+"""The contract of all parts, in every slot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Nonsense:
 
 
 def check_part(part: object) -> None:
-    """The contract of parts: frozen, registered, comparable, and equal to its own configuration.
+    """Check that a part is frozen, registered, comparable and equal to its own configuration.
 
     >>> from poise.servers import Add
     >>> check_part(Add(lr=0.5))

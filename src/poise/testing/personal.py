@@ -16,7 +16,7 @@ from poise.testing.clauses import fits, holds, quietly, refused, setting_of
 
 
 def check_personal(personal: Personal, module: nn.Module, setting: Setting | None = None) -> None:
-    """The contract of personal layers.
+    """Check the contract of personal layers.
 
     Clauses: the names are entries of ``module.state_dict()``, at least one, each once; something
     trainable is left to the server; the same names at every call and for other values of the
@@ -25,7 +25,7 @@ def check_personal(personal: Personal, module: nn.Module, setting: Setting | Non
     Args:
         personal: the choice of layers.
         module: a model that it is made for.
-        setting: the setting that it must fit; that of eight clients by default.
+        setting: the setting that it must accept; eight clients by default.
     """
     where = setting_of() if setting is None else setting
     fits(personal, where)
@@ -64,7 +64,7 @@ def _names(personal: Personal, module: nn.Module) -> list[str]:
     return list(quietly(lambda: personal.names(module), personal, "names entries of the model"))
 
 
-def _same_state(one: nn.Module, other: nn.Module) -> bool:
-    first = one.state_dict()
-    second = other.state_dict()
+def _same_state(left: nn.Module, right: nn.Module) -> bool:
+    first = left.state_dict()
+    second = right.state_dict()
     return first.keys() == second.keys() and all(torch.equal(first[n], second[n]) for n in first)

@@ -22,7 +22,7 @@ number."""
 
 
 class _SamplerWithStatistics(Sampler, HasStatistics, Protocol):
-    """A sampler that knows the moments of its weights."""
+    """A sampler with closed forms of the moments of its weights."""
 
 
 def check_sampler(
@@ -34,23 +34,22 @@ def check_sampler(
     symmetric: bool = True,
     replacement: bool = True,
 ) -> None:
-    """The contract of samplers.
+    """Check the contract of samplers.
 
-    Clauses: clients in range, weights finite and not negative, same stream same cohort, the setting
-        is left alone;
-    where ``statistics`` exists, mean, variance, covariance, variance of the sum and expected number
-    of clients agree with ``draws`` simulated rounds within 5 standard errors, and permuting the
-    clients permutes them; declared traits are true (everyone is drawn with weight p_i, draws do not
-    depend on the past, no client is drawn twice, clients are drawn independently and with the
-    chances of ``coins``).
+    Clauses: clients are in range; weights are finite and not negative; the same stream gives the
+    same cohort; the setting is not modified. If ``statistics`` exists, mean, variance, covariance,
+    variance of the sum and expected number of clients agree with ``draws`` simulated rounds within
+    5 standard errors, and permuting the clients permutes them. Declared traits are true (all
+    clients are drawn with weight p_i; draws do not depend on the past; no client is drawn twice;
+    clients are drawn independently, with the chances of ``coins``).
 
     Args:
         sampler: the sampler.
         setting: the federation to draw from; eight clients of unequal sizes by default.
         draws: simulated rounds.
         seed: of the simulation.
-        symmetric: no client is special, so that permuting the importance permutes the statistics.
-        replacement: false where more clients than there are must be refused by ``fit``.
+        symmetric: whether permuting the importance must permute the statistics.
+        replacement: false if ``fit`` must refuse m above the number of clients.
     """
     where = setting_of() if setting is None else setting
     fits(sampler, where)
@@ -64,7 +63,7 @@ def check_sampler(
     _addressed(sampler, where, seed)
     _leaves_setting_alone(sampler, where, seed)
     _too_many(sampler, where, seed, replacement)
-    _keeps_promises(sampler, where, draws, seed)
+    _traits_hold(sampler, where, draws, seed)
     if isinstance(sampler, HasStatistics):
         _consistent_statistics(sampler, where)
         _statistics_by_simulation(sampler, where, draws, seed)
@@ -104,7 +103,7 @@ def _valid_cohorts(sampler: Sampler, setting: Setting, seed: int) -> None:
 
 
 def _addressed(sampler: Sampler, setting: Setting, seed: int) -> None:
-    """A draw depends on its stream and nothing that was drawn before."""
+    """Check that a draw depends on its stream alone, not on earlier draws."""
     first = [sampler.draw(setting, generator(seed, "sampler", n), n, History()) for n in range(5)]
     again = [
         sampler.draw(setting, generator(seed, "sampler", n), n, History())
@@ -128,9 +127,7 @@ def _leaves_setting_alone(sampler: Sampler, setting: Setting, seed: int) -> None
 
 
 def _too_many(sampler: Sampler, setting: Setting, seed: int, replacement: bool) -> None:
-    """More clients than there are: refused when composed, or drawn properly, but never a crash in
-    the middle.
-    """
+    """Check that ``fit`` refuses m above the number of clients, or that the draw is valid."""
     if "m" not in option_names(sampler):
         return
     try:
@@ -187,7 +184,7 @@ def _consistent_statistics(sampler: HasStatistics, setting: Setting) -> None:
 def simulated_weights(
     sampler: Sampler, setting: Setting, draws: int, seed: int
 ) -> tuple[Floats, Floats]:
-    """Weights omega (draws, N) and the number of distinct clients (draws,) of simulated rounds."""
+    """Simulate rounds; return weights omega (draws, N) and numbers of distinct clients (draws,)."""
     omega, distinct = np.zeros((draws, setting.clients)), np.zeros(draws)
     rng = generator(seed, "simulation")
     for n in range(draws):
@@ -211,15 +208,13 @@ def _statistics_by_simulation(
     _agree(sampler, "E[number of clients]", distinct, np.asarray(s.expected_clients))
 
 
-def _agree(sampler: Sampler, what: str, values: Floats, exact: Floats) -> None:
-    """The mean of simulated values lies within `SIGMAS` standard errors of the closed form."""
+def _agree(sampler: Sampler, quantity: str, values: Floats, exact: Floats) -> None:
+    """Check that the mean of simulated values is within `SIGMAS` standard errors of the exact."""
     error = values.std(axis=0) / np.sqrt(len(values))
     gap = np.abs(values.mean(axis=0) - exact)
-    worst = (
-        np.unravel_index(int(np.argmax(gap - SIGMAS * error)), np.shape(exact))
-        if np.ndim(exact)
-        else ()
-    )
+    worst: tuple[np.intp, ...] = ()
+    if np.ndim(exact):
+        worst = np.unravel_index(int(np.argmax(gap - SIGMAS * error)), np.shape(exact))
     detail = (
         f"at {tuple(map(int, worst))}: closed form {exact[worst]:.6g}, simulated "
         f"{values.mean(axis=0)[worst]:.6g}"
@@ -227,7 +222,7 @@ def _agree(sampler: Sampler, what: str, values: Floats, exact: Floats) -> None:
     holds(
         (gap <= SIGMAS * error + 1e-9).all(),
         sampler,
-        f"{what} agrees with simulation (5 sigma)",
+        f"{quantity} agrees with simulation (5 sigma)",
         detail,
     )
 
@@ -241,8 +236,8 @@ def _symmetric_statistics(sampler: HasStatistics, setting: Setting, seed: int) -
     holds(same, sampler, "permuting the importance permutes the statistics")
 
 
-def _keeps_promises(sampler: Sampler, setting: Setting, draws: int, seed: int) -> None:
-    """The declared traits that can be seen in draws are true."""
+def _traits_hold(sampler: Sampler, setting: Setting, draws: int, seed: int) -> None:
+    """Check the declared traits that draws can show."""
     traits = traits_of(sampler, SamplerTraits)
     if traits.selects_everyone:
         _selects_everyone(sampler, setting, seed)

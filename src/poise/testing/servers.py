@@ -18,21 +18,21 @@ def check_server(
     dimensions: int = 5,
     rests: bool = True,
 ) -> None:
-    """The contract of servers.
+    """Check the contract of servers.
 
-    Clauses: pure (arguments unchanged, an old state stays valid), the type and shape of the model
-        are kept, a direction
-    of zero from the first state moves nothing, and following the negative gradient of a parabola
-    reaches its optimum; declared traits are true (``adds``: the model moves by rate times the
-    direction, up to the declared noise; ``stateless``: earlier directions leave no trace).
+    Clauses: the server is pure (arguments stay unchanged, an old state stays valid); the model
+    keeps its type and shape; a direction of zero from the first state moves nothing; following the
+    negative gradient of a parabola reaches its optimum. Declared traits are true (``adds``: the
+    model moves by rate times the direction, up to the declared noise; ``stateless``: earlier
+    directions leave no trace).
 
     Args:
         server: the server.
-        rounds: aggregations to reach the optimum in.
-        tolerance: how near, as a part of the initial distance (adaptive servers with a constant
-            rate keep circling it).
+        rounds: number of aggregations to reach the optimum.
+        tolerance: largest final distance, as a share of the initial one (adaptive servers with a
+            constant rate keep circling the optimum).
         dimensions: of the parabola.
-        rests: false for a server that adds noise of its own: it moves without a direction.
+        rests: false for a server that adds noise and so moves without a direction.
     """
     fits(server, setting_of())
     for dtype in (torch.float32, torch.float64):

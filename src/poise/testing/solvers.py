@@ -20,26 +20,25 @@ from poise.testing.clauses import SIZES, fits, holds, setting_of
 from poise.testing.federations import SampleFederation
 
 UNEQUAL = tuple(7 * size for size in SIZES)
-"""Clients of 14 to 91 samples: under usual batch sizes they make different numbers of steps."""
+"""Clients of 14 to 91 samples, which make different numbers of steps for usual batch sizes."""
 
 
 def check_solver(
     solver: Solver, *, fixed_point: bool = True, rounds: int = 400, seed: int = 0
 ) -> None:
-    """The contract of solvers.
+    """Check the contract of solvers.
 
-    Clauses: at least one step per client, which depends on its own size only; the start is not
-        modified; replay is
-    identical; row-wise (a client's result does not depend on who else is in the stack); one
-    quadratic client that works again and again ends at the optimum of its penalised loss, ``c o /
-    (c + weight_decay)``, and from there a step without momentum leads nowhere; declared traits are
+    Clauses: every client makes at least one step, and the number depends on its own size only; the
+    start is not modified; replay is identical; a client's result does not depend on the other rows
+    of the stack. A quadratic client that works repeatedly ends at the optimum of its penalised
+    loss, ``c o / (c + weight_decay)``, which is a fixed point without momentum. Declared traits are
     true (a plain gradient step is ``w - rate (g + weight_decay w + pull (w - theta))``, a constant
-    rate is constant, and a solver that sends only updates remembers nothing).
+    rate is constant, and a solver that sends only updates keeps no state).
 
     Args:
         solver: the solver.
         fixed_point: whether the last two clauses apply.
-        rounds: pieces of work until the optimum.
+        rounds: number of pieces of work to reach the optimum.
         seed: of the batches.
     """
     fits(solver, setting_of())
@@ -54,7 +53,7 @@ def check_solver(
         federation
     )
     _row_wise(solver, oracle, federation.sizes, seed)
-    _keeps_promises(solver, seed)
+    _traits_hold(solver, seed)
     if fixed_point:
         _fixed_point(solver, rounds, seed)
 
@@ -62,11 +61,11 @@ def check_solver(
 def work(
     local: LocalWork, start: Vector, clients: Ints, sizes: Ints, version: int, seed: int
 ) -> Stack:
-    """The updates of some clients from one model, in the order that was asked for."""
+    """Return the updates of these clients from one model, in the given order."""
     order = np.argsort(-local.solver.steps_for(sizes[clients]), kind="stable")
-    who = clients[order]
-    streams = keys(seed, "work", version, who, 0)
-    done = local.run(start.expand(len(who), -1), WorkGroup(who, version, streams))
+    ordered = clients[order]
+    streams = keys(seed, "work", version, ordered, 0)
+    done = local.run(start.expand(len(ordered), -1), WorkGroup(ordered, version, streams))
     return done.rows(np.argsort(order)).payload[UPDATE]
 
 
@@ -86,11 +85,9 @@ def _steps(solver: Solver) -> None:
 
 
 def _row_wise(solver: Solver, oracle: Oracle, sizes: Ints, seed: int) -> None:
-    clients, start, local = (
-        np.arange(len(sizes)),
-        oracle.initial(seed),
-        LocalWork.plain(oracle, solver),
-    )
+    clients = np.arange(len(sizes))
+    start = oracle.initial(seed)
+    local = LocalWork.plain(oracle, solver)
     held = start.clone()
     together = work(local, start, clients=clients, sizes=sizes, version=2, seed=seed)
     holds(torch.equal(start, held), solver, "the start is not modified")
@@ -99,13 +96,13 @@ def _row_wise(solver: Solver, oracle: Oracle, sizes: Ints, seed: int) -> None:
     again = work(local, start, clients=clients, sizes=sizes, version=2, seed=seed)
     holds(torch.equal(together, again), solver, "replay is identical")
     for group in (clients[:1], clients[3:5], clients[::-1], clients[::3]):
-        some = work(local, start, clients=group.copy(), sizes=sizes, version=2, seed=seed)
-        gap = float((some - together[torch.from_numpy(group.copy())]).abs().max())
+        alone = work(local, start, clients=group.copy(), sizes=sizes, version=2, seed=seed)
+        gap = float((alone - together[torch.from_numpy(group.copy())]).abs().max())
         holds(gap < 1e-12, solver, "row-wise: a client's result does not depend on the others", gap)
 
 
 def _on_all_samples(solver: Solver) -> Solver:
-    """The same solver, whose steps use all samples of a client."""
+    """Return the same solver with steps on all samples of a client."""
     return solver if solver.batch_size is None else with_options(solver, batch_size=None)
 
 
@@ -114,10 +111,12 @@ def _fixed_point(solver: Solver, rounds: int, seed: int) -> None:
     curvature, target = 0.8, np.array([1.0, -2.0])
     problem = quadratics([target], curvature)
     oracle = problem.task.bind(problem)
-    theta, who, local = oracle.initial(seed), np.array([0]), LocalWork.plain(oracle, exact)
+    theta = oracle.initial(seed)
+    client = np.array([0])
+    local = LocalWork.plain(oracle, exact)
     for _ in range(rounds):
         theta = (
-            theta + work(local, theta, clients=who, sizes=problem.sizes, version=0, seed=seed)[0]
+            theta + work(local, theta, clients=client, sizes=problem.sizes, version=0, seed=seed)[0]
         )
     decay = traits_of(solver, SolverTraits).weight_decay
     optimum = torch.from_numpy(curvature * target / (curvature + decay))
@@ -128,13 +127,13 @@ def _fixed_point(solver: Solver, rounds: int, seed: int) -> None:
         "one quadratic client ends at its optimum",
         f"{theta.tolist()} for {optimum.tolist()}",
     )
-    moved = work(local, optimum, clients=who, sizes=problem.sizes, version=0, seed=seed)[0]
+    moved = work(local, optimum, clients=client, sizes=problem.sizes, version=0, seed=seed)[0]
     still = float(torch.linalg.vector_norm(moved))
     holds(still < 1e-12, solver, "its optimum is a fixed point", still)
 
 
-def _keeps_promises(solver: Solver, seed: int) -> None:
-    """The declared traits that can be seen in local work are true."""
+def _traits_hold(solver: Solver, seed: int) -> None:
+    """Check the declared traits that local work can show."""
     traits = traits_of(solver, SolverTraits)
     if traits.plain_gradient:
         _plain_steps(solver, traits)
@@ -153,7 +152,7 @@ def _keeps_promises(solver: Solver, seed: int) -> None:
 
 
 def _plain_steps(solver: Solver, traits: SolverTraits) -> None:
-    """Three steps of the rule, from made-up gradients."""
+    """Check three steps of the rule, with random gradients."""
     source = torch.Generator().manual_seed(0)
     start = torch.randn(2, 4, generator=source, dtype=torch.float64)
     rule, rows = solver.rule(start, 0), start.clone()
@@ -181,7 +180,7 @@ def _plain_steps(solver: Solver, traits: SolverTraits) -> None:
 
 
 def _plain_work(solver: Solver, traits: SolverTraits, seed: int) -> None:
-    """A whole piece of work of one quadratic client."""
+    """Check a whole piece of work of one quadratic client."""
     exact = _on_all_samples(solver)
     curvature, target = 0.8, np.array([1.0, -2.0])
     problem = quadratics([target], curvature)
@@ -191,11 +190,11 @@ def _plain_work(solver: Solver, traits: SolverTraits, seed: int) -> None:
     for _ in range(int(exact.steps_for(problem.sizes)[0])):
         gradient = curvature * (rows - torch.from_numpy(target))
         rows = rows - rate * (gradient + traits.weight_decay * rows + traits.pull * (rows - start))
-    found = (
+    reached = (
         start
         + work(local, start, clients=np.array([0]), sizes=problem.sizes, version=0, seed=seed)[0]
     )
-    gap = float((found - rows).abs().max())
+    gap = float((reached - rows).abs().max())
     holds(
         gap < 1e-12,
         solver,

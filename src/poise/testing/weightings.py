@@ -17,14 +17,13 @@ from poise.testing.clauses import fits, holds, quietly, setting_of
 
 
 def check_weighting(weighting: Weighting, setting: Setting | None = None, *, seed: int = 0) -> None:
-    """The contract of weightings.
+    """Check the contract of weightings.
 
-    Clauses: one coefficient per row, finite, not negative, whatever the size of the losses;
-        permuting the rows permutes
-    the coefficients; nothing that was given is modified; reports that are not needed are ignored;
-    an empty cohort and a single client are survived; declared traits are true (``proportional``:
-    the base weights, shortened as declared; coefficients that are declared not to read updates do
-    not; ``continuous``, ``larger_losses_count_more``).
+    Clauses: one coefficient per row, finite and not negative for losses of any size; permuting the
+    rows permutes the coefficients; the arguments are not modified; reports that are not needed are
+    ignored; an empty cohort and a single client raise no error. Declared traits are true
+    (``proportional``: the base weights, shortened as declared; coefficients that are declared not
+    to read updates do not; ``continuous``, ``larger_losses_count_more``).
     """
     where = setting_of() if setting is None else setting
     fits(weighting, where)
@@ -40,7 +39,7 @@ def check_weighting(weighting: Weighting, setting: Setting | None = None, *, see
         _well_formed(weighting, table)
         _equivariant(weighting, table, rng)
         _ignores_what_it_does_not_need(weighting, table)
-        _keeps_promises(weighting, table)
+        _traits_hold(weighting, table)
     table = _cohort(where, rng, 0, 1.0)
     for rows in (np.array([], dtype=np.int64), np.array([0])):
         _well_formed(weighting, _rows(table, rows))
@@ -78,30 +77,32 @@ def _coefficients(weighting: Weighting, table: dict[str, Any], clause: str) -> F
     base = given.pop("base")
     given["stack"] = torch.from_numpy(given["stack"])
     updates = RoundUpdates.of_columns(base, **given)
-    found = quietly(lambda: weigh(weighting, updates), weighting, clause)
+    coefficients = quietly(lambda: weigh(weighting, updates), weighting, clause)
     holds(np.array_equal(base, table["base"]), weighting, "the base weights are not modified")
     for name, value in given.items():
         holds(np.array_equal(value, table[name]), weighting, "the reports are not modified", name)
-    return np.asarray(found)
+    return np.asarray(coefficients)
 
 
 def _well_formed(weighting: Weighting, table: dict[str, Any]) -> None:
     m = len(table["base"])
-    found = _coefficients(weighting, table, f"a cohort of {m}")
-    holds(found.shape == (m,), weighting, "one coefficient per row", found.shape)
-    holds(found.dtype == np.float64, weighting, "coefficients are float64", found.dtype)
-    holds(np.isfinite(found).all(), weighting, "coefficients are finite", found)
-    holds((found >= 0).all(), weighting, "coefficients are not negative", found)
+    coefficients = _coefficients(weighting, table, f"a cohort of {m}")
+    holds(coefficients.shape == (m,), weighting, "one coefficient per row", coefficients.shape)
+    holds(
+        coefficients.dtype == np.float64, weighting, "coefficients are float64", coefficients.dtype
+    )
+    holds(np.isfinite(coefficients).all(), weighting, "coefficients are finite", coefficients)
+    holds((coefficients >= 0).all(), weighting, "coefficients are not negative", coefficients)
     again = _coefficients(weighting, table, "replay")
-    holds(np.array_equal(found, again), weighting, "same reports, same coefficients")
+    holds(np.array_equal(coefficients, again), weighting, "same reports, same coefficients")
 
 
 def _equivariant(weighting: Weighting, table: dict[str, Any], rng: np.random.Generator) -> None:
     order = rng.permutation(len(table["base"]))
-    found = _coefficients(weighting, table, "a cohort")
+    coefficients = _coefficients(weighting, table, "a cohort")
     permuted = _coefficients(weighting, _rows(table, order), "a permuted cohort")
     holds(
-        np.allclose(permuted, found[order], rtol=1e-12),
+        np.allclose(permuted, coefficients[order], rtol=1e-12),
         weighting,
         "permuting rows permutes coefficients",
     )
@@ -116,22 +117,25 @@ def _ignores_what_it_does_not_need(weighting: Weighting, table: dict[str, Any]) 
     holds(same, weighting, "reports that it does not need are ignored")
 
 
-def _keeps_promises(weighting: Weighting, table: dict[str, Any]) -> None:
-    """The declared traits that can be seen in coefficients are true."""
+def _traits_hold(weighting: Weighting, table: dict[str, Any]) -> None:
+    """Check the declared traits that coefficients can show."""
     traits = traits_of(weighting, WeightingTraits)
-    found = _coefficients(weighting, table, "a cohort")
+    coefficients = _coefficients(weighting, table, "a cohort")
     if traits.proportional:
         most = np.inf if traits.shortens_to is None else traits.shortens_to
         with np.errstate(divide="ignore"):  # an update of length 0 is not shortened
             wanted = table["base"] * np.minimum(1.0, most / table["norms"])
-        same = np.allclose(found, wanted, rtol=1e-12)
+        same = np.allclose(coefficients, wanted, rtol=1e-12)
         holds(
-            same, weighting, "declared proportional: the base weights, shortened as declared", found
+            same,
+            weighting,
+            "declared proportional: the base weights, shortened as declared",
+            coefficients,
         )
     if not traits.reads_updates:
         other = _coefficients(weighting, {**table, "norms": 10 * table["norms"]}, "longer updates")
         holds(
-            np.array_equal(found, other),
+            np.array_equal(coefficients, other),
             weighting,
             "declared not to read updates: their length does not count",
         )
@@ -139,12 +143,12 @@ def _keeps_promises(weighting: Weighting, table: dict[str, Any]) -> None:
         nudged = _coefficients(
             weighting, {**table, "loss_before": table["loss_before"] * (1 + 1e-12)}, "a nudge"
         )
-        near = np.allclose(nudged, found, rtol=1e-5, atol=1e-9)
+        near = np.allclose(nudged, coefficients, rtol=1e-5, atol=1e-9)
         holds(
             near,
             weighting,
             "declared continuous: a small change of the losses changes little",
-            nudged - found,
+            nudged - coefficients,
         )
     if traits.larger_losses_count_more:
         row = int(np.argmin(table["loss_before"]))
@@ -152,7 +156,7 @@ def _keeps_promises(weighting: Weighting, table: dict[str, Any]) -> None:
         losses[row] *= 2
         raised = _coefficients(weighting, {**table, "loss_before": losses}, "a larger loss")
         holds(
-            raised[row] >= found[row] * (1 - 1e-12),
+            raised[row] >= coefficients[row] * (1 - 1e-12),
             weighting,
             "declared that larger losses count more",
             row,

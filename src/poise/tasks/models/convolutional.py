@@ -13,19 +13,20 @@ from poise.tasks.layers import Dropout
 
 
 def cnn(samples: Samples, outputs: int, width: int = 32, norm: bool = False) -> nn.Module:
-    """3x3 conv ``width``, pool, 3x3 conv 2 ``width``, pool, dense.
+    """Build 3x3 conv ``width``, pool, 3x3 conv 2 ``width``, pool, dense.
 
-    With 32 and images of 28x28 the dense layer has 1600 inputs. ReLU stands behind the pooling,
-    where a quarter of the values is left: the two commute exactly, in value and in gradient. With
-    ``norm``, batch norm follows both
-    convolutions: what FedBN keeps with the client [Exp-α 2023, §4.3].
+    For width 32 and images of 28x28 the dense layer has 1600 inputs. ReLU follows the pooling,
+    which leaves a quarter of the values; the two commute exactly, in value and in gradient. With
+    ``norm``, batch norm follows both convolutions; FedBN keeps it with the client
+    [Exp-α 2023, §4.3].
 
     Source: [Mansour 2022, §4.3], [Mansour 2023, §3.1].
     """
     whole = isinstance(width, int) and not isinstance(width, bool) and width > 0
     require(whole, f"cnn: width must be a whole number above 0, not {width!r}", where="width")
     require(isinstance(norm, bool), f"cnn: norm must be true or false, not {norm!r}", where="norm")
-    first, second = ([nn.BatchNorm2d(channels)] if norm else [] for channels in (width, 2 * width))
+    first = [nn.BatchNorm2d(width)] if norm else []
+    second = [nn.BatchNorm2d(2 * width)] if norm else []
     body: list[nn.Module] = [
         nn.Conv2d(_channels(samples, "cnn", 10), width, 3),
         *first,
@@ -41,9 +42,9 @@ def cnn(samples: Samples, outputs: int, width: int = 32, norm: bool = False) -> 
 
 
 def cnn_small(samples: Samples, outputs: int, dropout: float = 0.2) -> nn.Module:
-    """Three conv (32, 64, 64), two dense layers, dropout after each conv.
+    """Build three conv (32, 64, 64) with dropout after each, and two dense layers.
 
-    As in the authors' networks there is no activation after the third convolution.
+    As in the authors' networks, there is no activation after the third convolution.
 
     Source: [Fraboni 2023, §3.6, §5.5.1].
     """
@@ -84,8 +85,7 @@ def _channels(samples: Samples, name: str, smallest: int) -> int:
 
 
 def _width(body: list[nn.Module], samples: Samples) -> int:
-    """Features behind these layers, found on a copy: the layers themselves stay as they are."""
+    """Return the number of features after these layers, computed on a copy of them."""
+    network = copy.deepcopy(nn.Sequential(*body)).eval()
     with torch.no_grad():
-        return int(
-            copy.deepcopy(nn.Sequential(*body)).eval()(torch.zeros(1, *samples.shape)).shape[1]
-        )
+        return int(network(torch.zeros(1, *samples.shape)).shape[1])

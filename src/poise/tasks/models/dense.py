@@ -11,7 +11,7 @@ from poise.core.samples import Samples
 
 
 def logistic(samples: Samples, outputs: int) -> nn.Module:
-    """Multinomial logistic regression with bias; with weight decay it is strongly convex.
+    """Build multinomial logistic regression with bias; weight decay makes it strongly convex.
 
     Source: [Fraboni 2023, §5.5.1].
     """
@@ -21,11 +21,10 @@ def logistic(samples: Samples, outputs: int) -> nn.Module:
 def mlp(
     samples: Samples, outputs: int, hidden: int | list[int] = 50, norm: bool = False
 ) -> nn.Module:
-    """Fully connected ReLU network; ``hidden=50`` is [Fraboni 2023, §3.6], 128 is [Buttaci 2024,
-    §4.5.3].
+    """Build a fully connected ReLU network with these hidden layers.
 
-    With ``norm``, batch norm follows every hidden layer: what FedBN keeps with the client
-    [Exp-α 2023, §4.3].
+    ``hidden=50`` is [Fraboni 2023, §3.6], 128 is [Buttaci 2024, §4.5.3]. With ``norm``, batch norm
+    follows every hidden layer; FedBN keeps it with the client [Exp-α 2023, §4.3].
     """
     widths = list(hidden) if isinstance(hidden, list | tuple) else [hidden]
     whole = all(isinstance(w, int) and not isinstance(w, bool) and w > 0 for w in widths)
@@ -37,5 +36,8 @@ def mlp(
     require(isinstance(norm, bool), f"mlp: norm must be true or false, not {norm!r}", where="norm")
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in zip([prod(samples.shape), *widths], widths, strict=False):
-        layers += [nn.Linear(before, after), *([nn.BatchNorm1d(after)] if norm else []), nn.ReLU()]
+        layers.append(nn.Linear(before, after))
+        if norm:
+            layers.append(nn.BatchNorm1d(after))
+        layers.append(nn.ReLU())
     return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))

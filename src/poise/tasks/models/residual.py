@@ -27,7 +27,7 @@ class Block(nn.Module):
         self.norm2 = nn.BatchNorm2d(outside)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """relu(shortcut + residual)."""
+        """Return relu(shortcut + residual)."""
         residual = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
         if self.grow:
             x = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.grow // 2, self.grow - self.grow // 2))
@@ -35,7 +35,7 @@ class Block(nn.Module):
 
 
 def resnet20(samples: Samples, outputs: int, width: int = 16) -> nn.Module:
-    """Three stages of three blocks with ``width``, 2 ``width``, 4 ``width`` channels.
+    """Build three stages of three blocks with ``width``, 2 ``width``, 4 ``width`` channels.
 
     Source: [Exp-α 2023, §4].
     """
