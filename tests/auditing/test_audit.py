@@ -1,4 +1,4 @@
-"""`poise.audit` and ``poise audit``: who is found, who is left alone, and what is said about it."""
+"""`poise.audit` and ``poise audit``: suspects, cleared clients and explanations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The contract of detectors, their laws under noise against Monte-Carlo, and the probe against
-plain arithmetic."""
+"""Detectors: their contract and their distributions under noise; the probe by arithmetic."""
 
 from __future__ import annotations
 

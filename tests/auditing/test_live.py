@@ -1,4 +1,4 @@
-"""The audit while a run goes on: warned of, quarantined, recorded, resumed."""
+"""The audit during a run: warnings, quarantine, records and resume."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What the tests of runs, ledgers and the command line share: a small experiment, and ways to run
-it."""
+"""Shared helpers: a small experiment, and ways to run it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Damaged run folders: what is wrong is named, what was recorded before stays readable, resume
-repairs the rest."""
+"""Damaged run folders: errors name the damage, good rounds stay readable, resume repairs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A full disk: one clear message, nothing lost, and after freeing space the run ends as if nothing
-had happened."""
+"""A full disk: one clear message, no loss, and the same result once space is free."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What poise does to the machine it runs on: no pickle, nothing outside the run folder, the user's
-umask."""
+"""Effects on the machine: no pickle, no files outside the run folder, the user's umask."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""``kill -9`` at any moment loses at most the round in flight, and the resumed run ends
-bit-identical."""
+"""``kill -9`` loses at most the round in flight, and the resumed run is bit-identical."""
 
 from __future__ import annotations
 

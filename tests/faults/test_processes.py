@@ -1,5 +1,4 @@
-"""Several processes and one run: one writer at a time, readers at any time, Ctrl-C at the end of a
-round."""
+"""Several processes and one run: one writer, readers at any time, Ctrl-C after a round."""
 
 from __future__ import annotations
 

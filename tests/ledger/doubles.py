@@ -1,5 +1,4 @@
-"""Parts with a memory: a server with state, a clock under which work is under way between
-aggregations."""
+"""Test parts with state: a server, and a clock that leaves work in flight between rounds."""
 
 from __future__ import annotations
 

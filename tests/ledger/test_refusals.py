@@ -1,5 +1,4 @@
-"""An update that must not be averaged in: the run stops and names it, or goes on without it and
-records that."""
+"""Invalid updates: the run stops and names the update, or drops it and records that."""
 
 from __future__ import annotations
 

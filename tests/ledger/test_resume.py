@@ -1,5 +1,4 @@
-"""Taking a run up again, in Python: with other workers, more rounds, given objects; refused with
-other data."""
+"""`poise.resume`: other workers, more rounds, given objects; an error for other data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which models stay, by hand and by property."""
+"""The models that each retention rule keeps, by hand and by property."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run as the user reads it, and the ledger below it."""
+"""`Run` and the ledger that it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""keep_updates: every round's updates stay, vouched for by the chain of digests."""
+"""keep_updates: the ledger keeps every update, covered by the chain of digests."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Local SGD on problems whose constants are known, written out in NumPy: the measured side of every
-bound."""
+"""Local SGD in NumPy on problems with known constants, to measure what the bounds bound."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""[Fraboni 2023, ch. 6] against simulation of its own process: recursion, zero mean, exact and
-printed variance, FedProx."""
+"""The free-rider model of [Fraboni 2023, ch. 6] against simulations of its process."""
 
 from __future__ import annotations
 

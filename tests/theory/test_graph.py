@@ -1,4 +1,4 @@
-"""The similarity graph against hand-made cases, linear algebra and Monte-Carlo of its model."""
+"""The similarity graph against hand-made cases, linear algebra and Monte-Carlo simulation."""
 
 from __future__ import annotations
 

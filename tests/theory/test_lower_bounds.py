@@ -1,5 +1,4 @@
-"""No run is better than the lower bounds of [Buttaci 2024] on the problem that they were made
-for."""
+"""No run beats the lower bounds of [Buttaci 2024] on the problem of their proof."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Closed-form statistics of the random samplers against exact enumeration of everything they can
-draw."""
+"""Closed-form statistics of the random samplers against exact enumeration of all draws."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Bounds and closed forms of sampling and of asynchronous learning, against real runs and real
-timelines."""
+"""Bounds of sampling and of asynchronous learning against real runs and timelines."""
 
 from __future__ import annotations
 

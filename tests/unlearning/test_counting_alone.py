@@ -11,7 +11,8 @@ def test_sensitivities_can_be_counted_by_a_process_that_trained_nothing(tmp_path
     fed = poise.quadratics([[0.0], [1.0], [5.0]])
     poise.train(fed, fed.task, poise.solvers.SGD(lr=0.1, steps=1), rounds=2, out=tmp_path / "run")
     code = (
-        "import sys; from poise.ledger.run import open_run; from poise.unlearning import sensitivity; "
+        "import sys; from poise.ledger.run import open_run; "
+        "from poise.unlearning import sensitivity; "
         "print(sensitivity(open_run(sys.argv[1])).shape)"
     )
     said = subprocess.run(

@@ -1,5 +1,4 @@
-"""dp: the accountant against closed forms and integration by hand, and the guarantee on
-certificates."""
+"""The dp accountant against closed forms and numerical integration, and its certificates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fed-accum: stored updates aggregated again, against worked examples and a loop of its own."""
+"""fed-accum: re-aggregated updates against worked examples and an independent loop."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The Gaussian mechanism: the privacy curve against numerical integration, budgets against
-published numbers."""
+"""The Gaussian mechanism against numerical integration, and budgets against published numbers."""
 
 from __future__ import annotations
 

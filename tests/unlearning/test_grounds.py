@@ -1,4 +1,4 @@
-"""A certificate is given for what parts declare, not for what they are called."""
+"""Certificates depend on the traits that parts declare, not on the names of classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which models a branch keeps for the requests that may follow."""
+"""The models that a branch keeps for later requests."""
 
 from pathlib import Path
 

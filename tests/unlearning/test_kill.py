@@ -1,4 +1,4 @@
-"""A request killed at any moment is finished by asking again, and ends in the same bits."""
+"""Repeating a request that was killed finishes it with the same bits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Psi against its definition, computed the slow way from the models of a run; and that it bounds
-what it must."""
+"""Psi against its definition, computed from the models of a run, and as a bound."""
 
 from __future__ import annotations
 

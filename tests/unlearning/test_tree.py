@@ -1,4 +1,4 @@
-"""Where requests restart, worked out by hand."""
+"""The restart nodes of requests, against results worked out by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to forget, from the first to the last, on runs small enough to look at."""
+"""`poise.unlearn` on small runs: first, repeated, interrupted and refused requests."""
 
 from __future__ import annotations
 

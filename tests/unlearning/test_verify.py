@@ -1,4 +1,4 @@
-"""A certificate holds as it was written, and not with one byte changed anywhere it rests on."""
+"""`verify` accepts a certificate as written, and detects every changed byte it rests on."""
 
 from __future__ import annotations
 

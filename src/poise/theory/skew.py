@@ -17,8 +17,9 @@ from poise.theory.terms import Assumption, Problem, Terms
 def weighting_skew(
     weights: ArrayLike, importance: ArrayLike, losses: ArrayLike, floors: ArrayLike = 0.0
 ) -> float:
-    """``rho = sum_i alpha_i (F_i - F_i*) / (F - sum_i p_i F_i*)``: above 1 where high losses count
-    more.
+    """``rho = sum_i alpha_i (F_i - F_i*) / (F - sum_i p_i F_i*)``, the weighting skew.
+
+    It is above 1 where clients with high losses count more.
 
     >>> weighting_skew([0.25, 0.75], [0.5, 0.5], [1.0, 3.0])
     1.25
