@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from poise import composition as _composition  # noqa: F401 - it loads the parts of every slot
+from poise import training as _training  # noqa: F401 - it loads the parts of every slot
 from poise.apps.cli.terminal import console, print_json
 from poise.core.errors import InvalidOption, suggest
 from poise.core.parts import parts_of
