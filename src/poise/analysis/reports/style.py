@@ -63,8 +63,8 @@ footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1rem;
 @media (max-width: 600px) {
   main { padding: 1.5rem .8rem 3rem; } figure { padding: .8rem .5rem .2rem; }
   th, td { padding: .45rem .55rem; }
-  thead th { max-width: 10rem; } tbody th { min-width: 7.2rem; max-width: 9rem;
-    } table { font-size: .85rem; }
+  thead th { max-width: 10rem; } tbody th { min-width: 7.2rem; max-width: 9rem; }
+  table { font-size: .85rem; }
   figcaption, fieldset { padding: 0 .3rem; }
 }
 @media print { figure, details { break-inside: avoid; } }
