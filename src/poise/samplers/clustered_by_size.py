@@ -70,7 +70,9 @@ class ClusteredBySize:
 
     def statistics(self, importance: Floats) -> WeightStatistics:
         """Return the closed forms of [Fraboni 2023, App. A.1.7]."""
-        return distributions_by_size(whole_units(importance, self.m), self.m).statistics(len(importance))
+        return distributions_by_size(whole_units(importance, self.m), self.m).statistics(
+            len(importance)
+        )
 
     def _sampling_distributions(self, setting: Setting) -> SamplingDistributions:
         sampling_distributions: SamplingDistributions = setting.once(

@@ -66,7 +66,7 @@ class Opened:
         """Return features and labels at these positions; the next call overwrites the features."""
         return self.shards.take(positions, self._room(positions.numel()))
 
-    def follow(self, plan: Plan) -> Iterator[tuple[torch.Tensor, torch.Tensor, Batch]]:
+    def follow(self, plan: BatchPlan) -> Iterator[tuple[torch.Tensor, torch.Tensor, Batch]]:
         """Yield features, labels and batch of every step; the next step overwrites the features.
 
         Samples and labels of all steps are looked up at once: for small batches a look-up costs as
@@ -79,7 +79,7 @@ class Opened:
                 rows, labels = rows[:active], labels[:active]
             yield self.shards.samples.features(rows, self._room(rows.numel())), labels, batch
 
-    def apart(self, plan: Plan) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
+    def apart(self, plan: BatchPlan) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
         """Yield for each client the features and labels of its steps.
 
         The next step overwrites the features.
@@ -185,7 +185,7 @@ class SampleOracle:
             rows, x, y=y, counts=counts, full=full, generators=data.generators, out=out
         )
 
-    def descend(self, rows: Stack, data: Opened, plan: Plan, rate: float) -> None:
+    def descend(self, rows: Stack, data: Opened, plan: BatchPlan, rate: float) -> None:
         """Make all plain gradient steps of each row, in place."""
         if isinstance(self.kernel, DenseKernel):
             step = self.kernel.descender(rows, rate)

@@ -20,7 +20,7 @@ REPORTS = frozenset({"loss_before", "loss_after"})
 REPORTED = ("samples", "steps", "loss_before", "loss_after")
 
 
-def check_backend(backend: OpensBackend, *, seed: int = 3) -> None:
+def check_backend(backend: BackendPart, *, seed: int = 3) -> None:
     """Check the contract of backends: the same result as plain `LocalWork`, client by client.
 
     Clauses: rows come in the order of the assignments, each from its version; a second occurrence

@@ -35,8 +35,10 @@ def show_explanation(
     explanation = explain_named(
         what, changes, seed=seed, cell=preset.cell, arm=preset.arm, scale=preset.scale
     )
-    promises = bounds_of(what, found, changes, seed) if out is not None or keep else None
-    page = None if out is None else _page(found, promises, out)
+    bounds = None
+    if out is not None or keep:
+        bounds = bounds_of(what, explanation, changes=changes, seed=seed)
+    page = None if out is None else _write_page(explanation, bounds, out)
     if keep:
         keep_explanation(
             folders_in(what)[0],

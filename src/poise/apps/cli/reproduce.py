@@ -86,12 +86,8 @@ def reproduce(name: str, scale: str, out: Path | None, json: bool) -> None:
     console.print(f"report: {page.resolve()}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _write_page(
-    preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[ClaimVerdict], path: Path
-) -> Path:
-    """The report of all runs, one group for each arm in each cell, with the targets that the preset
-    speaks of.
-    """
+def _write_page(preset: Reproduction, runs: Runs, path: Path) -> Path:
+    """Write the report of all runs: one group per cell and arm, with the targets of the preset."""
     from poise.analysis.reports import Group, write_page
 
     groups = []
@@ -111,21 +107,19 @@ def _similarity_plots(runs: Runs) -> Iterator[Plot]:
     from poise.analysis.reports.plots import plot_of
 
     for cell in dict.fromkeys(cell for cell, _ in runs):
-        found = {
-            arm: [client_similarity(run) for run in those]
-            for (at, arm), those in runs.items()
-            if at == cell
-        }
-        edges = {arm: np.concatenate([one.edges for one in those]) for arm, those in found.items()}
-        spectra = {
-            arm: np.concatenate([one.spectrum for one in those]) for arm, those in found.items()
-        }
-        where = f": {cell}" if cell else ""
-        yield misalignment_plot(edges, f"Distribution of the misalignment{where}")
-        yield plot_of([spectra_figure(spectra, f"Spectra of the similarity graphs{where}")], [""])
+        edges = {}
+        spectra = {}
+        for (run_cell, arm), arm_runs in runs.items():
+            if run_cell == cell:
+                graphs = [client_similarity(run) for run in arm_runs]
+                edges[arm] = np.concatenate([graph.edges for graph in graphs])
+                spectra[arm] = np.concatenate([graph.spectrum for graph in graphs])
+        suffix = f": {cell}" if cell else ""
+        yield misalignment_plot(edges, f"Distribution of the misalignment{suffix}")
+        yield plot_of([spectra_figure(spectra, f"Spectra of the similarity graphs{suffix}")], [""])
 
 
-def _write_forgetting(
+def _write_unlearning_page(
     preset: Reproduction, runs: Runs, figures: Figures, verdicts: list[ClaimVerdict], path: Path
 ) -> Path:
     """Write the page of an unlearning comparison: claims, bar charts and all scores."""

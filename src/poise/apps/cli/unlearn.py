@@ -108,7 +108,7 @@ def _write_page(path: Path, out: Path | None) -> Path:
     return write_unlearning(
         f"Unlearning requests of {path}",
         unlearning_histories(branches, budget),
-        oracle=branches.oracle,
+        oracle=branches.nodes,
         limit=budget.limit,
         path=branches.folder / "report.html",
     )

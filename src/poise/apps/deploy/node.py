@@ -304,7 +304,9 @@ def _measure(request: NodeMessage, context: NodeContext) -> Outgoing:
     if facts.get("personal"):
         stored_state = context.client_state_store.read(facts["state"], facts["held"])
         algorithm_state = AlgorithmState(client_state={0: stored_state})
-        theta = PersonalModels(oracle.layout.positions(facts["personal"]), algorithm_state)(theta, 0)
+        theta = PersonalModels(oracle.layout.positions(facts["personal"]), algorithm_state)(
+            theta, 0
+        )
     values = oracle.measure(theta, names, lambda f, items: [f(item) for item in items])
     metrics = {name: float(values[f"client_{name}"][0]) for name in wanted}
     return outgoing(context.policy, "measure", {"client": node_data.client, "metrics": metrics})

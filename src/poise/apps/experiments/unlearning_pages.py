@@ -8,19 +8,26 @@ from poise.unlearning.certificate import read
 from poise.unlearning.histories import CERTIFICATE, Histories
 
 
-def stories_of(histories: Histories, budget: Budget) -> list[UnlearningHistory]:
+def unlearning_histories(histories: Histories, budget: Budget) -> list[UnlearningHistory]:
     """The training and all fulfilled requests, with their sensitivities under a budget."""
-    stories = [UnlearningHistory(0, (0, 0), histories.root.rounds, histories.psi(0, budget), {})]
+    training = UnlearningHistory(
+        branch=0,
+        start=(0, 0),
+        rounds=histories.root.rounds,
+        psi=histories.psi(0, budget),
+        certificate={},
+    )
+    fulfilled = [training]
     for branch in histories.finished:
         index = branch.request.index
         folder = histories.branch_folder(index)
         assert folder is not None
-        story = UnlearningHistory(
-            index,
-            branch.request.node,
-            histories.run(index).rounds,
-            histories.psi(index, budget),
-            read(folder / CERTIFICATE),
+        history = UnlearningHistory(
+            branch=index,
+            start=branch.request.node,
+            rounds=histories.run(index).rounds,
+            psi=histories.psi(index, budget),
+            certificate=read(folder / CERTIFICATE),
         )
-        stories.append(story)
-    return stories
+        fulfilled.append(history)
+    return fulfilled

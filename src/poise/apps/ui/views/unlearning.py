@@ -62,7 +62,7 @@ class RequestOptions:
     @classmethod
     def from_request(cls, request: Request) -> RequestOptions:
         """The options of an unfinished request, to repeat it."""
-        options = request.asked
+        options = request.options
         given: dict[str, Any] = {"clients": ",".join(map(str, options.clients))}
         values = vars(options)
         for key, entry in ENTRIES.items():
