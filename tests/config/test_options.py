@@ -298,7 +298,7 @@ def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
     again = load(tmp_path)
     assert again == made
     assert made.differences(again) == {}
-    other = dataclasses.replace(made, asked=dataclasses.replace(asked, sigma=0.9, clients=(2,)))
+    other = dataclasses.replace(made, options=dataclasses.replace(asked, sigma=0.9, clients=(2,)))
     assert other.differences(made) == {"clients": (2, 5), "sigma": 0.05}
 
 
