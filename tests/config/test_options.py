@@ -1,5 +1,4 @@
-"""Options are declared once: signatures, tables, command lines, the API and forms must not drift
-apart."""
+"""Signatures, tables, command lines, the API and forms agree with the declared options."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Aggregators, channels, personal layers and frozen parameters inside whole runs, against runs made
-by hand."""
+"""Aggregators, channels, personal layers and frozen parameters, against runs computed by hand."""
 
 from __future__ import annotations
 
@@ -186,7 +185,7 @@ def test_clients_made_on_demand_cannot_keep_what_they_did_not_send() -> None:
     fed = poise.federation(
         "digits", "imbalanced", 20, on_demand=True, samples_per_client=20, seed=0
     )
-    with pytest.raises(IncompatibleParts, match="TopK: clients keep state"):
+    with pytest.raises(IncompatibleParts, match="TopK: clients must keep state"):
         train(fed, channel=TopK(0.1), sampler=Uniform(3))
     train(fed, channel=TopK(0.1, error_feedback=False), sampler=Uniform(3), rounds=1)
 

@@ -196,7 +196,7 @@ def test_combinations_that_make_no_sense_are_refused() -> None:
         with pytest.raises(PoiseError, match=what):
             poise.train(fed, fed.task, solver, rounds=1, **parts)
 
-    refused("Uniform chooses", clock=Asynchronous(TAU), weighting=TimeBased(), sampler=Uniform(2))
+    refused("Uniform selects", clock=Asynchronous(TAU), weighting=TimeBased(), sampler=Uniform(2))
     refused("in flight twice", clock=Asynchronous(TAU), sampler=MD(2, independent_draws=True))
     refused(
         "has no mean times",

@@ -1,5 +1,4 @@
-"""Solvers with a memory: where they must converge, what they reduce to, and that they survive a
-resume."""
+"""Solvers with a memory: their limits, their reductions to simpler solvers, and their resume."""
 
 from __future__ import annotations
 

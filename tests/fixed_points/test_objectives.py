@@ -1,5 +1,4 @@
-"""Biased and unbiased schemes end on quadratics where `explain` says: at the optimum of
-``.objective``, to 1e-4."""
+"""On quadratics, schemes end at the optimum of `explain`'s ``.objective``, to 1e-4."""
 
 from __future__ import annotations
 

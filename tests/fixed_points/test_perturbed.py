@@ -1,5 +1,7 @@
-"""The perturbed gradient: [Buttaci 2024, Alg. 2] written a second time, its lemma, its limits, its
-rate."""
+"""The perturbed gradient against a second implementation, its lemma, its limits and its rate.
+
+Source: [Buttaci 2024, Alg. 2].
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A clock that is only told what has come so far takes the steps of one that knows all times
-beforehand."""
+"""A clock that knows only the arrivals so far takes the same steps as one that knows all times."""
 
 from __future__ import annotations
 
