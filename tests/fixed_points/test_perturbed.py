@@ -118,7 +118,9 @@ def test_lemma_4_3_in_a_running_federation() -> None:
 
     def watched(algorithm_state: Any, started: Any, shares: Any) -> Any:
         found = plain(algorithm_state, started, shares)
-        sent.update({f.client: found.client_state[f.client][neighbours.MEAN].numpy() for f in started})
+        sent.update(
+            {f.client: found.client_state[f.client][neighbours.MEAN].numpy() for f in started}
+        )
         return found
 
     with pytest.MonkeyPatch.context() as patch:

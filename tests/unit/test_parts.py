@@ -35,7 +35,11 @@ def test_defaults_are_left_out_of_the_table() -> None:
         ("server", {"name": "add", "lr": float("nan")}, "lr"),
         ("server", {"name": "add", "lr": float("inf")}, "lr"),
         ("solver", {"name": "sgd", "lr": 0.1}, "exactly one of steps and epochs"),
-        ("solver", {"name": "sgd", "lr": 0.1, "steps": 1, "epochs": 1}, "exactly one of steps and epochs"),
+        (
+            "solver",
+            {"name": "sgd", "lr": 0.1, "steps": 1, "epochs": 1},
+            "exactly one of steps and epochs",
+        ),
         ("solver", {"name": "sgd", "lr": 0.1, "step": 1}, "did you mean 'steps'"),
         ("solver", {"name": "sgd", "lr": -0.1, "steps": 1}, "lr must be above 0"),
         ("solver", {"name": "sgd", "lr": 0.1, "steps": 1, "momentum": 1.0}, "momentum"),
