@@ -31,7 +31,7 @@ def option_names(taker: Callable[..., Any], *supplied: str) -> list[str]:
     return [name for name in inspect.signature(taker).parameters if name not in supplied]
 
 
-def check_options(taker: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:
+def check_options(taker: Callable[..., Any], options: Mapping[str, Any], label: str) -> None:
     """Raise `InvalidOption` for a value that does not fit the annotation of its parameter.
 
     >>> def rule(*, alpha: float = 1.0): ...
@@ -44,7 +44,7 @@ def check_options(taker: Callable[..., Any], options: Mapping[str, Any], what: s
         kinds = _kinds(hints.get(name, Any))
         if not any(_fits(value, kind) for kind in kinds):
             words = " or ".join(word for kind in kinds for word in _words(kind)) or "a list"
-            raise InvalidOption(f"{what}: {name} must be {words}, not {value!r}", where=(name,))
+            raise InvalidOption(f"{label}: {name} must be {words}, not {value!r}", where=(name,))
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
@@ -70,11 +70,11 @@ def _fits(value: Any, kind: Any) -> bool:
     return not isinstance(value, str | bool | Mapping)
 
 
-def named(name: object, register: Mapping[str, Registered], what: str) -> Registered:
+def named(name: object, register: Mapping[str, Registered], label: str) -> Registered:
     """Return the entry of a register, or raise `InvalidOption` with the nearest name."""
     if not isinstance(name, str) or name not in register:
         raise InvalidOption(
-            f"unknown {what} {name!r}", suggest(str(name), register), where=(what.split()[-1],)
+            f"unknown {label} {name!r}", suggest(str(name), register), where=(label.split()[-1],)
         )
     return register[name]
 

@@ -245,11 +245,11 @@ def leaves(module: nn.Module, name: str = "") -> list[tuple[str, nn.Module]]:
     if type(module) is not nn.Sequential:
         return [(name, module)]
     prefix = f"{name}." if name else ""
-    found: list[tuple[str, nn.Module]] = []
+    layers: list[tuple[str, nn.Module]] = []
     for key, child in module._modules.items():
         if child is not None:
-            found += leaves(child, prefix + key)
-    return found
+            layers += leaves(child, prefix + key)
+    return layers
 
 
 def _flat(layers: list[nn.Module], dimensions: int) -> bool:
