@@ -104,7 +104,7 @@ def test_the_command_explains_files_and_runs(tmp_path) -> None:  # type: ignore[
 
 
 def test_wrong_use_is_named() -> None:
-    with pytest.raises(PoiseError, match="no experiment file, no run and no reproduction"):
+    with pytest.raises(PoiseError, match="neither an experiment file nor a run nor a reproduction"):
         explain_named("fraboni-fedfixx")
     with pytest.raises(PoiseError, match="has no arm 'nobody'"):
         explain_named("fraboni-async-weights", arm="nobody")
