@@ -140,13 +140,18 @@ def text(found: dict[str, float]) -> str:
     a, s, e = (found[name] for name in ("asynchronous", "synchronous", "event loop"))
     return f"""## Asynchronous runs
 
-Measured on {datetime.now(UTC).date()} with `python benchmarks/asynchronous.py`: 2 cores, torch {torch.__version__};
+Measured on {datetime.now(UTC).date()} with `python benchmarks/asynchronous.py`: 2 cores, torch
+{torch.__version__};
 medians, in turns.
-Asynchronous FedAvg (`logistic` 784 → 10, {CLIENTS} clients, scenario F80, {STEPS} steps of batch {BATCH}, time-based
-weights, {EVENTS:,} arrivals): {a / 1000:.0f} k samples/s, **{a / s:.2f} ×** the synchronous run of the same engine
-({s / 1000:.0f} k; goal ≥ 0.5) and **{a / e:.1f} ×** an event loop that trains one client per arrival in plain PyTorch
+Asynchronous FedAvg (`logistic` 784 → 10, {CLIENTS} clients, scenario F80, {STEPS} steps of batch
+{BATCH}, time-based
+weights, {EVENTS:,} arrivals): {a / 1000:.0f} k samples/s, **{a / s:.2f} ×** the synchronous run of
+the same engine
+({s / 1000:.0f} k; goal ≥ 0.5) and **{a / e:.1f} ×** an event loop that trains one client per
+arrival in plain PyTorch
 ({e / 1000:.0f} k; goal ≥ 5: {"met" if a >= 5 * e else "missed"}).
-At most {found["versions"]:.0f} model versions and {found["updates"]:.0f} updates were in memory at once for
+At most {found["versions"]:.0f} model versions and {found["updates"]:.0f} updates were in memory at
+once for
 {CLIENTS} clients at work (goal: versions in flight + 2 models + one stack).
 """
 

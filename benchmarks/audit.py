@@ -206,7 +206,8 @@ def family(line: dict[str, Any]) -> tuple[str, str, str]:
 def tables(lines: list[dict[str, Any]]) -> str:
     """The detection table and the table of false alarms."""
     out = [
-        "| data | setting | attack | runs | AUC, 20 rounds: mean (95 %), worst | AUC, 5 rounds | found at 1 % |",
+        "| data | setting | attack | runs | AUC, 20 rounds: mean (95 %), worst | AUC, 5 rounds | "
+        "found at 1 % |",
         "|---|---|---|---|---|---|---|",
     ]
     keys = list(dict.fromkeys(family(r) for r in lines))
@@ -271,7 +272,8 @@ def cost(repeats: int = 8) -> str:
     low, high = np.quantile(drawn[0] / drawn[1] - 1, [0.025, 0.975])
     both = [1e3 * float(np.median(x)) for x in (gauged_, plain)]
     return (
-        f"Rounds of mlp(50), 100 clients × 10 steps × batch 50, {len(plain)} with and {len(plain)} without the probe, "
+        f"Rounds of mlp(50), 100 clients × 10 steps × batch 50, {len(plain)} with and "
+        f"{len(plain)} without the probe, "
         f"in turn, CPU time: median {both[0]:.0f} ms with, {both[1]:.0f} ms without, "
         f"{100 * (both[0] / both[1] - 1):+.1f} % (95 %: {100 * low:+.1f} to {100 * high:+.1f})."
     )

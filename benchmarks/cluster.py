@@ -95,10 +95,14 @@ def text(found: dict[str, Any]) -> str:
     here, there, first = (statistics.median(found[name]) for name in ("local", "ray", "first"))
     return f"""## Ray
 
-Measured on {datetime.now(UTC).date()} with `python benchmarks/cluster.py`: 2 cores, torch {torch.__version__}, ray
-{ray.__version__}; medians of {len(found["ray"])} rounds each, in turns. `cnn`, {CLIENTS} clients, {STEPS} steps of
-batch {BATCH}: a round takes {there:.2f} s with {WORKERS} Ray workers and {here:.2f} s with {WORKERS} workers of `local`:
-**{there / here:.2f} ×** (goal ≤ {GOAL}), with the same digest. Starting a cluster on this machine took
+Measured on {datetime.now(UTC).date()} with `python benchmarks/cluster.py`: 2 cores, torch
+{torch.__version__}, ray
+{ray.__version__}; medians of {len(found["ray"])} rounds each, in turns. `cnn`, {CLIENTS} clients,
+{STEPS} steps of
+batch {BATCH}: a round takes {there:.2f} s with {WORKERS} Ray workers and {here:.2f} s with
+{WORKERS} workers of `local`:
+**{there / here:.2f} ×** (goal ≤ {GOAL}), with the same digest. Starting a cluster on this machine
+took
 {found["cluster"]:.1f} s; the first round, which waits for the workers to start, took {first:.1f} s.
 """
 

@@ -227,14 +227,16 @@ def measured(runs: int, rounds: int, clients: int) -> str:
         ""
         if drawn is None
         else f"""
-In Chromium without a graphics card, including Plotly's script: the list {drawn["list"]:.2f} s, the first figures of a
+In Chromium without a graphics card, including Plotly's script: the list {drawn["list"]:.2f} s, the
+first figures of a
 run {drawn["first"]:.2f} s, all figures after scrolling {drawn["whole"]:.2f} s.
 """
     )
     return f"""## The console
 
 Measured on {date.today()} with `python benchmarks/console.py`: {os.cpu_count()} cores,
-Python {platform.python_version()}, {runs} runs × {rounds:,} aggregations × {clients} clients that all contribute
+Python {platform.python_version()}, {runs} runs × {rounds:,} aggregations × {clients} clients that
+all contribute
 every time ({size:.1f} GB of ledgers); each time was measured once.
 
 | | | goal |

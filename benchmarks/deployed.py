@@ -131,11 +131,16 @@ def text(found: dict[str, Any]) -> str:
     }
     return f"""## Real nodes
 
-Measured on {datetime.now(UTC).date()} with `python benchmarks/deployed.py`: 2 cores, torch {torch.__version__}, flwr
-{package_version}; medians of {len(found["poise"])} rounds each, in turns. A round of four nodes on the loopback (TLS,
-registered keys; `mlp({HIDDEN})` on the digits, {EPOCHS} epochs of batch {BATCH}): poise takes {p:.1f} s ({spread["poise"]}).
-A bare Flower app with Flower's own `FedAvg`, the same model and messages on the same nodes takes {b:.1f} s
-({spread["bare"]}): **{p / b:.2f} ×** (goal ≤ {GOAL}). The deployment was ready after {found["up"]:.0f} s.
+Measured on {datetime.now(UTC).date()} with `python benchmarks/deployed.py`: 2 cores, torch
+{torch.__version__}, flwr
+{package_version}; medians of {len(found["poise"])} rounds each, in turns. A round of four nodes on
+the loopback (TLS,
+registered keys; `mlp({HIDDEN})` on the digits, {EPOCHS} epochs of batch {BATCH}): poise takes
+{p:.1f} s ({spread["poise"]}).
+A bare Flower app with Flower's own `FedAvg`, the same model and messages on the same nodes takes
+{b:.1f} s
+({spread["bare"]}): **{p / b:.2f} ×** (goal ≤ {GOAL}). The deployment was ready after
+{found["up"]:.0f} s.
 """
 
 

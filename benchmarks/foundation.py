@@ -253,28 +253,39 @@ def _timed(function: Any) -> float:
 
 INTRODUCTION = """# Benchmarks
 
-Measured on {date} with `make bench`: {cores} cores ({processor}), torch {torch}, Python {python}, poise {poise}.
+Measured on {date} with `make bench`: {cores} cores ({processor}), torch {torch}, Python {python},
+poise {poise}.
 
-Times are medians of one round in one process, with poise and the baseline in turns. The baseline *plain loop* is the
-first version that a PyTorch user would write (`benchmarks/baselines.py`), at PyTorch's default number of threads; the
-next column shows its time with one thread. poise's rounds include drawing the cohort, checking every update, and
-writing records and model to disk. The *lower bound* runs the same number of samples through one model at the best batch
-size, without any federated learning. *Outside* is the share of a one-worker round outside the gradient oracle.
+Times are medians of one round in one process, with poise and the baseline in turns. The baseline
+*plain loop* is the
+first version that a PyTorch user would write (`benchmarks/baselines.py`), at PyTorch's default
+number of threads; the
+next column shows its time with one thread. poise's rounds include drawing the cohort, checking
+every update, and
+writing records and model to disk. The *lower bound* runs the same number of samples through one
+model at the best batch
+size, without any federated learning. *Outside* is the share of a one-worker round outside the
+gradient oracle.
 
 | one round | plain loop | (1 thread) | poise | ratio | goal | lower bound | outside |
 |---|---|---|---|---|---|---|---|
 """
 
 SUMMARY = """
-**Aggregation** of 1,000 updates of 10⁶ parameters: {combine:.1f} GB/s, {share:.2f} of the {bandwidth:.1f} GB/s at which
+**Aggregation** of 1,000 updates of 10⁶ parameters: {combine:.1f} GB/s, {share:.2f} of the
+{bandwidth:.1f} GB/s at which
 this machine reads the same memory (goal ≥ 0.5).
 
-**Population** on demand, 100 clients sampled per round, logistic: {large_ms:.0f} ms and {large_mb:.0f} MB peak with 10⁶
-clients, {small_ms:.0f} ms and {small_mb:.0f} MB with 1,000: {slower:.2f} × the time and {larger:.2f} × the memory
+**Population** on demand, 100 clients sampled per round, logistic: {large_ms:.0f} ms and
+{large_mb:.0f} MB peak with 10⁶
+clients, {small_ms:.0f} ms and {small_mb:.0f} MB with 1,000: {slower:.2f} × the time and
+{larger:.2f} × the memory
 (goal ≤ 1.2 ×).
 
-**Loss reports** (`cnn`, 10 clients × 256 samples, 2 epochs): a weighting that needs the loss before local work (`SoftMax`)
-costs {soft:.0%} of a round, and one that needs the loss before and after (`Exp`) costs {exp:.0%}. Loss reports are forward passes over all of a
+**Loss reports** (`cnn`, 10 clients × 256 samples, 2 epochs): a weighting that needs the loss before
+local work (`SoftMax`)
+costs {soft:.0%} of a round, and one that needs the loss before and after (`Exp`) costs {exp:.0%}.
+Loss reports are forward passes over all of a
 client's data: in operations, a sixth and a third of two epochs of training.
 """
 
@@ -299,7 +310,8 @@ def page(
             "" if r["outside"] is None else f"{r['outside']:.0%} (goal ≤ {r['outside_goal']:.0%})"
         )
         text += (
-            f"| {r['work']} | {r['plain']:.3f} s | {r['plain_1_thread']:.3f} s | {r['poise']:.3f} s "
+            f"| {r['work']} | {r['plain']:.3f} s | {r['plain_1_thread']:.3f} s | {r['poise']:.3f} "
+            "s "
             f"| **{r['ratio']:.1f}×** | ≥ {r['goal']}× | {r['bound']:.3f} s | {share} |\n"
         )
     small, large = crowd["1000"], crowd["1000000"]
@@ -351,7 +363,8 @@ def main() -> None:
             r = rows[-1]
             share = "" if r["outside"] is None else f", {r['outside']:.0%} outside the oracle"
             print(
-                f"{r['work']}: {r['ratio']:.1f}x (goal {r['goal']}x), {r['poise']:.3f}s, bound {r['bound']:.3f}s{share}"
+                f"{r['work']}: {r['ratio']:.1f}x (goal {r['goal']}x), {r['poise']:.3f}s, bound "
+                f"{r['bound']:.3f}s{share}"
             )
     if options.only is not None:
         return

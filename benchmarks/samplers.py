@@ -242,10 +242,12 @@ def section(repeats: int, draws: dict[str, Any], made: Any, groups: Any, early: 
 TEXT = """
 ## Samplers
 
-Measured on {date} with `python benchmarks/samplers.py`: {cores} cores, torch {torch}, Python {python}; medians of
+Measured on {date} with `python benchmarks/samplers.py`: {cores} cores, torch {torch}, Python
+{python}; medians of
 {repeats} repetitions, in turns in one process.
 
-**Drawing 100 of 10⁶ clients**, compared with a round of those clients ({round:.0f} ms: logistic, 784 → 10, 10 steps of batch
+**Drawing 100 of 10⁶ clients**, compared with a round of those clients ({round:.0f} ms: logistic,
+784 → 10, 10 steps of batch
 50, without the draw). The goals are 5 % of the round and 64 bytes per client.
 
 | sampler | draw | share of a round | time to build the table | bytes per client |
@@ -253,15 +255,19 @@ Measured on {date} with `python benchmarks/samplers.py`: {cores} cores, torch {t
 {rows}
 The time of `Uniform` does not depend on the number of clients: {flat}.
 
-**Clustering by similarity**, 10 clients per round, updates of 100,000 numbers, one thread. *Update*: the rows of similarities
-that change in a round (O(N m d)). *Ward*: Ward's tree on the rows of the matrix (O(N³) for their distances). *All*:
+**Clustering by similarity**, 10 clients per round, updates of 100,000 numbers, one thread.
+*Update*: the rows of similarities
+that change in a round (O(N m d)). *Ward*: Ward's tree on the rows of the matrix (O(N³) for their
+distances). *All*:
 all similarities as one matrix product (O(N² d)).
 
 | clients | update of 10 rows | Ward | all | all / update |
 |---|---|---|---|---|
 {lines}
-**In the background**, 10 of 1,000 clients per round (MLP, 200 steps of batch 50): a round waits {late:.0f} ms for its draw,
-and {soon:.1f} ms with `ahead=True`, which clusters while the clients work. The rest of the round takes {rest:.0f} and
+**In the background**, 10 of 1,000 clients per round (MLP, 200 steps of batch 50): a round waits
+{late:.0f} ms for its draw,
+and {soon:.1f} ms with `ahead=True`, which clusters while the clients work. The rest of the round
+takes {rest:.0f} and
 {rest_ahead:.0f} ms.
 """
 

@@ -50,7 +50,8 @@ def following(name: str, model: Any, clients: int, steps: int, batch: int, goal:
         Moved.read = read  # type: ignore[method-assign]
     share = statistics.median(a / b for a, b in zip(spent[2:], rounds[2:], strict=True))
     print(
-        f"{name}: a round {1e3 * statistics.median(rounds[2:]):.0f} ms, of it {100 * share:.1f} % (goal {goal} %)"
+        f"{name}: a round {1e3 * statistics.median(rounds[2:]):.0f} ms, of it {100 * share:.1f} % "
+        f"(goal {goal} %)"
     )
 
 
@@ -89,7 +90,8 @@ def starting(rounds: int, width: int, clients: int) -> None:
             callbacks=[lambda record: first.append(time.perf_counter() - record.seconds)],
         )
         print(
-            f"{rounds} rounds of {len(run.model):,} parameters, {len(run.kept)} models kept: retraining starts "
+            f"{rounds} rounds of {len(run.model):,} parameters, {len(run.kept)} models kept: "
+            "retraining starts "
             f"{first[0] - began:.2f} s after the request (goal 1 s)"
         )
 

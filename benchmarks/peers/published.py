@@ -28,23 +28,34 @@ Rows = Mapping[str, Mapping[str, Any]]
 
 INTRODUCTION = """## Comparison with other frameworks
 
-Measured on {dates} with `make bench-peers` on {cores} cores ({processor}), poise at {commits}. Every peer is its
-released package in its own environment, driven by a small adapter (`benchmarks/peers/adapters`): Python {python};
+Measured on {dates} with `make bench-peers` on {cores} cores ({processor}), poise at {commits}.
+Every peer is its
+released package in its own environment, driven by a small adapter (`benchmarks/peers/adapters`):
+Python {python};
 {versions}.
 
-Each peer uses its fastest configuration, chosen by its first rounds without the very first (in brackets: processes,
-devices or threads; `c`: channels last in memory). All peers get the same samples, clients of each round, model, initial
-weights, local steps, batch size and learning rate. Each client owns only the samples of its steps, and all clients count
+Each peer uses its fastest configuration, chosen by its first rounds without the very first (in
+brackets: processes,
+devices or threads; `c`: channels last in memory). All peers get the same samples, clients of each
+round, model, initial
+weights, local steps, batch size and learning rate. Each client owns only the samples of its steps,
+and all clients count
 the same. A row names one round as *clients × local steps × batch*. Times are medians of
-{repeats} repetitions with quartiles. Peers take turns of about a second or one round; while one works, the others
-wait for the driver. Start-up and the first round (which compiles or starts workers) are listed separately below. The
-*lower bound* runs the same samples through one PyTorch model at the best batch size and layout, with one thread, two
-threads or (`w`) two workers with a thread each, without any federated learning. poise stores images as bytes and
-converts them to floats batch by batch; the adapters of the other peers store floats, as their users do.
+{repeats} repetitions with quartiles. Peers take turns of about a second or one round; while one
+works, the others
+wait for the driver. Start-up and the first round (which compiles or starts workers) are listed
+separately below. The
+*lower bound* runs the same samples through one PyTorch model at the best batch size and layout,
+with one thread, two
+threads or (`w`) two workers with a thread each, without any federated learning. poise stores images
+as bytes and
+converts them to floats batch by batch; the adapters of the other peers store floats, as their users
+do.
 
 """
 
-FLUTE = """FLUTE's README reports for this row, on its authors' machine and with clients of unequal size: Flower 1.0.0
+FLUTE = """FLUTE's README reports for this row, on its authors' machine and with clients of unequal
+size: Flower 1.0.0
 30:14 minutes and FLUTE 3:20 minutes on CPUs. These figures were not measured here.
 """
 
@@ -66,7 +77,8 @@ def publish(page: Path, results: Rows) -> None:
         text += f"\n### Time to {TARGET:.0%} accuracy\n\n" + _whole(results["target"])
     if PUBLIC_WORK in results:
         text += (
-            "\n### LR-MNIST, 100 rounds\n\n1,000 clients, 10 per round, batch 10, learning rate 0.03, one local epoch"
+            "\n### LR-MNIST, 100 rounds\n\n1,000 clients, 10 per round, batch 10, learning rate "
+            "0.03, one local epoch"
             " (60 samples for every client).\n\n" + _whole(results[PUBLIC_WORK]) + "\n" + FLUTE
         )
     page.with_name("peers.svg").write_text(drawn(rows, TITLES), encoding="utf-8")
@@ -206,9 +218,12 @@ def _same(rows: Rows) -> str:
     """Whether all have computed the same."""
     learning = [p for p in PEERS if not PEERS[p].reference]
     lines = [
-        f"\n**Agreement.** Held-out accuracy and loss after the same number of rounds. A peer agrees if its accuracy is within {POINTS}",
-        f"percentage points and its loss within {NATS} of the median of the peers, or within {DEVIATIONS} standard",
-        "deviations of poise's results with other batches (*allowed*; from five seeds: one in a thousand is",
+        "\n**Agreement.** Held-out accuracy and loss after the same number of rounds. A peer "
+        f"agrees if its accuracy is within {POINTS}",
+        f"percentage points and its loss within {NATS} of the median of the peers, or within "
+        f"{DEVIATIONS} standard",
+        "deviations of poise's results with other batches (*allowed*; from five seeds: one in a "
+        "thousand is",
         "further away by chance).\n",
         "| one round | rounds | "
         + " | ".join(TITLES[p] for p in learning)
@@ -236,7 +251,8 @@ def _same(rows: Rows) -> str:
 def _memory(rows: Rows) -> str:
     """Start-up, first round and peak memory."""
     lines = [
-        "\n**Start-up + first round, and peak memory** (sum over a peer's processes, shared pages in each):\n",
+        "\n**Start-up + first round, and peak memory** (sum over a peer's processes, shared "
+        "pages in each):\n",
         "| one round | " + " | ".join(TITLES[p] for p in PEERS) + " |",
         "|---" * (len(PEERS) + 1) + "|",
     ]
@@ -292,7 +308,8 @@ def _whole(row: Mapping[str, Any]) -> str:
     for peer, f in row["peers"].items():
         if "seconds" in f:
             lines.append(
-                f"| {TITLES[peer]} | {_seconds(f)} | {f['startup']:.1f} | {f['rounds']} | {f['accuracy']:.2%}"
+                f"| {TITLES[peer]} | {_seconds(f)} | {f['startup']:.1f} | {f['rounds']} | "
+                f"{f['accuracy']:.2%}"
                 f" | {f['peak_mb']:.0f} MB |"
             )
     where = f"Measured on {row['date']}, poise at {row['commit']}; a new process for each of"
@@ -324,7 +341,10 @@ def _curves(row: Mapping[str, Any]) -> str:
         for p in points
         if disagreements(p)
     ]
-    told = f"Accuracy and loss agree by the rule above at {len(points) - len(apart)} of the {len(points)} points"
+    told = (
+        f"Accuracy and loss agree by the rule above at {len(points) - len(apart)} of the "
+        f"{len(points)} points"
+    )
     return "\n".join(lines) + f"\n\n{told}{': not ' if apart else ''}{', '.join(apart)}.\n"
 
 
